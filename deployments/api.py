@@ -19,7 +19,7 @@ from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
 from fepflow.access.listening import Listening, allowed_origins, listening_on
-from fepflow.api.evalguard.catalogue import Catalogue
+from fepflow.api.evalguard import Catalogue
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.operations import Operations
 from fepflow.api.evaluations.service import EvaluationService
@@ -27,10 +27,10 @@ from fepflow.api.grpc.server import GrpcServer, address_of, serve_grpc
 from fepflow.api.rest.app import create_app
 from fepflow.api.rest.errors import Errors, error_response
 from fepflow.api.rest.evalguard import PATHS, evalguard_error, evalguard_router
+from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
 from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.health import health_router
-from fepflow.api.rest.middleware import AccessMiddleware, with_cors
+from fepflow.api.rest.middleware import AccessMiddleware, health_router, with_cors
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
 from fepflow.deployments.server import write_private
 from fepflow.errors import FepflowError
@@ -90,10 +90,14 @@ def _application(
 ) -> ASGIApp:
     of_evalguard = dict.fromkeys((f"/v1{path}" for path in PATHS), evalguard_error)
     errors = Errors({"/api": error_envelope, "/v1": error_response, **of_evalguard, "": html_error})
-    app = create_app([fep_router(fep), evaluations_router(EvaluationService(store), fep.pool)], errors)
-    app.include_router(evalguard_router(Catalogue(config.evalguard_folder), store), prefix="/v1", tags=["EvalGuard"])
-    app.include_router(health_router(store))
-    app.include_router(Pages(store).router())
+    routers = [
+        fep_router(fep),
+        evaluations_router(EvaluationService(store), fep.pool),
+        evalguard_router(Catalogue(config.evalguard_folder), store),
+        health_router(store),
+        Pages(store).router(),
+    ]
+    app = create_app(routers, errors, evalguard_operations())
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return with_cors(PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls), origins)

@@ -15,8 +15,7 @@ from starlette.types import ASGIApp
 from fepflow.access.access import Access
 from fepflow.access.listening import listening_on
 from fepflow.api.rest.errors import Errors
-from fepflow.api.rest.health import health_router
-from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
+from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet, health_router
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.errors import FepflowError
 from fepflow.pages.rendering import prepare

@@ -1,26 +1,90 @@
-"""Who may call over the network, how often, and the record of it: the same for REST and gRPC."""
+"""Access over the network: who may call, how often, and the record of it; the same for REST and gRPC."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Self, TypeVar, cast
+
+from limits import RateLimitItem, RateLimitItemPerMinute
+from limits.storage import MemoryStorage
+from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter, RateLimiter
 
 from fepflow.access.audit_writer import AuditWriter
 from fepflow.access.caller import SCOPES, Caller, Scope
+from fepflow.access.credentials import TokenVerifier
 from fepflow.access.listening import allowed_origins, refuse_pages_of_others
-from fepflow.access.rates import RateLimits
-from fepflow.access.tokens import TokenVerifier
-from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem
+from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem, RateLimitError
 from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
 from fepflow.store.records import ApiKey, AuditEntry
 from fepflow.store.store import Store
 from fepflow.text import brief
+
+FAILURES_PER_MINUTE = 30
+"""Requests of a source a minute whose key or token is not valid that are looked at and told why."""
+
+STRANGERS_PER_MINUTE, REFUSALS_PER_MINUTE = 600, 60
+"""Requests a minute of all sources together, and refusals of further ones that are recorded: whoever has many addresses
+fills no log."""
+
+
+class RateLimits:
+    """Limits on callers, who are known, and on failures of sources, which are not."""
+
+    def __init__(self, starts: int, requests: int) -> None:
+        storage = MemoryStorage()
+        self._callers = MovingWindowRateLimiter(storage)
+        # The window moves for callers only: of those, memory keeps the names, and of sources there may be any number.
+        self._sources = FixedWindowRateLimiter(storage)
+        self._starts = RateLimitItemPerMinute(starts, namespace="starts")
+        self._requests = RateLimitItemPerMinute(requests, namespace="requests")
+        self._failures = RateLimitItemPerMinute(FAILURES_PER_MINUTE, namespace="failures")
+        self._strangers = RateLimitItemPerMinute(STRANGERS_PER_MINUTE, namespace="strangers")
+        self._refusals = RateLimitItemPerMinute(1, namespace="refusals")
+        self._all_refusals = RateLimitItemPerMinute(REFUSALS_PER_MINUTE, namespace="all refusals")
+
+    def take(self, caller: str, *, starts_run: bool) -> None:
+        """Count a request of a caller. Raises RateLimitError."""
+        limit = self._starts if starts_run else self._requests
+        what = "requests that start runs" if starts_run else "requests"
+        self._hit(self._callers, limit, caller, f"{caller} has sent more than {limit.amount:,} {what} in a minute")
+
+    def take_failure(self, source: str | None) -> None:
+        """Count a request of a source that could not say who it is. Raises RateLimitError."""
+        words = "too many requests without a valid key or token came from this address"
+        self._hit(self._sources, self._failures, network_of(source), words)
+        self._hit(self._sources, self._strangers, "", "too many requests without a valid key or token came")
+
+    def is_recorded(self, caller: str | None, source: str | None) -> bool:
+        """Return whether a refusal of a request over a limit is recorded: the first in a minute of a caller or source.
+
+        Of sources together, so many are.
+        """
+        is_first = self._sources.hit(self._refusals, caller or network_of(source))
+        return is_first and (caller is not None or self._sources.hit(self._all_refusals, ""))
+
+    def _hit(self, limiter: RateLimiter, limit: RateLimitItem, who: str, words: str) -> None:
+        if not limiter.hit(limit, who):
+            seconds = limiter.get_window_stats(limit, who).reset_time - time.time()
+            raise RateLimitError(f"{words}: try again later.", max(1.0, seconds))
+
+
+def network_of(source: str | None) -> str:
+    """Return what is counted as one source: an IPv4 address; of IPv6 the /64, for everybody has one."""
+    try:
+        address = ip_address(source or "")
+    except ValueError:
+        return "somewhere"
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((int(address), 64), strict=False))
+    return str(address)
+
 
 T = TypeVar("T")
 
@@ -79,11 +143,11 @@ class Access:
 
     @property
     def challenge(self) -> str:
-        """What `WWW-Authenticate` says."""
+        """The value of `WWW-Authenticate`."""
         return 'ApiKey realm="fepflow", Bearer realm="fepflow"' if self._tokens else 'ApiKey realm="fepflow"'
 
     async def asks_for_keys(self) -> bool:
-        """Whether a caller has to say who it is. Once that is so, it stays so while this process lasts."""
+        """Return whether callers need a key or token. Once they do, they do while this process lasts."""
         if not self._asks and await self._read(lambda: self._store.access.has_keys(active=False)):
             self._asks = True
         return self._asks
@@ -104,7 +168,7 @@ class Access:
         return await self.identify(shown)
 
     async def identify(self, credentials: Credentials) -> Caller:
-        """The caller. What is shown has to be valid, also where nothing is asked for.
+        """Return the caller. A key or token that is shown must be valid, even where none is required.
 
         Raises AuthenticationError, and RateLimitError for a source with many failures; what is valid is always taken,
         for others may share its address.
@@ -128,7 +192,7 @@ class Access:
     def permit_request(
         self, caller: Caller, needs: Scope, headers: Sequence[tuple[str, str]], *, starts_run: bool
     ) -> None:
-        """As `permit`; raises InputError, too, for two idempotency keys, of which each could be the one that counts."""
+        """Do what `permit` does; raise InputError, too, for two idempotency keys, of which either could count."""
         self.permit(caller, needs, starts_run=starts_run)
         if len(_values(headers, "idempotency-key")) > 1:
             raise InputError(Problem("there are several", path="Idempotency-Key", advice="send one"))
@@ -223,7 +287,7 @@ def _values(headers: Sequence[tuple[str, str]], name: str) -> list[str]:
 
 
 def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
-    """The value of a header. Raises AuthenticationError if there are several, of which others may see another one."""
+    """Return the value of a header. Raises AuthenticationError if there are several: others may see another one."""
     values = _values(headers, name)
     if len(values) > 1:
         raise AuthenticationError(f"There are several values of {name}: send one.")
@@ -231,7 +295,7 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
 
 
 def _may_be_here(source: str | None) -> bool:
-    """Whether a request comes from this machine, wherever we think we listen; a socket of the file system has None."""
+    """Return whether a request comes from this machine; a socket of the file system has None."""
     try:
         return source is None or ip_address(source).is_loopback
     except ValueError:

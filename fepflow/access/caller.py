@@ -1,4 +1,4 @@
-"""Who calls over the network, and what they may do."""
+"""Callers over the network, and what they may do."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ class Caller:
     scopes: frozenset[Scope]
 
     def may(self, scope: Scope) -> bool:
-        """Whether it has the scope; `admin` stands for all of them."""
+        """Return whether the caller has the scope; `admin` stands for all of them."""
         return scope in self.scopes or "admin" in self.scopes
 
     def require(self, scope: Scope) -> None:
-        """Raises PermissionDeniedError without the scope."""
+        """Raise PermissionDeniedError without the scope."""
         if not self.may(scope):
             raise PermissionDeniedError(f"{self.name or 'the caller'} has not the scope {scope!r} that this takes")
 
 
 def name_of_user() -> str:
-    """The operating system's name for whoever runs this process."""
+    """Return the operating system's name for whoever runs this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

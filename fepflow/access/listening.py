@@ -1,4 +1,4 @@
-"""Where we may listen, and whom we answer there."""
+"""Addresses at which we may listen, and callers whom we answer there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from fepflow.access.tokens import TokenVerifier
+from fepflow.access.credentials import TokenVerifier
 from fepflow.errors import PermissionDeniedError, UserError
 from fepflow.settings import Settings
 from fepflow.store.store import Store
@@ -38,7 +38,7 @@ _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """That we may listen. `tls` is the files of the certificate chain and of its key.
+    """A permission to listen. `tls` is the files of the certificate chain and of its key.
 
     `may_be_open` says whether callers without a key are admitted as long as there is none (`Access`), `notice` what
     the operator is to be told.
@@ -50,7 +50,7 @@ class Listening:
 
 
 def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: bool) -> Listening:
-    """Whether we may listen there; `behind_tls` acknowledges a proxy before us that terminates TLS.
+    """Return the permission to listen there; `behind_tls` acknowledges a proxy before us that terminates TLS.
 
     Raises UserError, which says what is missing.
     """
@@ -74,7 +74,7 @@ def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: boo
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there: localhost, or a loopback address."""
+    """Return whether only this machine reaches that host: localhost, or a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -99,7 +99,7 @@ def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:
-    """The origins of FEPFLOW_CORS_ORIGINS. Raises UserError for what is none; * is none."""
+    """Return the origins of FEPFLOW_CORS_ORIGINS. Raises UserError for what is none; * is none."""
     named = [origin.strip().rstrip("/").lower() for origin in settings.cors_origins.split(",") if origin.strip()]
     for origin in named:
         if not _ORIGIN.fullmatch(origin):

@@ -137,7 +137,7 @@ def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
 
     NAME says what it is for. Stdout is the key and nothing else: KEY=$(fepflow keys create ci).
     """
-    from fepflow.access.keys import create_key, record_by_operator
+    from fepflow.access.credentials import create_key, record_by_operator
     from fepflow.services import run_service
     from fepflow.settings import settings
 
@@ -178,7 +178,7 @@ def list_keys(as_json: bool) -> None:
 @click.argument("key_id", metavar="ID")
 def revoke(key_id: str) -> None:
     """End the key ID (as `keys list` shows it) for good, at once."""
-    from fepflow.access.keys import record_by_operator, revoke_key
+    from fepflow.access.credentials import record_by_operator, revoke_key
     from fepflow.services import run_service
     from fepflow.settings import settings
     from fepflow.text import printable

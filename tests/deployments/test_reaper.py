@@ -16,7 +16,7 @@ from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import PrefectHTTPStatusError
 
 from fepflow.access.caller import SCOPES, Caller
-from fepflow.api.evaluations.request_run import request_run
+from fepflow.api.evaluations.operations import request_run
 from fepflow.deployments.reaper import MAX_WAITING, next_runs, start
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord

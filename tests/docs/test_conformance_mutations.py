@@ -170,12 +170,12 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/api/grpc/fep/v1/fep_pb2.py", r"\n\x0bHealthCheck\x12", r"\n\x0bHealthChick\x12"
     ),
     "tests/fepflow/api/grpc/test_evaluation.py::test_an_evaluation_is_carried_out_and_found_again": Mutation(
-        "fepflow/api/grpc/evaluation.py",
+        "fepflow/api/grpc/services.py",
         "return await asyncio.to_thread(result_message, found)",
         "return fep_pb2.EvaluationRunResult()",
     ),
     "tests/fepflow/api/grpc/test_batch.py::test_results_are_in_the_order_of_their_evaluations": Mutation(
-        "fepflow/api/grpc/batch.py", "done = sorted(self._results)", "done = sorted(self._results, reverse=True)"
+        "fepflow/api/grpc/services.py", "done = sorted(self._results)", "done = sorted(self._results, reverse=True)"
     ),
     "tests/e2e/serve/test_grpc_operations.py::test_an_operation_comes_to_the_result_of_an_evaluation": Mutation(
         FEP, 'elif run.is_requested and run.status == "completed":', "elif False:"
@@ -226,7 +226,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "tests/fepflow/access/test_access.py::test_a_key_admits_with_its_scopes_and_closes_the_door": OPEN_DOOR,
     "tests/fepflow/access/test_tokens.py::test_a_bad_token_is_refused_and_not_quoted": Mutation(
-        "fepflow/access/tokens.py", '"require": ["exp", "aud", "iss", "sub"]', '"require": []'
+        "fepflow/access/credentials.py", '"require": ["exp", "aud", "iss", "sub"]', '"require": []'
     ),
     f"{MIDDLEWARE}/test_admission.py::test_without_a_valid_key_nothing_reaches_the_application": OPEN_DOOR,
     "tests/deployments/test_api.py::test_a_key_closes_both_interfaces_of_a_running_process": OPEN_DOOR,
@@ -234,7 +234,9 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/api/rest/errors.py", "        app.add_exception_handler(FepflowError, ours)\n", ""
     ),
     "tests/fepflow/api/grpc/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
-        "fepflow/api/grpc/values.py", 'raise InputError(Problem("there is no value", ', "raise KeyError(dict(value=0, "
+        "fepflow/api/grpc/messages.py",
+        'raise InputError(Problem("there is no value", ',
+        "raise KeyError(dict(value=0, ",
     ),
     f"{PATHS}::test_a_path_that_takes_too_long_is_a_timeout_within_the_promised_two_seconds": Mutation(
         LIMITS, "            raise CheckTimeoutError(\n", "            raise ValueError(\n"

@@ -17,7 +17,7 @@ from uuid import UUID
 
 import pytest
 
-from fepflow.api.rest.evaluations_contract import Code
+from fepflow.api.evaluations.bodies import Code
 from fepflow.errors import ConflictError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult

@@ -47,7 +47,14 @@ LENGTH_BYTES, PID_BYTES = 8, 8
 FLUSH_SECONDS = 0.005
 """Seconds after which results are sent before the next check begins, so that they are not lost with it."""
 
-_LIBRARIES = ("ctypes", "regex", "fepflow.checks.core.json_schema", "fepflow.jsonpath.queries")
+_LIBRARIES = (
+    "ctypes",
+    "regex",
+    "fepflow.api.evaluations.bodies",
+    "fepflow.api.grpc.messages",
+    "fepflow.checks.core.json_schema",
+    "fepflow.jsonpath.queries",
+)
 """Loaded before the first fork."""
 
 

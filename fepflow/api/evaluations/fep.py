@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any, Literal, Self
 from uuid import UUID, uuid4
 
+from pydantic import BaseModel, Field
+
 from fepflow.access.caller import Caller
 from fepflow.analysis.recorded_runs import new_run, record_run
 from fepflow.api.evaluations.check_pool import CheckPool, Reading
 from fepflow.api.evaluations.check_process import Source
-from fepflow.api.evaluations.checks_here import ChecksHere, types_here
-from fepflow.api.evaluations.request_checks import Place, Tell, bare, places_of
+from fepflow.api.evaluations.request_checks import ChecksHere, Place, Tell, bare, places_of, types_here
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.checks.engine import case_result, run_result
 from fepflow.errors import NotFoundError, TooLargeError
@@ -37,29 +38,26 @@ AT_ONCE = 16
 MAX_SECONDS = 300
 """That one may take."""
 
-ProgressStatus = Literal["running", "completed", "failed"]
+
+class Pending(BaseModel):
+    """An evaluation that is not over: it has no result yet."""
+
+    evaluation_id: str
+    status: Literal["pending", "running"]
+    completed_test_cases: int = Field(ge=0)
+    total_test_cases: int = Field(ge=0)
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProgress:
-    """How far an evaluation is: `result` is that of the test case just done, `final_result` is there at the end."""
+    """Progress of an evaluation: the result of the test case just done, and at the end that of all."""
 
     evaluation_id: str
-    status: ProgressStatus
+    status: Literal["running", "completed"]
     completed_test_cases: int
     total_test_cases: int
     result: TestCaseResult | None = None
     final_result: EvaluationRunResult | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """An evaluation that is not over, and how much of it is there."""
-
-    evaluation_id: str
-    status: Literal["pending", "running"]
-    completed_test_cases: int
-    total_test_cases: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +71,7 @@ class Evaluation:
 
 
 class FepService:
-    """What the REST and gRPC interfaces of FEP have in common. Open it in the event loop that it is used in."""
+    """Service of the REST and gRPC interfaces of FEP. Open it in the event loop that it is used in."""
 
     def __init__(self, store: Store, pool: CheckPool) -> None:
         self._store = store
@@ -84,7 +82,7 @@ class FepService:
     @classmethod
     @asynccontextmanager
     async def open(cls, store: Store) -> AsyncIterator[Self]:
-        """The service, over a store that stays open."""
+        """Return the service, over a store that stays open."""
         await asyncio.to_thread(types_here)  # loads the checks, which would hold up the first request
         async with CheckPool.open() as pool:
             service = cls(store, pool)
@@ -107,7 +105,7 @@ class FepService:
         return await self._evaluate(await self.begin(source, caller), None)
 
     async def stream(self, evaluation: Evaluation) -> AsyncIterator[EvaluationProgress]:
-        """As `evaluate`, telling of each test case as it is done. Raises as it does, after what was told."""
+        """Evaluate, and yield each test case as it is done. Raises as `evaluate` does, after what was yielded."""
         evaluation_id, total = evaluation.id, len(evaluation.reading.request.test_cases)
         told: asyncio.Queue[TestCaseResult | None] = asyncio.Queue()
         yield EvaluationProgress(evaluation_id, "running", 0, total)
@@ -127,21 +125,21 @@ class FepService:
         await asyncio.to_thread(self._store.check)
 
     async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:
-        """An evaluation by its id: its result, or how far it is. Raises NotFoundError."""
+        """Return an evaluation by its id: its result, or how far it is. Raises NotFoundError."""
         run = await asyncio.to_thread(self.run, evaluation_id)
         if run.status in ("pending", "running"):
             return await asyncio.to_thread(self._pending, run)
         return await asyncio.to_thread(self._stored, run)
 
     async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
-        """As `find`, the result in pieces of its JSON, which are read from the store one after the other."""
+        """Find an evaluation, its result in pieces of its JSON, which are read from the store one by one."""
         run = await asyncio.to_thread(self.run, evaluation_id)
         if run.status in ("pending", "running"):
             return await asyncio.to_thread(self._pending, run)
         return self._stored_parts(run)
 
     def run(self, evaluation_id: str) -> RunRecord:
-        """The run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
+        """Return the run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
         run_id = canonical(evaluation_id)
         run = self._store.runs.get(run_id)
         if run.id != run_id:
@@ -191,7 +189,12 @@ class FepService:
 
     def _pending(self, run: RunRecord) -> Pending:
         done = self._store.results.progress(run.id).outputs
-        return Pending(run.id, "pending" if run.status == "pending" else "running", done, run.calls)
+        return Pending(
+            evaluation_id=run.id,
+            status="pending" if run.status == "pending" else "running",
+            completed_test_cases=done,
+            total_test_cases=run.calls,
+        )
 
     def _stored(self, run: RunRecord) -> EvaluationRunResult:
         given = self._asked(run)
@@ -223,7 +226,7 @@ class FepService:
         return run_result(run.id, results, run.started_at or run.created_at, experiment, run.completed_at, metadata)
 
     def _asked(self, run: RunRecord) -> dict[str, Any] | None:
-        """What `asked` said of an evaluation that is whole: of one carried out here, or as an operation."""
+        """Return what `asked` kept of an evaluation that is complete: carried out here, or as an operation."""
         found: dict[str, Any] | None = None
         if run.cause == CAUSE:
             found = run.suite["evaluate"]
@@ -234,12 +237,12 @@ class FepService:
 
 
 def name_of(request: EvaluationRequest) -> str:
-    """What an evaluation's run is called: as its experiment."""
+    """Return the name of an evaluation's run: that of its experiment."""
     return (request.experiment and request.experiment.name) or NAME
 
 
 def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
-    """What is kept of a request beside its test cases, outputs and checks."""
+    """Return what is kept of a request beside its test cases, outputs and checks."""
     experiment = request.experiment
     return {
         "experiment": None if experiment is None else experiment.model_dump(),
@@ -249,7 +252,7 @@ def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
 
 
 def canonical(evaluation_id: str) -> str:
-    """The id as the store has it. Raises NotFoundError for what no evaluation can have."""
+    """Return the id as the store has it. Raises NotFoundError for what no evaluation can have."""
     try:
         return UUID(evaluation_id).hex
     except ValueError:
@@ -262,6 +265,6 @@ def _sample(index: int, result: TestCaseResult) -> SampleResult:
 
 
 def _metadata(run: RunRecord, unknown: Sequence[str]) -> dict[str, Any]:
-    """What fepflow adds to a result: the verdict, that all checks pass, and members that were not known."""
+    """Return what fepflow adds to a result: the verdict, that all checks pass, and members that were not known."""
     warnings = {"warnings": [f"{name} is not known and was left out" for name in unknown]} if unknown else {}
     return {"outcome": run.outcome, "verdict": run.verdict, "metrics": run.metrics, **warnings}

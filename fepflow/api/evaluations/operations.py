@@ -1,24 +1,100 @@
-"""Evaluations that go on when their caller has left: started as runs, found by their ids, cancelled (FEP 5.2)."""
+"""Runs that are requested over the network and go on when their caller has left; FEP 5.2 calls them operations."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
 
 from fepflow.access.caller import Caller
+from fepflow.analysis.comparison import suite_hash
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.fep import FepService, Pending, asked, canonical, name_of
-from fepflow.api.evaluations.request_run import request_run
 from fepflow.api.evaluations.requests import EvaluationRequest
-from fepflow.errors import NotFoundError, UserError
+from fepflow.documents.loader import Document
+from fepflow.errors import InputError, NotFoundError, UserError
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult
-from fepflow.store.records import OPERATION, RunRecord, RunStatus, RunSummary
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import OPERATION, NewOutput, NewRun, RunRecord, RunRequest, RunStatus, RunSummary
 from fepflow.store.store import Store
+from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
+
+SECTIONS = frozenset({"name", "description", "target", "checks", "metrics", "gate", "tags"})
+"""What the document of a requested run may say. It names no file, no code, no model and no key."""
+
+
+def request_run(
+    store: Store,
+    document: dict[str, Any],
+    cases: Sequence[TestCase],
+    *,
+    kind: str,
+    caller: Caller,
+    idempotency_key: str | None,
+    request: dict[str, Any],
+    details: dict[str, Any] | None = None,
+    outputs: Sequence[Output] | None = None,
+) -> RunRecord:
+    """Create a pending run of test cases with different ids, and return it; all of it is stored, or nothing.
+
+    `document` is a suite without test cases, whose target is an HTTP address, or nothing where there are `outputs`,
+    one for each case: these are stored with the run, which only checks them. `request` is what the caller has asked:
+    the same again under the same `idempotency_key` gives the run that there is, another is a ConflictError. `details`
+    are stored beside it. `kind` is the interface. Raises InputError for a document that is no suite.
+    """
+    document = {**document, "test_cases": []}
+    if outputs is not None:
+        document["target"] = {"given": {}}
+    _require_suite(document)
+    run = NewRun(
+        id=uuid4().hex,
+        name=document["name"],
+        suite=document,
+        suite_path=None,
+        repeats=1,
+        tags=list(document.get("tags", [])),
+        suite_hash=suite_hash(document, 1, Path()),
+        cause="network",
+    )
+    key = None if idempotency_key is None else unique_key(kind, caller, idempotency_key)
+    asked = RunRequest(
+        run_id=run.id,
+        kind=kind,
+        caller=caller.name,
+        idempotency_key=key,
+        request_hash=content_hash(request),
+        request={**request, **(details or {})},
+        created_at=utc_now(),
+    )
+    return store.requests.create(run, cases, asked, _rows(cases, outputs or ()))
+
+
+def unique_key(kind: str, caller: Caller, idempotency_key: str) -> str:
+    """Return an idempotency key, which is a caller's own, among those of all callers and interfaces."""
+    return content_hash(kind, caller.name, idempotency_key)
+
+
+def _require_suite(document: dict[str, Any]) -> None:
+    if unknown := sorted(document.keys() - SECTIONS - {"test_cases"}):
+        raise ValueError(f"a requested run has no {unknown[0]}")
+    loaded = read_suite(Document(document, "the request", ""), Path.cwd(), {})
+    if errors := [problem for problem in loaded.problems if problem.severity == "error"]:
+        raise InputError(errors)
+
+
+def _rows(cases: Sequence[TestCase], outputs: Sequence[Output]) -> list[NewOutput]:
+    return [
+        NewOutput(index, 0, content_hash("given", case.id, output.model_dump()), output)
+        for index, (case, output) in enumerate(zip(cases, outputs, strict=bool(outputs)))
+    ]
+
 
 OperationStatus = Literal["pending", "running", "completed", "failed", "cancelled"]
 
@@ -37,7 +113,7 @@ MAX_NAME = 150
 
 
 class Operations:
-    """All that there is of operations is in the store, so they outlive the process."""
+    """Operations. They live in the store, so they outlive the process."""
 
     def __init__(self, store: Store, service: FepService) -> None:
         self._store = store
@@ -72,32 +148,32 @@ class Operations:
         )
 
     async def get(self, operation_id: str) -> RunSummary:
-        """An operation. Raises NotFoundError."""
+        """Return an operation. Raises NotFoundError."""
         try:
             return await asyncio.to_thread(self._store.requests.operation, canonical(operation_id))
         except NotFoundError:
             raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
 
     async def result(self, operation: RunSummary) -> EvaluationRunResult | None:
-        """The result of an operation that is completed."""
+        """Return the result of an operation that is completed."""
         if operation.status != "completed":
             return None
         found = await self._service.find(operation.id)
         return None if isinstance(found, Pending) else found
 
     async def cases_done(self, operation: RunSummary) -> int:
-        """How many test cases have results."""
+        """Return how many test cases have results."""
         return await asyncio.to_thread(self._store.results.cases_with_results, operation.id)
 
     async def page(
         self, size: int, status: OperationStatus | None, after: tuple[datetime, str] | None
     ) -> list[RunSummary]:
-        """The newest first, of one status, or all; those after the one that was created then and has this id."""
+        """Return operations, the newest first, of one status or all, from `after` (time of creation, id) on."""
         statuses = STATUSES[status] if status else ()
         return await asyncio.to_thread(self._store.requests.operations, size, statuses, after)
 
     async def cancel(self, operation_id: str) -> bool:
-        """Have an operation stop, which takes seconds; False if it is over. Raises NotFoundError."""
+        """Have an operation stop, which takes seconds; return False if it is over. Raises NotFoundError."""
         operation = await self.get(operation_id)
         try:
             await asyncio.to_thread(self._store.runs.request_cancel, operation.id)
@@ -109,5 +185,5 @@ class Operations:
 
 
 def status_of(operation: RunSummary) -> OperationStatus:
-    """What FEP calls the status of its run."""
+    """Return FEP's word for the status of an operation's run."""
     return next(status for status, statuses in STATUSES.items() if operation.status in statuses)

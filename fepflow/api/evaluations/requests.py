@@ -7,24 +7,167 @@ left out, and `unknown` names them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fepflow.api.evaluations.sizes import require_bounded
+from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import require_unique_ids
 from fepflow.checks.engine import require_match
 from fepflow.documents.validation_errors import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError, dotted
-from fepflow.json.values import parse
+from fepflow.json.values import SMALL_CHARACTERS, parse
+from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
+from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check
 from fepflow.protocol.check import Check as FepCheck
 from fepflow.protocol.results import ExperimentMetadata
 from fepflow.protocol.test_case import Output as FepOutput
 from fepflow.protocol.test_case import TestCase as FepTestCase
+from fepflow.protocol.test_case import evaluation_context
 from fepflow.suite.models import check_ids
+
+MAX_RESOLVED = 500_000_000
+"""Characters that the checks of one request look at together."""
+
+MAX_REPEATED = 32_000_000
+"""Characters of arguments that their results repeat together; a large argument is left out of them."""
+
+_LEFT_OUT = 200
+"""Characters of a large argument in a result: its hash, and the path that leads to it."""
+
+_OF_NODE = 4
+"""Characters that a value has beside its text: quotes, commas, brackets."""
+
+Argument = tuple[int, Sequence[str]]
+"""An argument as declared: the size of what is literal in it, and its paths."""
+
+Checked = tuple[FepTestCase, FepOutput, Sequence[AnyCheck], Sequence[AnyCheck]]
+"""A test case, its output, its own checks and those that all test cases share."""
+
+
+def require_bounded(checked: Iterable[Checked]) -> None:
+    """Raise InputError, with the sum, for checks that look at too much together, or repeat too much in results.
+
+    What a query finds is estimated from the part of the document that it searches.
+    """
+    shared_sizes: list[tuple[int, list[Argument]]] | None = None
+    resolved = repeated = 0
+    for case, output, own, shared in checked:
+        if shared_sizes is None:
+            shared_sizes = [_measured(check) for check in shared]
+        sizes = _Sizes(case, output)
+        for names, arguments in [*map(_measured, own), *shared_sizes]:
+            repeated += names
+            for literal, paths in arguments:
+                looked_at = [sizes.at(path) for path in paths]
+                resolved += literal + sum(size for size, _ in looked_at)
+                size = literal + sum(size * repeats for size, repeats in looked_at)
+                repeated += size if size <= SMALL_CHARACTERS else _LEFT_OUT
+    if resolved > MAX_RESOLVED:
+        raise _too_much(f"the checks look at {resolved:,} characters together", MAX_RESOLVED)
+    if repeated > MAX_REPEATED:
+        raise _too_much(f"the results of the checks repeat {repeated:,} characters of arguments", MAX_REPEATED)
+
+
+def _too_much(message: str, limit: int) -> InputError:
+    advice = f"{limit:,} are taken at most: send fewer checks, fewer test cases or smaller values at a time"
+    return InputError(Problem(message, path="checks", advice=advice))
+
+
+def _measured(check: AnyCheck) -> tuple[int, list[Argument]]:
+    """Return the size of a check's names, which each of its results repeats, and its arguments."""
+    declared = to_check(check)
+    names = 2 * len(declared.type) + len(declared.id or "") + len(declared.version or "")
+    found: list[Argument] = []
+    for name, value in declared.arguments.items():
+        texts = [text for _, text in texts_in(value, ())]
+        paths = [path for text in texts for path in ([text] if is_path(text) else placeholders(text))]
+        found.append((len(name) + _size(value), paths))
+    return names, found
+
+
+class _Sizes:
+    """The sizes of the parts of one evaluation context; they are measured when the first one is asked for."""
+
+    def __init__(self, case: FepTestCase, output: FepOutput) -> None:
+        self._case, self._output = case, output
+        self._context: dict[str, Any] | None = None
+        self._known: dict[int, tuple[int, int]] = {}
+        self._at: dict[str, tuple[int, int]] = {}
+
+    def at(self, path: str) -> tuple[int, int]:
+        """Return the size of the part of the document that a path looks at, and how often it may find that."""
+        found = self._at.get(path)
+        if found is None:
+            found = self._at[path] = self._find(path)
+        return found
+
+    def _find(self, path: str) -> tuple[int, int]:
+        if self._context is None:
+            self._context = evaluation_context(self._case, self._output)
+            _measure(self._context, self._known)
+        keys, descents = _way(path)
+        reached, value = descend(self._context, keys)
+        if reached < len(keys):
+            return 0, 1
+        size, depth = self._known.get(id(value)) or (_size(value), 1)
+        return size, depth**descents
+
+
+@lru_cache(maxsize=4096)
+def _way(path: str) -> tuple[tuple[Key, ...], int]:
+    """Return the keys with which a path begins, and how often it descends: what is found may then hold itself."""
+    return leading_keys(path), min(path.count(".."), 3)
+
+
+def _size(value: Any) -> int:
+    known: dict[int, tuple[int, int]] = {}
+    return _measure(value, known)[0]
+
+
+def _measure(value: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return size and depth of a JSON value; `known` gets those of each object and array in it, by their ids.
+
+    Without recursion: a value may be as deep as the parser takes it.
+    """
+    if not isinstance(value, dict | list):
+        return _of_scalar(value), 1
+    stack: list[tuple[Any, Iterator[Any], int, int]] = [(value, _items(value), _own(value), 1)]
+    while True:
+        container, items, size, depth = stack.pop()
+        for item in items:
+            if isinstance(item, dict | list):
+                stack.append((container, items, size, depth))
+                stack.append((item, _items(item), _own(item), 1))
+                break
+            size += _of_scalar(item)
+        else:
+            known[id(container)] = size, depth
+            if not stack:
+                return size, depth
+            outer, rest, outer_size, outer_depth = stack.pop()
+            stack.append((outer, rest, outer_size + size, max(outer_depth, depth + 1)))
+
+
+def _items(container: Any) -> Iterator[Any]:
+    return iter(container.values() if isinstance(container, dict) else container)
+
+
+def _own(container: Any) -> int:
+    return _OF_NODE + (sum(map(len, container)) if isinstance(container, dict) else 0)
+
+
+def _of_scalar(value: Any) -> int:
+    if isinstance(value, str):
+        return len(value) + _OF_NODE
+    if isinstance(value, int):
+        return value.bit_length() // 3 + _OF_NODE
+    return 20
+
 
 MAX_CHECKS = 100_000
 """Check results of one request: its checks, times the test cases that they are for."""
@@ -48,13 +191,13 @@ def _checks_somewhere(schema: dict[str, Any]) -> None:
 
 
 class _Given(BaseModel):
-    """What a caller writes. An optional member is absent or of its type: null is neither."""
+    """A part of a caller's request. An optional member is absent or of its type: null is neither."""
 
     model_config = ConfigDict(extra="allow", strict=True, json_schema_extra=_without_defaults)
 
 
 class Check(_Given):
-    """One check (FEP 2.3); `id` is fepflow's addition, the name that its results carry."""
+    """A check (FEP 2.3); `id` is fepflow's addition, the name that its results carry."""
 
     type: str = Field(min_length=1, description="Identifier of the check implementation.")
     arguments: dict[str, Any] = Field(description="Arguments; a string that begins with `$.` is a JSONPath.")
@@ -83,7 +226,7 @@ class Output(_Given):
 
 
 class Experiment(_Given):
-    """What the evaluation is for (FEP 3.2)."""
+    """The experiment that an evaluation belongs to (FEP 3.2)."""
 
     name: str = Field(_NOT_GIVEN, description="Name of the experiment.")
     metadata: dict[str, Any] = Field(_NOT_GIVEN, description="Whatever describes the experiment.")
@@ -146,11 +289,11 @@ class EvaluationRequest(BaseModel):
 
     @classmethod
     def read_json(cls, body: bytes) -> EvaluationRequest:
-        """As `read`, of a body in JSON."""
+        """Return the request that a body in JSON is. Raises as `read` does."""
         return cls.read(parse_body(body))
 
     def own_checks(self, index: int) -> Sequence[AnyCheck]:
-        """The checks of one test case alone, its own before those of the request."""
+        """Return the checks of one test case alone, its own before those of the request."""
         return [*(self.test_cases[index].checks or ()), *(self.per_case[index] if self.per_case else ())]
 
     def shared_ids(self) -> list[str]:
@@ -170,7 +313,7 @@ class EvaluationRequest(BaseModel):
                 require_unique_ids(own, taken)
 
     def cases_with_checks(self) -> list[FepTestCase]:
-        """The test cases, each with all checks of its own."""
+        """Return the test cases, each with all checks of its own."""
         cases = enumerate(self.test_cases)
         return [case.model_copy(update={"checks": list(self.own_checks(index))}) for index, case in cases]
 
@@ -208,7 +351,7 @@ def _check(check: Check) -> FepCheck:
 
 
 def _plain(model: _Given) -> dict[str, Any]:
-    """The members that are known and given, as they were."""
+    """Return the members that are known and given, as they were."""
     found: dict[str, Any] = {}
     for name in _given(model):
         value = getattr(model, name)
@@ -217,7 +360,7 @@ def _plain(model: _Given) -> dict[str, Any]:
 
 
 def _given(model: _Given) -> list[str]:
-    """The known members that were given, in the order of the specification: a set has another one in each process."""
+    """Return the known members that were given, in the specification's order: a set's differs between processes."""
     return [name for name in type(model).model_fields if name in model.model_fields_set]
 
 
@@ -235,7 +378,7 @@ def _unknown(model: _Given, path: tuple[str | int, ...]) -> Iterator[str]:
 
 
 def example() -> dict[str, Any]:
-    """A request for documents: one right answer."""
+    """Return a request for documents: one right answer."""
     return {
         "test_cases": [{"id": "capital", "input": "What is the capital of France?", "expected": "Paris"}],
         "outputs": [{"value": "The capital of France is Paris."}],

@@ -5,30 +5,258 @@ Every method gives what the contract has as `data`. All block, as the store does
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 from urllib.parse import urlsplit
-from uuid import UUID
+from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from fepflow.access.caller import Caller
-from fepflow.api.evaluations.cases import CASE_ID, INVALID, MAX_CASES, read_case, read_cases
-from fepflow.api.evaluations.graders import BUILT_IN, checks_of, require_allowed
-from fepflow.api.evaluations.request_run import MAX_KEY, request_run, unique_key
-from fepflow.api.evaluations.results import STATUSES, Status, evaluation, result_counts, results_page
+from fepflow.api.evaluations.bodies import CASE_ID, GRADER_ID, MAX_KEY, NewEvaluation, NewGrader, Status, shown
+from fepflow.api.evaluations.operations import request_run, unique_key
 from fepflow.calls.agent_addresses import AgentAddresses
+from fepflow.calls.client import BEFORE
+from fepflow.checks.base import CheckType
+from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
 from fepflow.errors import ConflictError, InvalidRequestError, NotFoundError, TooLargeError
+from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.secret_names import holds_secret_parts
-from fepflow.store.records import Grader
+from fepflow.settings import settings
+from fepflow.store.records import CaseResult, Grader, OutputFacts, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
-from fepflow.text import brief, printable
+
+SEPARATOR = "--"
+"""Between a grader's id and the number of a check, in the check's id; no grader's id holds it."""
+
+_OUTPUT, _EXPECTED = "$.output.value", "$.test_case.expected"
+_COMPARED = {"actual": _OUTPUT, "expected": _EXPECTED}
+
+
+def _built_in(grader_id: str, name: str, check_type: CheckType, **arguments: Any) -> Grader:
+    declared = {"type": str(check_type), "arguments": arguments}
+    return Grader(id=grader_id, name=name, checks=[declared], created_at=utc_now())
+
+
+BUILT_IN: Mapping[str, Grader] = {
+    grader.id: grader
+    for grader in (
+        _built_in("string-match", "String Match", CheckType.EXACT_MATCH, **_COMPARED),
+        _built_in("exact-match", "Exact Match", CheckType.EXACT_MATCH, **_COMPARED),
+        _built_in("contains", "Contains", CheckType.CONTAINS, text=_OUTPUT, phrases=_EXPECTED),
+        _built_in("regex", "Regex", CheckType.REGEX, text=_OUTPUT, pattern=_EXPECTED),
+        _built_in("equals", "Equals", CheckType.EQUALS, **_COMPARED),
+        _built_in("is-empty", "Is Empty", CheckType.IS_EMPTY, value=_OUTPUT),
+        _built_in("subset", "Subset", CheckType.SUBSET, collection=_OUTPUT, required=_EXPECTED),
+        _built_in("superset", "Superset", CheckType.SUPERSET, collection=_OUTPUT, allowed=_EXPECTED),
+        _built_in("set-equal", "Set Equal", CheckType.SET_EQUAL, **_COMPARED),
+        _built_in("disjoint", "Disjoint", CheckType.DISJOINT, collection=_OUTPUT, forbidden=_EXPECTED),
+        _built_in("json-valid", "JSON Valid", CheckType.JSON_VALID, text=_OUTPUT),
+        _built_in(
+            "schema-validation", "Schema Validation", CheckType.SCHEMA_VALIDATION, data=_OUTPUT, schema=_EXPECTED
+        ),
+        _built_in(
+            "text-match", "Text Match", CheckType.TEXT_MATCH, text=_OUTPUT, condition="contains", value=_EXPECTED
+        ),
+    )
+}
+"""Graders that need nothing but an output and what was expected, by id."""
+
+
+def require_allowed(checks: Sequence[Check]) -> None:
+    """Raise InvalidRequestError for a check that asks a model which the operator does not allow."""
+    policy = CaseChecks(CheckDefaults(), [], settings().allowed_models, from_data=True)
+    for index, check in enumerate(checks):
+        if refusal := policy.refusal(check):
+            raise InvalidRequestError("INVALID_REQUEST", shown(f"checks[{index}]: {refusal}"))
+
+
+def checks_of(graders: Sequence[Grader]) -> list[dict[str, Any]]:
+    """Return the checks of graders as those of a suite, each with an id by which `grader_of` knows its grader."""
+    return [
+        {**check, "id": f"{grader.id}{SEPARATOR}{number}"}
+        for grader in graders
+        for number, check in enumerate(grader.checks, 1)
+    ]
+
+
+def grader_of(check_id: str) -> str:
+    """Return the id of the grader that a check of a run belongs to."""
+    return check_id.partition(SEPARATOR)[0]
+
+
+STATUSES: Mapping[Status, tuple[RunStatus, ...]] = {
+    "pending": ("pending",),
+    "running": ("running",),
+    "completed": ("completed",),
+    "failed": ("failed", "cancelled", "interrupted"),
+}
+"""The contract's statuses, and those of runs."""
+_STATUS_OF = {status: name for name, statuses in STATUSES.items() for status in statuses}
+
+_UNDER_WAY = ("pending", "running")
+_TIME_LIMIT = re.compile(r"within ([0-9.]+) s")
+
+
+def evaluation(run: RunRecord, request: RunRequest, result_count: int) -> dict[str, Any]:
+    """Return a run. It counts as started when it was requested, until it has really begun."""
+    return {
+        "id": str(UUID(run.id)),
+        "test_case_ids": request.request["test_case_ids"],
+        "agent_endpoint_url": request.request["agent_endpoint_url"],
+        "grader_ids": request.request["grader_ids"],
+        "status": _STATUS_OF[run.status],
+        "started_at": _time(run.started_at or run.created_at),
+        "completed_at": _time(run.completed_at) if run.completed_at else None,
+        "result_count": result_count,
+        "error_message": run.error if _STATUS_OF[run.status] == "failed" else None,
+    }
+
+
+def result_counts(store: Store, runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Return how many results each of the runs has."""
+    over = [run.id for run in runs if run.status not in _UNDER_WAY]
+    running = [run for run in runs if run.status == "running"]
+    return {**store.results.output_counts(over), **{run.id: len(_outputs(store, run)) for run in running}}
+
+
+def results_page(store: Store, run: RunRecord, request: RunRequest, limit: int, skip: int) -> dict[str, Any]:
+    """Return the results that there are, those of a page, and a summary of all of them.
+
+    A result is there once each grader has scored it; when the run is over, also without.
+    """
+    names: dict[str, str] = request.request["graders"]
+    outputs = _outputs(store, run)
+    page = [facts.case_index for facts in outputs[skip : skip + limit]]
+    return {
+        "evaluation_id": str(UUID(run.id)),
+        "results": [_result(run, result, names) for result in store.results.by_case(run.id, case_indices=page)],
+        "summary": _summary(store, run, outputs, list(names)),
+    }
+
+
+def _outputs(store: Store, run: RunRecord) -> list[OutputFacts]:
+    return store.results.complete_outputs(run.id, len(run.suite["checks"]) if run.status in _UNDER_WAY else 0)
+
+
+def _result(run: RunRecord, result: CaseResult, names: Mapping[str, str]) -> dict[str, Any]:
+    output = result.output
+    assert output is not None  # the page has those with outputs only
+    checks = defaultdict(list)
+    for check in result.checks:
+        checks[grader_of(check.check_id)].append(check)
+    failure = output.failure
+    shown = {
+        "result_id": str(uuid5(NAMESPACE_URL, f"fepflow:{run.id}/{result.case_index}/{result.repeat}")),
+        "test_case_id": result.case.id,
+        "test_case_input": result.case.input,
+        "test_case_expected": result.case.expected,
+        "agent_response": None if failure else output.value,
+        "response_status": "error" if failure else "success",
+        "response_latency_ms": _latency(output.metadata),
+        "scores": [_score(run, grader_id, name, checks[grader_id], failure) for grader_id, name in names.items()],
+    }
+    return {**shown, "error_message": _cause(failure)} if failure else shown
+
+
+def _score(
+    run: RunRecord, grader_id: str, name: str, checks: Sequence[CheckResult], failure: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return a grader's score: the mean of its checks, all of which must pass. `failure` is the output's."""
+    errors = list(_errors(checks, failure))
+    expected = [check["id"] for check in run.suite["checks"] if grader_of(check["id"]) == grader_id]
+    if len(checks) < len(expected) and not errors:
+        errors = [run.error or "The run ended before the grader was done."]
+    passed = all(check.passed for check in checks)
+    value = None if errors else sum(map(_number, checks)) / len(checks)
+    return {
+        "grader_id": grader_id,
+        "grader_name": name,
+        "score_value": value,
+        "score_status": "error" if errors else "pass" if passed else "fail",
+        "error_message": "; ".join(errors) or None,
+    }
+
+
+def _errors(checks: Sequence[CheckResult], failure: Mapping[str, Any] | None) -> Iterator[str]:
+    for check in checks:
+        if check.error is not None:
+            yield check.error.message if failure is None else _with_cause(check.error.message, failure)
+        elif check.status != "completed":
+            yield "It was not checked: the run's limits were reached."
+        elif check.passed is None:
+            yield f"{check.check_type} gave neither a yes nor a no."
+
+
+def _number(check: CheckResult) -> float:
+    """Return the score that a check gives itself, else 1.0 or 0.0."""
+    for results in (check.results, check.results.get("response")):
+        score = results.get("score") if isinstance(results, dict) else None
+        if isinstance(score, int | float) and not isinstance(score, bool) and math.isfinite(score):
+            return float(score)
+    return float(bool(check.passed))
+
+
+def _summary(store: Store, run: RunRecord, outputs: Sequence[OutputFacts], graders: Sequence[str]) -> dict[str, Any]:
+    units = {(facts.case_index, facts.repeat): facts for facts in outputs}
+    checks_of: Counter[str] = Counter()
+    for check in run.suite["checks"]:
+        checks_of[grader_of(check["id"])] += 1
+    done: dict[tuple[str, tuple[int, int]], list[bool | None]] = defaultdict(list)
+    for row in store.results.check_rows(run.id, results=False):
+        if (unit := (row.case_index, row.repeat)) in units:
+            done[grader_of(row.check_id), unit].append(row.passed if row.status == "completed" else None)
+    passes, fails = dict.fromkeys(graders, 0), dict.fromkeys(graders, 0)
+    for (grader_id, _), passed in done.items():
+        if len(passed) == checks_of[grader_id] and None not in passed:
+            (passes if all(passed) else fails)[grader_id] += 1
+    failed = sum(facts.failed for facts in outputs)
+    latencies = [latency for facts in outputs if (latency := _latency(facts.metadata)) is not None]
+    return {
+        "total_results": len(outputs),
+        "successful_responses": len(outputs) - failed,
+        "failed_responses": failed,
+        "grader_pass_counts": passes,
+        "grader_fail_counts": fails,
+        "average_latency_ms": sum(latencies) / len(latencies) if latencies else None,
+    }
+
+
+def _latency(metadata: Mapping[str, Any] | None) -> int | None:
+    """Return the latency of the call that answered, in whole milliseconds."""
+    found = (metadata or {}).get("latency_ms")
+    return round(found) if isinstance(found, int | float) and math.isfinite(found) else None
+
+
+def _with_cause(message: str, failure: Mapping[str, Any]) -> str:
+    """Return a check's message about a missing response, its cause in the contract's words."""
+    stored = str(failure["message"])
+    return message.removesuffix(stored) + _cause(failure) if message.endswith(stored) else message
+
+
+def _cause(failure: Mapping[str, Any]) -> str:
+    """Why there is no response, in the contract's words where it has some."""
+    message = str(failure["message"])
+    if failure.get("type") == "timeout_error" and (limit := _TIME_LIMIT.search(message)):
+        _, separator, answered = message.partition(BEFORE)
+        return f"Timeout after {limit[1]} seconds{separator}{answered}"
+    if message.startswith("connection refused"):
+        return "Connection refused"
+    return message
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
 
 KIND = "evaluation"
-FIELDS = ("test_case_ids", "agent_endpoint_url", "grader_ids")
-MAX_GRADERS = 20
-"""Graders of one evaluation."""
 MAX_STORED_CASES = 100_000
 MAX_STORED_GRADERS = 1_000
 MAX_URL = 2_000
@@ -41,27 +269,27 @@ TIMEOUT = "30s"
 
 
 class EvaluationService:
-    """What the evaluations contract offers, over one store."""
+    """Service of the evaluations contract, over one store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     @cached_property
     def _addresses(self) -> AgentAddresses:
-        """Read with the first request, when it is known which ports are ours, and once: it reads several files."""
+        """The policy of addresses, read once: with the first request, when it is known which ports are ours."""
         return AgentAddresses.configured()
 
-    def create(self, caller: Caller, body: Any, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Request an evaluation. What is wrong is looked for in this order: the body, its fields, the test cases, the
-        graders, the URL. Raises InvalidRequestError, ConflictError, TooLargeError, PermissionDeniedError.
+    def create(self, caller: Caller, body: NewEvaluation, idempotency_key: str | None = None) -> dict[str, Any]:
+        """Request an evaluation. What is wrong is looked for in this order: the test cases, the graders, the URL.
+
+        Raises InvalidRequestError, ConflictError.
         """
-        caller.require("evaluate")
-        request = _read_request(body)
+        request = body.model_dump()
         if idempotency_key is not None:
             _require_key(idempotency_key)
             key = unique_key(KIND, caller, idempotency_key)
             if (before := self._store.requests.requested_before(key, content_hash(request))) is not None:
-                return self.get(caller, before.id, needs="evaluate")
+                return self.get(before.id)
         cases = self._cases(request["test_case_ids"])
         graders = self._graders(request["grader_ids"])
         _require_address(request["agent_endpoint_url"], self._addresses)
@@ -75,64 +303,52 @@ class EvaluationService:
             request=request,
             details={"graders": {grader.id: grader.name for grader in graders}},
         )
-        return self.get(caller, run.id, needs="evaluate")
+        return self.get(run.id)
 
-    def get(self, caller: Caller, evaluation_id: str, *, needs: Any = "read") -> dict[str, Any]:
-        """An evaluation and how far it is. Raises NotFoundError, PermissionDeniedError."""
-        caller.require(needs)
+    def get(self, evaluation_id: str) -> dict[str, Any]:
+        """Return an evaluation and how far it is. Raises NotFoundError."""
         run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return evaluation(run, request, result_counts(self._store, [run]).get(run.id, 0))
 
-    def evaluations(self, caller: Caller, limit: int, skip: int, status: Status | None = None) -> dict[str, Any]:
-        """The evaluations, the newest first, all or those of a status."""
-        caller.require("read")
+    def evaluations(self, limit: int, skip: int, status: Status | None = None) -> dict[str, Any]:
+        """Return the evaluations, the newest first, all or those of a status."""
         statuses = STATUSES[status] if status is not None else ()
         runs, total = self._store.requests.newest(KIND, limit, skip, statuses)
         counts = result_counts(self._store, [run for run, _ in runs])
         shown = [evaluation(run, request, counts.get(run.id, 0)) for run, request in runs]
         return {"evaluations": shown, "count": len(shown), "total": total}
 
-    def results(self, caller: Caller, evaluation_id: str, limit: int, skip: int) -> dict[str, Any]:
-        """The results that there are by now. Raises NotFoundError."""
-        caller.require("read")
+    def results(self, evaluation_id: str, limit: int, skip: int) -> dict[str, Any]:
+        """Return the results that there are by now. Raises NotFoundError."""
         run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return results_page(self._store, run, request, limit, skip)
 
-    def add_case(self, caller: Caller, document: Any) -> dict[str, Any]:
-        """Store a test case. Raises InvalidRequestError, ConflictError, TooLargeError."""
-        caller.require("evaluate")
-        case = read_case(document)
-        self._add([case])
-        return _shown_case(case)
+    def add_cases(self, cases: Sequence[TestCase]) -> list[dict[str, Any]]:
+        """Store test cases, all or none. Raises ConflictError, TooLargeError."""
+        if self._store.requests.test_cases(1)[1] + len(cases) > MAX_STORED_CASES:
+            raise TooLargeError(f"There may be {MAX_STORED_CASES:,} test cases: delete some first.")
+        self._store.requests.add_test_cases(cases)
+        return [_shown_case(case) for case in cases]
 
-    def add_cases(self, caller: Caller, documents: Any) -> dict[str, Any]:
-        """Store test cases, all or none. Raises as `add_case` does."""
-        caller.require("evaluate")
-        cases = read_cases(documents)
-        self._add(cases)
-        return {"test_cases": [_shown_case(case) for case in cases], "count": len(cases)}
-
-    def case(self, caller: Caller, case_id: str) -> dict[str, Any]:
-        """A stored test case. Raises NotFoundError."""
-        caller.require("read")
+    def case(self, case_id: str) -> dict[str, Any]:
+        """Return a stored test case. Raises NotFoundError."""
         return _shown_case(self._store.requests.test_case(case_id))
 
-    def cases(self, caller: Caller, limit: int, skip: int) -> dict[str, Any]:
-        """The stored test cases, the oldest first."""
-        caller.require("read")
+    def cases(self, limit: int, skip: int) -> dict[str, Any]:
+        """Return the stored test cases, the oldest first."""
         cases, total = self._store.requests.test_cases(limit, skip)
         return {"test_cases": [_shown_case(case) for case in cases], "count": len(cases), "total": total}
 
-    def delete_case(self, caller: Caller, case_id: str) -> dict[str, Any]:
+    def delete_case(self, case_id: str) -> dict[str, Any]:
         """Delete a test case; evaluations keep their copies. Raises NotFoundError."""
-        caller.require("evaluate")
         self._store.requests.delete_test_case(case_id)
         return {"id": case_id, "deleted": True}
 
-    def add_grader(self, caller: Caller, grader: Grader) -> dict[str, Any]:
+    def add_grader(self, body: NewGrader) -> dict[str, Any]:
         """Store a grader. Raises InvalidRequestError, ConflictError, TooLargeError."""
-        caller.require("evaluate")
-        require_allowed(grader)
+        require_allowed(body.checks)
+        checks = [check.model_copy(update={"id": None}).model_dump(exclude_none=True) for check in body.checks]
+        grader = Grader(id=body.id or str(uuid4()), name=body.name, checks=checks, created_at=utc_now())
         if grader.id in BUILT_IN:
             raise ConflictError(f"The grader {grader.id} is built in: choose another id.")
         if len(self._store.requests.graders()) >= MAX_STORED_GRADERS:
@@ -140,77 +356,47 @@ class EvaluationService:
         self._store.requests.add_grader(grader)
         return _shown_grader(grader)
 
-    def grader(self, caller: Caller, grader_id: str) -> dict[str, Any]:
-        """A grader, built in or stored. Raises NotFoundError."""
-        caller.require("read")
+    def grader(self, grader_id: str) -> dict[str, Any]:
+        """Return a grader, built in or stored. Raises NotFoundError."""
         found = BUILT_IN.get(grader_id) or self._store.requests.find_graders([grader_id]).get(grader_id)
         if found is None:
             raise NotFoundError("Grader not found")
         return _shown_grader(found)
 
-    def graders(self, caller: Caller, limit: int, skip: int) -> dict[str, Any]:
-        """The graders: those built in, then the stored ones, the oldest first."""
-        caller.require("read")
+    def graders(self, limit: int, skip: int) -> dict[str, Any]:
+        """Return the graders: those built in, then the stored ones, the oldest first."""
         everything = [*BUILT_IN.values(), *self._store.requests.graders()]
         page = [_shown_grader(grader) for grader in everything[skip : skip + limit]]
         return {"graders": page, "count": len(page), "total": len(everything)}
 
-    def delete_grader(self, caller: Caller, grader_id: str) -> dict[str, Any]:
+    def delete_grader(self, grader_id: str) -> dict[str, Any]:
         """Delete a stored grader; evaluations keep their copies. Raises NotFoundError, ConflictError."""
-        caller.require("evaluate")
         if grader_id in BUILT_IN:
             raise ConflictError(f"The grader {grader_id} is built in, and stays.")
         self._store.requests.delete_grader(grader_id)
         return {"id": grader_id, "deleted": True}
 
-    def _add(self, cases: Sequence[TestCase]) -> None:
-        if self._store.requests.test_cases(1)[1] + len(cases) > MAX_STORED_CASES:
-            raise TooLargeError(f"There may be {MAX_STORED_CASES:,} test cases: delete some first.")
-        self._store.requests.add_test_cases(cases)
-
     def _cases(self, ids: Sequence[str]) -> list[TestCase]:
-        found = self._store.requests.find_test_cases([case_id for case_id in ids if CASE_ID.fullmatch(case_id)])
+        found = self._store.requests.find_test_cases([case_id for case_id in ids if re.fullmatch(CASE_ID, case_id)])
         for case_id in ids:
             if case_id not in found:
-                raise InvalidRequestError("INVALID_TEST_CASE_ID", f"Test case not found: {_shown(case_id)}")
+                raise InvalidRequestError("INVALID_TEST_CASE_ID", f"Test case not found: {shown(case_id, 200)}")
         return [found[case_id] for case_id in ids]
 
     def _graders(self, ids: Sequence[str]) -> list[Grader]:
-        stored = self._store.requests.find_graders([grader_id for grader_id in ids if grader_id not in BUILT_IN])
+        stored = self._store.requests.find_graders(
+            [each for each in ids if each not in BUILT_IN and re.fullmatch(GRADER_ID, each)]
+        )
         found = {**stored, **BUILT_IN}
         for grader_id in ids:
             if grader_id not in found:
-                raise InvalidRequestError("INVALID_GRADER_ID", f"Grader not found: {_shown(grader_id)}")
+                raise InvalidRequestError("INVALID_GRADER_ID", f"Grader not found: {shown(grader_id, 200)}")
         return [found[grader_id] for grader_id in ids]
-
-
-def _read_request(body: Any) -> dict[str, Any]:
-    """The fields of a request for an evaluation; an id that stands twice is taken once."""
-    if not isinstance(body, dict):
-        raise InvalidRequestError(INVALID, f"the body must be an object with {', '.join(FIELDS)}")
-    for name in FIELDS:
-        if body.get(name) in (None, [], ""):
-            raise InvalidRequestError("MISSING_FIELD", f"{name} is required")
-    return {
-        "test_case_ids": _ids(body, "test_case_ids", "INVALID_TEST_CASE_ID", MAX_CASES),
-        "agent_endpoint_url": body["agent_endpoint_url"],
-        "grader_ids": _ids(body, "grader_ids", "INVALID_GRADER_ID", MAX_GRADERS),
-    }
-
-
-def _ids(body: dict[str, Any], name: str, code: str, limit: int) -> list[str]:
-    ids = body[name]
-    if not isinstance(ids, list) or not all(isinstance(each, str) and each for each in ids):
-        raise InvalidRequestError(code, f"{name} must be an array of ids, each a text")
-    unique = list(dict.fromkeys(ids))
-    if len(unique) > limit:
-        raise TooLargeError(f"{name}: an evaluation has at most {limit:,}, and here are {len(unique):,}")
-    return unique
 
 
 def _require_key(key: str) -> None:
     if not (0 < len(key) <= MAX_KEY and key.isascii() and key.isprintable()):
-        raise InvalidRequestError(INVALID, f"Idempotency-Key: 1 to {MAX_KEY} characters of ASCII")
+        raise InvalidRequestError("INVALID_REQUEST", f"Idempotency-Key: 1 to {MAX_KEY} characters of ASCII")
 
 
 def _require_address(url: Any, addresses: AgentAddresses) -> None:
@@ -223,7 +409,7 @@ def _require_address(url: Any, addresses: AgentAddresses) -> None:
         if problem is None and holds_secret_parts(url):
             problem = "it holds a secret, which would be stored and shown; an agent's address has none"
     if problem is not None:
-        raise InvalidRequestError("INVALID_URL", f"Agent endpoint URL must be valid HTTP(S): {_shown(problem)}")
+        raise InvalidRequestError("INVALID_URL", f"Agent endpoint URL must be valid HTTP(S): {shown(problem, 200)}")
 
 
 def _document(url: str, graders: Sequence[Grader]) -> dict[str, Any]:
@@ -238,7 +424,7 @@ def _document(url: str, graders: Sequence[Grader]) -> dict[str, Any]:
 
 
 def _run_id(evaluation_id: str) -> str:
-    """The store's form of an id, which is a UUID's; raises NotFoundError for anything else."""
+    """Return the store's form of an id, which is a UUID's; raises NotFoundError for anything else."""
     try:
         if len(evaluation_id) <= 36:
             return UUID(evaluation_id).hex
@@ -254,7 +440,3 @@ def _shown_case(case: TestCase) -> dict[str, Any]:
 def _shown_grader(grader: Grader) -> dict[str, Any]:
     built_in = grader.id in BUILT_IN
     return {"id": grader.id, "name": grader.name, "checks": grader.checks, "built_in": built_in}
-
-
-def _shown(text: str) -> str:
-    return printable(brief(text, 200))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -17,10 +19,123 @@ from google.protobuf.message import DecodeError
 from fepflow.access.access import BEGUN, Access
 from fepflow.access.caller import Caller, Scope
 from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS
-from fepflow.access.peers import address_of_peer
-from fepflow.api.grpc.errors import ResultTooLargeError, known, status_of
+from fepflow.api.evaluations.fep import Pending
+from fepflow.api.grpc.fep.v1 import fep_pb2
 from fepflow.api.grpc.front import AUTHORITY, PEER
+from fepflow.api.grpc.messages import sendable, write_struct
+from fepflow.api.rest.errors import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
+from fepflow.security.redaction import words_of
+
+
+def address_of_peer(peer: str) -> str | None:
+    """`127.0.0.1` of `ipv4:127.0.0.1:50051`, `::1` of `ipv6:%5B::1%5D:50051`; None for a socket of the file system.
+
+    What has another form stays as it is, and is from nowhere that we trust (`Access`).
+    """
+    kind, _, rest = peer.partition(":")
+    if kind in ("unix", "unix-abstract"):
+        return None
+    host = unquote(rest).rpartition(":")[0]
+    return host.strip("[]").partition("%")[0] if kind in ("ipv4", "ipv6") and host else peer
+
+
+logger = logging.getLogger("fepflow.grpc")
+
+DETAILS = "grpc-status-details-bin"
+"""The metadata in which gRPC's libraries look for details."""
+
+MAX_TEXT = 1_000
+"""Bytes of a sentence as gRPC sends it, which writes most of Unicode as `%E6%97%A5`."""
+MAX_DETAILS = 1_500
+
+Status = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
+
+
+class PendingError(FepflowError):
+    """An evaluation that was asked for has no result yet."""
+
+    recoverable = True
+    http_status = 409
+    grpc_code = "FAILED_PRECONDITION"
+
+    def __init__(self, pending: Pending) -> None:
+        self.pending = pending
+        done = f"{pending.completed_test_cases} of {pending.total_test_cases} test cases are done"
+        super().__init__(f"Evaluation {pending.evaluation_id} is {pending.status}: {done}. Ask again later.")
+
+
+class ResultTooLargeError(FepflowError):
+    """A result that is stored, and too large for a message."""
+
+    http_status = 413
+    grpc_code = "RESOURCE_EXHAUSTED"
+
+    def __init__(self, size: int, limit: int, evaluation_id: str | None = None) -> None:
+        self.evaluation_id = evaluation_id
+        which = f"The result of evaluation {evaluation_id}" if evaluation_id else "The response"
+        where = f": GET /v1/evaluations/{evaluation_id} of the REST interface has it" if evaluation_id else ""
+        super().__init__(f"{which} has {size:,} bytes, and a message has {limit:,} at most{where}.")
+
+
+def known(error: Exception, where: str) -> FepflowError:
+    """Return the error that a caller is told of; whatever is not one of ours is logged."""
+    if isinstance(error, FepflowError):
+        return error
+    logger.error("%s: %s: %s", where, type(error).__name__, words_of(error))
+    return FepflowError("This is a fault of fepflow; its log says more.")
+
+
+def status_of(error: FepflowError) -> Status:
+    """Code, sentence and trailing metadata of an error."""
+    code = grpc.StatusCode[error.grpc_code]
+    details = fep_error(error)
+    status = fep_pb2.ErrorStatus(code=code.value[0], message=details.message)
+    status.details.add().Pack(details)
+    return code, details.message, ((DETAILS, status.SerializeToString()),)
+
+
+def fep_error(error: FepflowError, **details: Any) -> fep_pb2.FepError:
+    """Return an error as the protocol has it; `code` is that of the REST interface, such as `validation_error`."""
+    message = fep_pb2.FepError(code=type_of(error.http_status, error), message=_cut(sendable(str(error)), MAX_TEXT))
+    details = {**details, **_details(error)}
+    if details:
+        write_struct(details, message.details)
+    return message
+
+
+def _details(error: FepflowError) -> dict[str, Any]:
+    if isinstance(error, PendingError):
+        pending = error.pending
+        return {name: getattr(pending, name) for name in ("status", "completed_test_cases", "total_test_cases")}
+    if isinstance(error, ResultTooLargeError) and error.evaluation_id:
+        return {"evaluation_id": error.evaluation_id}
+    if isinstance(error, InputError):
+        return {"problems": _problems(error)}
+    return {}
+
+
+def _problems(error: InputError) -> list[dict[str, Any]]:
+    """Return as many problems as there is room for."""
+    found: list[dict[str, Any]] = []
+    room = MAX_DETAILS
+    for problem in error.problems:
+        item = {"path": sendable(problem.path or ""), "message": sendable(str(problem))}
+        room -= sum(len(text.encode()) for text in item.values()) + 40  # about what a Struct has around them
+        if room < 0:
+            break
+        found.append(item)
+    return found
+
+
+def _cut(text: str, room: int) -> str:
+    """Return the beginning of a text that has so many bytes in the form in which gRPC sends it."""
+    for index, char in enumerate(text):
+        room -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode())
+        if room < 0:
+            return f"{text[: max(index - 3, 0)]}…"
+    return text
+
 
 SERVICES = ("fep.v1.EvaluationService", "fep.v1.AsyncEvaluationService")
 
@@ -68,7 +183,7 @@ _current: ContextVar[Call] = ContextVar("call")
 
 
 def current_call() -> Call:
-    """The call that is handled."""
+    """Return the call that is handled."""
     return _current.get()
 
 
@@ -83,7 +198,7 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """The handler, guarded; None for a method that there is not."""
+        """Return the handler, guarded; None for a method that there is not."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -103,7 +218,7 @@ class Places:
 
 
 class Guard:
-    """One method's handler. gRPC hands it the bytes of messages, so that one that cannot be read has a true status.
+    """A guard of one method's handler. It gets the bytes of messages, so that unreadable ones have a true status.
 
     A message is read once its caller is admitted, and has a deadline.
     """
@@ -118,7 +233,7 @@ class Guard:
         self._max_message = max_message
 
     async def respond(self, requests: AsyncIterator[bytes], context: Context) -> Any:
-        """The response."""
+        """Return the response."""
         responses: list[Any] = []
 
         async def work() -> None:
@@ -145,7 +260,7 @@ class Guard:
                 await context.write(self._checked(response))
 
     async def _message(self, requests: AsyncIterator[bytes]) -> Any:
-        """The next message. Raises InputError without one, SlowRequestError for one that does not come."""
+        """Return the next message. Raises InputError without one, SlowRequestError for one that does not come."""
         async for message in self._messages(requests):
             return message
         raise InputError(Problem(f"there is no message, and {self._action} takes one"))
@@ -227,7 +342,7 @@ def _outcome(error: BaseException) -> str:
 
 
 def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
-    """The metadata of a call, without what is binary, and the address that it comes from.
+    """Return the metadata of a call, without what is binary, and the address that it comes from.
 
     Where the relay is before us (`fepflow.api.grpc.front`), it has added the host of the call, and the address.
     """

@@ -20,10 +20,9 @@ from fepflow.access.connections import HEAD_SECONDS, most_connections
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.operations import Operations
 from fepflow.api.grpc.calls import SERVICES, Interceptor
-from fepflow.api.grpc.evaluation import EvaluationServicer
 from fepflow.api.grpc.fep.v1 import fep_pb2_grpc
 from fepflow.api.grpc.front import relaying
-from fepflow.api.grpc.operations import OperationServicer
+from fepflow.api.grpc.services import EvaluationServicer, OperationServicer
 from fepflow.errors import InfrastructureError, UserError
 
 MAX_MESSAGE = 4 * 1024 * 1024
@@ -67,10 +66,10 @@ HEALTHS = ("", *SERVICES)
 
 
 class _Healths(health.aio.HealthServicer):  # type: ignore[name-defined, misc]  # its stubs are without asyncio
-    """As gRPC's, which leaves out one of its methods."""
+    """The health service of gRPC's library, with the method that it leaves out."""
 
     async def List(self, request: health_pb2.HealthListRequest, context: Any) -> health_pb2.HealthListResponse:
-        """The health of each."""
+        """Return the health of each."""
         found = {name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in HEALTHS}
         return health_pb2.HealthListResponse(statuses=found)
 

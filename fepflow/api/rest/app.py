@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
@@ -18,8 +18,11 @@ TITLE = "fepflow"
 DESCRIPTION = "Evaluations of AI agents: the Flexible Evaluation Protocol, the Evaluations contract and EvalGuard."
 
 
-def create_app(routers: Sequence[APIRouter], errors: Errors) -> FastAPI:
-    """The application. Its document is at /openapi.json; there is no page for it, which would load other people's."""
+def create_app(routers: Sequence[APIRouter], errors: Errors, paths: Mapping[str, Any] | None = None) -> FastAPI:
+    """Return the application. Its document is at /openapi.json; a page for it would load other people's scripts.
+
+    `paths` are operations that the document has beside those of the routes.
+    """
     app = FastAPI(title=TITLE, version=version("fepflow"), docs_url=None, redoc_url=None, redirect_slashes=False)
     for router in routers:
         app.include_router(router)
@@ -28,14 +31,14 @@ def create_app(routers: Sequence[APIRouter], errors: Errors) -> FastAPI:
     document: dict[str, Any] = {}
 
     def openapi() -> dict[str, Any]:
-        document.update(document or _document(app))
+        document.update(document or _document(app, paths or {}))
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way of doing it
     return app
 
 
-def _document(app: FastAPI) -> dict[str, Any]:
+def _document(app: FastAPI, paths: Mapping[str, Any]) -> dict[str, Any]:
     document = get_openapi(title=TITLE, version=app.version, description=DESCRIPTION, routes=app.routes)
     _, schemas = models_json_schema(
         [(model, "validation") for model in COMPONENTS], ref_template="#/components/schemas/{model}"
@@ -51,6 +54,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
         "BearerAuth": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
         "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
     }
+    document["paths"].update(paths)
     document["security"] = [{"BearerAuth": []}, {"ApiKeyAuth": []}]
-    document["paths"]["/v1/health"]["get"]["security"] = []
+    if "/v1/health" in document["paths"]:
+        document["paths"]["/v1/health"]["get"]["security"] = []
     return document

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Match
 
-from fepflow.errors import FepflowError, InputError, Problem
+from fepflow.api.rest.request import invalid_field
+from fepflow.errors import FepflowError, InputError, Problem, UserError
 from fepflow.security.redaction import words_of
 
 logger = logging.getLogger("fepflow.rest")
@@ -36,14 +38,15 @@ _WHY = {
 }
 
 
-def documented(body: type[BaseModel], *statuses: int) -> dict[int | str, dict[str, Any]]:
-    """The errors of an operation in the API's document, which have this body: those that all have, and these."""
-    wanted = sorted({400, 401, 403, 413, 429, 500, 503, *statuses})
-    return {status: {"model": body, "description": _WHY[status]} for status in wanted}
+def documented(
+    body: type[BaseModel], *statuses: int, common: Iterable[int] = (400, 401, 403, 413, 429, 500, 503)
+) -> dict[int | str, dict[str, Any]]:
+    """Return the errors of an operation for the API's document, which have this body: common ones, and `statuses`."""
+    return {status: {"model": body, "description": _WHY[status]} for status in sorted({*common, *statuses})}
 
 
 class HttpError(FepflowError):
-    """What HTTP itself refuses: a path that is not there, a method that it does not have."""
+    """An error of HTTP itself: a path that is not there, a method that it does not have."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -60,20 +63,20 @@ def error_response(status: int, error: FepflowError) -> JSONResponse:
 
 
 def type_of(status: int, error: FepflowError) -> str:
-    """A word for an error, which programs can go by: `not_found`, `validation_error`."""
+    """Return a word for an error that programs can go by: `not_found`, `validation_error`."""
     if status == HTTPStatus.BAD_REQUEST:
         return error.fep_type
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
 
 
 class Errors:
-    """How the errors of an application are answered: by the path's prefix, longest first."""
+    """The answers to errors of an application, by the path's prefix, the longest first."""
 
     def __init__(self, bodies: dict[str, ErrorBody]) -> None:
         self._bodies = sorted(bodies.items(), key=lambda item: -len(item[0]))
 
     def render(self, path: str, error: FepflowError) -> Response:
-        """The response that says so."""
+        """Return the response that says so."""
         status = error.status if isinstance(error, HttpError) else error.http_status
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, HttpError):
             logger.error("%s: %s: %s", path, type(error).__name__, words_of(error))
@@ -83,35 +86,40 @@ class Errors:
     def install(self, app: FastAPI) -> None:
         """Answer so whatever a handler raises."""
 
-        async def ours(request: Request, error: Exception) -> Response:
-            assert isinstance(error, FepflowError)
+        async def answer(request: Request, error: Exception) -> Response:
+            if isinstance(error, HTTPException):
+                return self._of_http(app, request, error)
+            if isinstance(error, RequestValidationError):
+                error = UserError(_invalid_parameter(request, error))
+            elif isinstance(error, ClientDisconnect):
+                error = InputError(Problem("the body ended before it was complete"))
+            elif not isinstance(error, FepflowError):
+                logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, words_of(error))
+                error = HttpError(500, "This is a fault of fepflow; its log says more.")
             return self.render(request.url.path, error)
 
-        async def of_http(request: Request, error: Exception) -> Response:
-            assert isinstance(error, HTTPException)
-            message, headers = str(error.detail), dict(error.headers or {})
-            if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-                headers["Allow"] = allowed = ", ".join(_methods(app, request))
-                message = f"This path has no such method: it has {allowed}."
-            response = self.render(request.url.path, HttpError(error.status_code, message))
-            response.headers.update(headers)
-            return response
+        for kind in (FepflowError, HTTPException, RequestValidationError, ClientDisconnect, Exception):
+            app.add_exception_handler(kind, answer)
 
-        async def broken_off(request: Request, error: Exception) -> Response:
-            return self.render(request.url.path, InputError(Problem("the body ended before it was complete")))
+    def _of_http(self, app: FastAPI, request: Request, error: HTTPException) -> Response:
+        message, headers = str(error.detail), dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = allowed = ", ".join(_methods(app, request))
+            message = f"This path has no such method: it has {allowed}."
+        response = self.render(request.url.path, HttpError(error.status_code, message))
+        response.headers.update(headers)
+        return response
 
-        async def unexpected(request: Request, error: Exception) -> Response:
-            logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, words_of(error))
-            return self.render(request.url.path, HttpError(500, "This is a fault of fepflow; its log says more."))
 
-        app.add_exception_handler(FepflowError, ours)
-        app.add_exception_handler(HTTPException, of_http)
-        app.add_exception_handler(ClientDisconnect, broken_off)
-        app.add_exception_handler(Exception, unexpected)
+def _invalid_parameter(request: Request, error: RequestValidationError) -> str:
+    """Return the sentence about the first parameter that is not valid."""
+    parameters = request.scope["route"].dependant.query_params
+    known = [name for parameter in parameters for name in parameter.field_info.annotation.model_fields]
+    return invalid_field("parameter", error.errors(), known)
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """The methods of a path: of all its routes, where the framework names those of the first one only."""
+    """Return the methods of a path: of all its routes, where the framework names those of the first one only."""
     found = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from importlib.metadata import version
 from itertools import chain
 from typing import Any, Literal
@@ -17,7 +17,7 @@ from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
 from fepflow.api.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
 from fepflow.api.rest.errors import documented, error_response
-from fepflow.api.rest.request import caller_of, json_bytes
+from fepflow.api.rest.request import Admitted, json_bytes
 from fepflow.errors import FepflowError
 from fepflow.protocol.results import EvaluationRunResult, TestCaseResult
 
@@ -38,25 +38,19 @@ class ErrorResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service works (FEP 5.1), and its version."""
+    """The health of the service (FEP 5.1), and its version."""
 
     status: Literal["healthy"]
     version: str
 
 
-class PendingEvaluation(BaseModel):
-    """An evaluation that is not over: it has no result yet."""
+class Progress(BaseModel):
+    """A line, or event, of a stream: the last one has the whole result, or the error that ended it."""
 
     evaluation_id: str
-    status: Literal["pending", "running"]
+    status: Literal["running", "completed", "failed"]
     completed_test_cases: int = Field(ge=0)
     total_test_cases: int = Field(ge=0)
-
-
-class Progress(PendingEvaluation):
-    """One line, or event, of a stream: the last one has the whole result, or the error that ended it."""
-
-    status: Literal["running", "completed", "failed"]  # type: ignore[assignment]  # of another moment
     result: dict[str, Any] | None = Field(None, description="The TestCaseResult of the test case just done.")
     final_result: EvaluationRunResult | None = None
     error: ErrorResponse | None = None
@@ -79,7 +73,7 @@ COMPONENTS = (EvaluationRequestBody, Progress)
 
 
 def fep_router(service: FepService) -> APIRouter:
-    """The routes."""
+    """Return the routes."""
     router = APIRouter(prefix="/v1", tags=["FEP"])
 
     @router.post(
@@ -93,8 +87,8 @@ def fep_router(service: FepService) -> APIRouter:
         },
         openapi_extra=BODY,
     )
-    async def evaluate(request: Request) -> Response:
-        return _result(await service.evaluate(await _source(request), caller_of(request)))
+    async def evaluate(request: Request, caller: Admitted) -> Response:
+        return await _streamed(_run_parts(await service.evaluate(await _source(request), caller)))
 
     @router.post(
         "/evaluate/stream",
@@ -110,8 +104,8 @@ def fep_router(service: FepService) -> APIRouter:
         },
         openapi_extra=BODY,
     )
-    async def stream(request: Request) -> Response:
-        evaluation = await service.begin(await _source(request), caller_of(request))
+    async def stream(request: Request, caller: Admitted) -> Response:
+        evaluation = await service.begin(await _source(request), caller)
         as_events = EVENTS in request.headers.get("accept", "")
         lines = _lines(service.stream(evaluation), as_events=as_events)
         return StreamingResponse(
@@ -125,7 +119,7 @@ def fep_router(service: FepService) -> APIRouter:
         response_class=Response,
         responses={
             200: {"model": EvaluationRunResult, "description": "Its result."},
-            202: {"model": PendingEvaluation, "description": "It is not over yet."},
+            202: {"model": Pending, "description": "It is not over yet."},
             404: {"model": ErrorResponse, "description": "There is no such evaluation."},
             **ERRORS,
         },
@@ -133,13 +127,8 @@ def fep_router(service: FepService) -> APIRouter:
     async def get(evaluation_id: str) -> Response:
         found = await service.find_json(evaluation_id)
         if isinstance(found, Pending):
-            return JSONResponse(PendingEvaluation.model_validate(found, from_attributes=True).model_dump(), 202)
-        chunks = _stored_chunks(found)
-        first = await asyncio.to_thread(next, chunks)  # what is wrong with the store is an error of the request
-        second = await asyncio.to_thread(next, chunks, None)
-        if second is None:
-            return Response(first, media_type=JSON)
-        return StreamingResponse(chain([first, second], chunks), media_type=JSON)
+            return JSONResponse(found.model_dump(), 202)
+        return await _streamed(found)
 
     @router.get(
         "/health",
@@ -159,14 +148,18 @@ async def _source(request: Request) -> Source[EvaluationRequest]:
     return Source(EvaluationRequest.read_json, await json_bytes(request))
 
 
-def _result(result: EvaluationRunResult) -> Response:
-    if result.summary.total_checks + len(result.results) <= _AT_ONCE:
-        return Response(result.model_dump_json(), media_type=JSON)
-    return StreamingResponse(_in_chunks(_run_parts(result)), media_type=JSON)
+async def _streamed(parts: Iterator[str]) -> Response:
+    """Return a response of JSON in pieces: a large one whole would be one more copy of it, and hold up others."""
+    chunks = _chunks(parts)
+    first = await asyncio.to_thread(next, chunks)  # a fault of the store is an error of the request
+    second = await asyncio.to_thread(next, chunks, None)
+    if second is None:
+        return Response(first, media_type=JSON)
+    return StreamingResponse(chain([first, second], chunks), media_type=JSON)
 
 
-def _stored_chunks(parts: Iterator[str]) -> Iterator[str]:
-    """As `_in_chunks`, for what threads read."""
+def _chunks(parts: Iterable[str]) -> Iterator[str]:
+    """Yield texts together that are not worth a chunk of their own."""
     waiting, length = [], 0
     for part in parts:
         waiting.append(part)
@@ -178,30 +171,16 @@ def _stored_chunks(parts: Iterator[str]) -> Iterator[str]:
         yield "".join(waiting)
 
 
-async def _in_chunks(parts: AsyncIterator[str]) -> AsyncIterator[str]:
-    """Yield texts together that are not worth a chunk of their own."""
-    waiting, length = [], 0
-    async for part in parts:
-        waiting.append(part)
-        length += len(part)
-        if length >= _CHUNK:
-            yield "".join(waiting)
-            waiting, length = [], 0
-            await asyncio.sleep(0)
-    yield "".join(waiting)
-
-
-async def _run_parts(result: EvaluationRunResult) -> AsyncIterator[str]:
-    """Yield the JSON of a result in pieces: whole it would be one more copy, and hold up others while it is made."""
+def _run_parts(result: EvaluationRunResult) -> Iterator[str]:
+    """Yield the JSON of a result in pieces."""
     yield f'{result.model_copy(update={"results": []}).model_dump_json(exclude={"results"})[:-1]},"results":['
     for index, case in enumerate(result.results):
         yield "," if index else ""
-        async for part in _case_parts(case):
-            yield part
+        yield from _case_parts(case)
     yield "]}"
 
 
-async def _case_parts(case: TestCaseResult) -> AsyncIterator[str]:
+def _case_parts(case: TestCaseResult) -> Iterator[str]:
     if len(case.check_results) <= _AT_ONCE:
         yield case.model_dump_json()
         return
@@ -212,27 +191,25 @@ async def _case_parts(case: TestCaseResult) -> AsyncIterator[str]:
     yield "]}"
 
 
-async def _lines(progress: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
+async def _lines(evaluation: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
     told = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
     try:
-        async for one in progress:
+        async for progress in evaluation:
             told = {
-                "evaluation_id": one.evaluation_id,
-                "status": one.status,
-                "completed_test_cases": one.completed_test_cases,
-                "total_test_cases": one.total_test_cases,
+                "evaluation_id": progress.evaluation_id,
+                "status": progress.status,
+                "completed_test_cases": progress.completed_test_cases,
+                "total_test_cases": progress.total_test_cases,
             }
-            before, after = _line(one.status, json.dumps(told)[1:-1], as_events=as_events)
-            yield before
-            if one.result is not None:
-                yield ',"result":'
-                async for part in _case_parts(one.result):
-                    yield part
-            if one.final_result is not None:
-                yield ',"final_result":'
-                async for part in _run_parts(one.final_result):
-                    yield part
-            yield after
+            before, after = _line(progress.status, json.dumps(told)[1:-1], as_events=as_events)
+            parts: list[Iterable[str]] = [[before]]
+            if progress.result is not None:
+                parts += [[',"result":'], _case_parts(progress.result)]
+            if progress.final_result is not None:
+                parts += [[',"final_result":'], _run_parts(progress.final_result)]
+            for chunk in _chunks(chain(*parts, [after])):
+                yield chunk
+                await asyncio.sleep(0)
     except FepflowError as error:  # the status has gone out: the stream itself says how it ended
         body = bytes(error_response(error.http_status, error).body).decode()
         text = ",".join([json.dumps({**told, "status": "failed"})[1:-1], f'"error":{body}'])

@@ -1,19 +1,21 @@
-"""What each HTTP request passes before the application sees it: who calls, may they, how often, how much; the record.
+"""Steps around every request: who calls, may they, how often, how much; the record; and probes of health.
 
 Pure ASGI: the application's responses are handed on as they come, and a body is read only once its caller is admitted.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 
+from fastapi import APIRouter
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -21,6 +23,36 @@ from fepflow.access.access import BEGUN, Access
 from fepflow.access.caller import Caller
 from fepflow.access.caller import Scope as Right
 from fepflow.errors import AuthenticationError, FepflowError, RateLimitError, TooLargeError
+from fepflow.store.store import Store
+
+SECONDS = 3.0
+"""Seconds for the store to answer; its caller gives up after a few seconds itself."""
+
+
+def health_router(store: Store) -> APIRouter:
+    """`/livez`: this process answers. `/readyz` and `/healthz`: its store does, too, or the status is 503."""
+    router = APIRouter(include_in_schema=False)
+    under_way: list[asyncio.Task[None]] = []
+    """The one question to the store that is under way: a store that does not answer is not asked again and again."""
+
+    @router.get("/livez")
+    async def livez() -> JSONResponse:
+        return JSONResponse({"status": "ok"})
+
+    @router.get("/readyz")
+    @router.get("/healthz")
+    async def readyz() -> JSONResponse:
+        if not under_way or under_way[0].done():
+            under_way[:] = [asyncio.create_task(asyncio.to_thread(store.check))]
+        try:
+            async with asyncio.timeout(SECONDS):
+                await asyncio.shield(under_way[0])
+        except (FepflowError, TimeoutError):
+            return JSONResponse({"status": "unavailable", "message": "The store does not answer."}, 503)
+        return JSONResponse({"status": "ok"})
+
+    return router
+
 
 Render = Callable[[str, FepflowError], Response]
 """The response to a request to this path that failed so."""
@@ -86,7 +118,7 @@ class AccessMiddleware:
         self._max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request, or the server's life (ASGI 3); websockets are closed."""
+        """Handle a request, or the server's life (ASGI 3); websockets are closed."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -157,7 +189,7 @@ class AccessMiddleware:
 
 
 class _Exchange:
-    """One admitted request: its body is counted, and its outcome is settled before the response begins."""
+    """An admitted request: its body is counted, and its outcome is settled before the response begins."""
 
     def __init__(self, max_body: int, settle: Settle, scope: Scope, receive: Receive, send: Send) -> None:
         self._max_body = max_body
@@ -214,7 +246,7 @@ def action_of(method: str, path: str) -> tuple[str, str | None]:
 
 
 def is_interface(path: str) -> bool:
-    """Whether programs ask for this path, and not people's browsers."""
+    """Return whether a path is one that programs ask for, and not people's browsers."""
     return path in OPEN_PATHS or path.startswith(tuple(f"{prefix}/" for prefix in INTERFACES)) or path in INTERFACES
 
 
@@ -229,13 +261,13 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request (ASGI 3)."""
+        """Handle a request (ASGI 3)."""
         is_head = scope["type"] == "http" and scope["method"] == "HEAD"
         await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
 
 
 def with_cors(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
-    """The application, for pages of these origins, too; as it is without any."""
+    """Return the application, for pages of these origins, too; as it is without any."""
     if not origins:
         return app
     return CORSMiddleware(

@@ -1,37 +1,99 @@
-"""What handlers read of a request: who calls, and its body."""
+"""Requests as handlers take them: the caller, parameters and JSON bodies, read more strictly than FastAPI does."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
 
-from fastapi import Request
+from fastapi import Depends, Request, Response
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.check_process import Source
-from fepflow.api.evaluations.requests import parse_body
-from fepflow.errors import InputError, Problem
+from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.errors import InputError, Problem, UserError
+from fepflow.text import brief, printable
 
 T = TypeVar("T")
 
+MAX_PARAMETERS = 20
+_MANY_DIGITS = 15
 _QUICK = 20_000
 """Bytes of JSON that are read in a millisecond or two, whatever they are."""
 
 
 def caller_of(request: Request) -> Caller:
-    """Who has been admitted."""
+    """Return the caller, whom the middleware has admitted."""
     caller: Caller = request.state.caller
     return caller
 
 
+async def _admitted(request: Request) -> Caller:
+    return caller_of(request)
+
+
+Admitted = Annotated[Caller, Depends(_admitted)]
+
+
+def _whole_number(text: Any) -> Any:
+    """Return ASCII digits as a number; very many of them as one that is beyond all bounds."""
+    if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]+", text):
+        return text if isinstance(text, int) else None
+    return int(text) if len(text) <= _MANY_DIGITS else 10**_MANY_DIGITS * (-1 if text[0] == "-" else 1)
+
+
+WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
+
+
+class Parameters(BaseModel):
+    """The parameters of a query: none but those of the fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+def invalid_field(kind: str, errors: Sequence[Any], known: list[str]) -> str:
+    """Return the sentence about a field, or parameter, from pydantic's errors: unknown ones come first."""
+    error = min(errors, key=lambda error: error["type"] != "extra_forbidden")
+    name, context = str(error["loc"][-1]) if error["loc"] else "name", error.get("ctx", {})
+    if error["type"] == "extra_forbidden":
+        return _unknown(kind, name, known)
+    sentence = {
+        "missing": "is missing",
+        "int_type": "must be a whole number",
+        "int_from_float": "must be a whole number",
+        "string_type": "must be a text",
+        "string_unicode": "holds half of a surrogate pair, which is no character",
+        "greater_than_equal": f"must be at least {context.get('ge')}",
+        "less_than_equal": f"must be at most {context.get('le')}",
+        "string_too_long": f"must have at most {context.get('max_length', 0):,} characters",
+        "literal_error": f"must be one of {str(context.get('expected')).replace(' or ', ', ').replace(chr(39), '')}",
+        "string_pattern_mismatch": "must be ids of letters, digits, _ and -, separated by commas"
+        if "," in str(context.get("pattern"))
+        else "must not hold control characters",
+    }.get(error["type"], "is not valid")
+    return f"The {kind} {name} {sentence}."
+
+
+def _unknown(kind: str, name: str, known: list[str]) -> str:
+    advice = did_you_mean(name[:100], known) if known else "there are none here"
+    return f"There is no {kind} {_quoted(name)} ({printable(advice)})."
+
+
+def _quoted(name: str) -> str:
+    return printable(brief(repr(name), 60))
+
+
 def media_type(request: Request) -> str:
-    """The type of the body, without parameters; JSON if it does not say."""
+    """Return the type of the body, without parameters; JSON if it does not say."""
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
 def require_plain(request: Request) -> None:
-    """Raises InputError for a compressed body, of which a small one could become a huge one."""
+    """Raise InputError for a compressed body, of which a small one could become a huge one."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise InputError(
@@ -40,23 +102,76 @@ def require_plain(request: Request) -> None:
 
 
 async def json_bytes(request: Request) -> bytes:
-    """The body, which is said to be JSON. Raises InputError if it is said to be another thing."""
+    """Return the body, which is said to be JSON. Raises InputError if it is said to be another thing."""
     require_plain(request)
-    _require_json(request)
-    return await request.body()
-
-
-def _require_json(request: Request) -> None:
     kind = media_type(request)
     if kind != "application/json" and not kind.endswith("+json"):
         raise InputError(Problem(f"a body of type {kind[:60]!a} is not read", advice="send application/json"))
+    return await request.body()
 
 
-async def json_body(request: Request, pool: CheckPool) -> Any:
-    """The body as a JSON value. Raises InputError."""
-    return await read_body(await json_bytes(request), parse_body, pool)
-
-
-async def read_body(body: bytes, read: Callable[[bytes], T], pool: CheckPool) -> T:
-    """Read a body: in a process of the pool, unless it takes a moment only."""
+async def read_body(request: Request, read: Callable[[bytes], T], pool: CheckPool) -> T:
+    """Read a JSON body: in a process of the pool, unless it takes a moment only."""
+    body = await json_bytes(request)
     return read(body) if len(body) <= _QUICK else await pool.read(Source(read, body))
+
+
+def strict_route(read: Callable[[Request, Any], Awaitable[Any]]) -> type[APIRoute]:
+    """Return a class of routes that refuse queries which are not clear, and read JSON bodies by `read`.
+
+    It returns what a request holds, for the type of the handler's parameter `body`. FastAPI's own reading takes NaN and
+    duplicate names, and holds up the event loop.
+    """
+
+    class StrictRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle, body = super().get_route_handler(), self.body_field
+
+            async def handle_strictly(request: Request) -> Response:
+                names = _names_in_query(request)
+                if names and not self.dependant.query_params:
+                    raise UserError(_unknown("parameter", names[0], []))
+                if body is not None:
+                    request = _ReadRequest(request, await read(request, body.field_info.annotation))
+                return await handle(request)
+
+            return handle_strictly
+
+    return StrictRoute
+
+
+def _names_in_query(request: Request) -> list[str]:
+    """Return the names of a query's parameters. Raises UserError for a query of which others may read something else.
+
+    FastAPI takes the last value of a name that stands twice, and replaces bytes that are no UTF-8.
+    """
+    try:
+        query = request.scope["query_string"].decode("ascii")
+        pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=MAX_PARAMETERS)
+    except ValueError:
+        raise UserError(
+            f"The query cannot be read: at most {MAX_PARAMETERS} parameters, in UTF-8 and percent-encoded."
+        ) from None
+    names = [name for name, _ in pairs]
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise UserError(f"The parameter {_quoted(name)} stands twice: give it once.")
+    return names
+
+
+class _ReadRequest(Request):
+    """A request whose body has been read and validated."""
+
+    def __init__(self, request: Request, value: Any) -> None:
+        others = [header for header in request.scope["headers"] if header[0] != b"content-type"]
+        headers = [*others, (b"content-type", b"application/json")]  # of anything else FastAPI takes the bytes
+        super().__init__({**request.scope, "headers": headers}, request.receive)
+        self._value = value
+
+    async def body(self) -> bytes:
+        """Return what is no empty body."""
+        return b"read"
+
+    async def json(self) -> Any:
+        """Return the value; FastAPI takes a model for valid, and hands it to the handler."""
+        return self._value

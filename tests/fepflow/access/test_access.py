@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from fepflow.access.access import Access, Credentials
+from fepflow.access.access import FAILURES_PER_MINUTE, REFUSALS_PER_MINUTE, STRANGERS_PER_MINUTE, Access, Credentials
 from fepflow.access.caller import Caller, Scope
-from fepflow.access.keys import create_key
-from fepflow.access.rates import FAILURES_PER_MINUTE, REFUSALS_PER_MINUTE, STRANGERS_PER_MINUTE
+from fepflow.access.credentials import create_key
 from fepflow.errors import AuthenticationError, PermissionDeniedError, RateLimitError, UserError
 from fepflow.store.store import Store
 from tests.fepflow.access.conftest import MakeSettings, token

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from fepflow.access.keys import create_key
+from fepflow.access.credentials import create_key
 from fepflow.access.listening import OPEN_NOTICE, allowed_origins, listening_on, refuse_pages_of_others
 from fepflow.errors import PermissionDeniedError, UserError
 from fepflow.store.store import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from fepflow.access.peers import address_of_peer
+from fepflow.api.grpc.calls import address_of_peer
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from fepflow.access.tokens import TokenVerifier
+from fepflow.access.credentials import TokenVerifier
 from fepflow.errors import AuthenticationError, UserError
 from tests.fepflow.access.conftest import AUDIENCE, ISSUER, SECRET, MakeSettings, claims, token
 

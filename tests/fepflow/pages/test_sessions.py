@@ -13,10 +13,9 @@ import pytest
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from fepflow.access.access import Access
+from fepflow.access.access import FAILURES_PER_MINUTE, Access
 from fepflow.access.caller import Scope
-from fepflow.access.keys import create_key
-from fepflow.access.rates import FAILURES_PER_MINUTE
+from fepflow.access.credentials import create_key
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.middleware import AccessMiddleware
 from fepflow.pages.routes import Pages, html_error

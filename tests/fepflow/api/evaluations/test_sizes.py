@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.api.evaluations import sizes
+from fepflow.api.evaluations import requests as sizes
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.errors import InputError
 

@@ -7,7 +7,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from fepflow.api.grpc.fep.v1 import fep_pb2
-from fepflow.api.grpc.values import read_any, read_object, write_any, write_object
+from fepflow.api.grpc.messages import read_any, read_object, write_any, write_object
 
 
 def request_message(data: dict[str, Any]) -> fep_pb2.EvaluationRequest:

@@ -11,9 +11,9 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
+from fepflow.access.access import FAILURES_PER_MINUTE
 from fepflow.access.caller import SCOPES
-from fepflow.access.keys import create_key
-from fepflow.access.rates import FAILURES_PER_MINUTE
+from fepflow.access.credentials import create_key
 from fepflow.api.grpc.calls import NEEDS, SERVICES
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from fepflow.settings import Settings

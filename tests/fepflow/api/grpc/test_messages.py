@@ -9,8 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from fepflow.api.grpc.fep.v1 import fep_pb2
-from fepflow.api.grpc.messages import result_message
-from fepflow.api.grpc.requests import read_message, request_data
+from fepflow.api.grpc.messages import read_message, request_data, result_message
 from fepflow.checks.engine import evaluate
 from fepflow.errors import InputError
 from fepflow.json.values import json_equal

@@ -11,7 +11,7 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import strategies as st
 
 from fepflow.api.grpc.fep.v1 import fep_pb2
-from fepflow.api.grpc.values import MAX_DEPTH, MAX_EXACT, read_any, read_object, sendable, write_any, write_object
+from fepflow.api.grpc.messages import MAX_DEPTH, MAX_EXACT, read_any, read_object, sendable, write_any, write_object
 from fepflow.errors import InputError
 from fepflow.json.values import json_equal
 from tests.hostile.strategies import ANY_TEXT, JSON_VALUES, TEXTS_OF_JSON

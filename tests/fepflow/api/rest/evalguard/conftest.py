@@ -12,14 +12,14 @@ from typing import Any
 import httpx
 import jsonschema
 import pytest
-from fastapi import FastAPI
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.types import ASGIApp
 
-from fepflow.api.evalguard.catalogue import Catalogue
+from fepflow.api.evalguard import Catalogue
+from fepflow.api.rest.app import create_app
 from fepflow.api.rest.errors import Errors
-from fepflow.api.rest.evalguard import evalguard_error, evalguard_router
+from fepflow.api.rest.evalguard import evalguard_error, evalguard_router, operations
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 from fepflow.protocol.model import utc_now
@@ -83,10 +83,9 @@ def serve(store: Store) -> Iterator[Serve]:
         def start(folder: Path | None) -> Client:
             @asynccontextmanager
             async def evalguard() -> AsyncIterator[ASGIApp]:
-                app = FastAPI()
-                Errors({"/v1": evalguard_error}).install(app)
-                app.include_router(evalguard_router(Catalogue(folder), store), prefix="/v1")
-                yield app
+                yield create_app(
+                    [evalguard_router(Catalogue(folder), store)], Errors({"/v1": evalguard_error}), operations()
+                )
 
             return Client(running.enter_context(served_by(evalguard)))
 

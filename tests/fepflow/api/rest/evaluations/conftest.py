@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import UUID
 
@@ -12,19 +13,22 @@ import httpx
 import pytest
 from starlette.types import ASGIApp
 
-from fepflow.access.caller import Caller
+from fepflow.access.access import Access
 from fepflow.access.caller import Scope as AccessScope
+from fepflow.access.credentials import create_key
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.service import EvaluationService
 from fepflow.api.rest.app import create_app
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
+from fepflow.api.rest.middleware import AccessMiddleware
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output
+from fepflow.settings import Settings
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
-from tests.fepflow.api.rest.conftest import Admitted, served_by
+from tests.fepflow.api.rest.conftest import served_by
 
 URL = "https://agent.example.com/api"
 
@@ -53,13 +57,18 @@ def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
 
 @contextmanager
 def called_by(store: Store, *scopes: AccessScope) -> Iterator[httpx.Client]:
+    """A client with a key of these scopes."""
+    errors = Errors({"/api": error_envelope})
+
     @asynccontextmanager
     async def evaluations() -> AsyncIterator[ASGIApp]:
-        async with CheckPool.open() as pool:
-            app = create_app([evaluations_router(EvaluationService(store), pool)], Errors({"/api": error_envelope}))
-            yield Admitted(app, Caller("key:1", frozenset(scopes)))
+        settings = Settings.model_validate({"home": home, "starts_per_minute": 10_000, "requests_per_minute": 10_000})
+        async with CheckPool.open() as pool, Access(store, settings, may_be_open=False) as access:
+            app = create_app([evaluations_router(EvaluationService(store), pool)], errors)
+            yield AccessMiddleware(app, access, errors.render, max_body=2_000_000)
 
-    with served_by(evaluations) as client:
+    with TemporaryDirectory() as home, served_by(evaluations) as client:
+        client.headers["X-API-Key"] = create_key(store, "tests", scopes, None)[1]
         yield client
 
 

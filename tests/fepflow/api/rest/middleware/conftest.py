@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route, WebSocketRoute
 
 from fepflow.access.access import Access
-from fepflow.access.keys import create_key
+from fepflow.access.credentials import create_key
 from fepflow.access.listening import allowed_origins
 from fepflow.api.rest.middleware import AccessMiddleware, with_cors
 from fepflow.errors import FepflowError

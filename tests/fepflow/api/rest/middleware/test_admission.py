@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from fepflow.access.rates import FAILURES_PER_MINUTE
+from fepflow.access.access import FAILURES_PER_MINUTE
 from tests.fepflow.api.rest.middleware.conftest import MAX_BODY, Serve
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fepflow.access.rates import FAILURES_PER_MINUTE
+from fepflow.access.access import FAILURES_PER_MINUTE
 from tests.fepflow.api.rest.middleware.conftest import Serve
 
 

@@ -1,9 +1,11 @@
-"""Bearer tokens: JSON Web Tokens of one issuer, for one audience, signed with one algorithm that the operator names."""
+"""API keys, made and revoked for the command line, and bearer tokens of one issuer."""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,11 +16,68 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from fepflow.access.caller import SCOPES, Scope
+from fepflow.access.audit_writer import write_entries
+from fepflow.access.caller import SCOPES, Scope, name_of_user
 from fepflow.documents.loader import open_regular
-from fepflow.errors import AuthenticationError, UserError
+from fepflow.errors import AuthenticationError, InfrastructureError, UserError
+from fepflow.security.api_keys import ID, new_api_key
 from fepflow.security.redaction import remember
 from fepflow.settings import JwtAlgorithm, Settings
+from fepflow.store.records import ApiKey, AuditEntry
+from fepflow.store.store import Store
+
+MAX_NAME = 100
+
+
+def create_key(store: Store, name: str, scopes: Sequence[Scope], lifetime: float | None) -> tuple[ApiKey, str]:
+    """Make a key that is good for so many seconds, or until it is revoked: what is stored, and the key itself.
+
+    The key is nowhere else. Raises UserError.
+    """
+    if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        raise UserError(
+            f"A key's name is printable text of at most {MAX_NAME} characters: it says what the key is for."
+        )
+    now = store.now()
+    key_id, text, secret_hash = new_api_key()
+    key = ApiKey(
+        id=key_id,
+        name=name,
+        secret_hash=secret_hash,
+        scopes=sorted(set(scopes)),
+        expires_at=_expiry(now, lifetime),
+        created_at=now,
+    )
+    store.access.add_key(key)
+    return key, text
+
+
+def _expiry(now: datetime, lifetime: float | None) -> datetime | None:
+    if lifetime is None:
+        return None
+    if lifetime <= 0:
+        raise UserError("A key is good for some time: --expires reads like 12h or 30d.")
+    try:
+        return now + timedelta(seconds=lifetime)
+    except OverflowError:
+        raise UserError("No calendar goes that far: leave --expires out for a key that does not expire.") from None
+
+
+def revoke_key(store: Store, key_id: str) -> ApiKey:
+    """End a key for good. Raises NotFoundError, which does not repeat what was given: it may be a whole key."""
+    return store.access.revoke_key(key_id if re.fullmatch(ID, key_id) else "")
+
+
+def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:
+    """Have the audit log say that whoever uses the command line has made or revoked a key."""
+    try:
+        write_entries(store, folder, [AuditEntry(f"cli:{name_of_user()}", None, action, key.id, "done")])
+    except OSError as error:
+        raise InfrastructureError(
+            f"The audit log in {folder} cannot be written ({error.strerror}): make it writable for this user. Of key "
+            f"{key.id}, {action} is done."
+        ) from error
+
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey
 
@@ -63,7 +122,7 @@ class TokenVerifier:
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """As the settings say; None without any of them. Raises UserError for settings that cannot be used."""
+        """Return the verifier that the settings describe; None without any. Raises UserError for unusable settings."""
         given = {
             "FEPFLOW_JWT_KEY_FILE": settings.jwt_key_file,
             "FEPFLOW_JWT_ALGORITHM": settings.jwt_algorithm,
@@ -82,7 +141,7 @@ class TokenVerifier:
         return cls(key, algorithm, *names, settings.jwt_max_lifetime)
 
     def verify(self, token: str) -> tuple[str, frozenset[Scope]]:
-        """The subject of a token, and those of its scopes that we know. Raises AuthenticationError."""
+        """Return the subject of a token, and the scopes in it that we know. Raises AuthenticationError."""
         claims = self._claims(token)
         self._require_short_life(claims)
         subject = claims.get("sub")
@@ -128,7 +187,7 @@ def _number(claim: Any, name: str) -> float:
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
-    """From `scope`, a text with spaces, or else `scopes`, a list. Those of others are left out."""
+    """Return our scopes among those of `scope`, a text with spaces, or else `scopes`, a list."""
     told = claims["scope"] if "scope" in claims else claims.get("scopes", [])
     words = told.split(" ") if isinstance(told, str) else told
     if not isinstance(words, list):

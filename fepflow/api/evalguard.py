@@ -1,20 +1,104 @@
-"""What EvalGuard's API answers (EvalGuard 4.5): reports of the store, and the definitions of a folder."""
+"""EvalGuard's API (EvalGuard 4.5): reports of the store, and the definitions of a folder as they are now."""
 
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from fepflow.api.evalguard.catalogue import Catalogue
-from fepflow.evalguard.models import Definition
+from fepflow.errors import InfrastructureError, InputError, Problem
+from fepflow.evalguard.documents import FOLDERS, SUFFIXES
+from fepflow.evalguard.loader import load_all_thresholds, load_tasks
+from fepflow.evalguard.models import Definition, Task, Thresholds
 from fepflow.evalguard.report import Report, metrics_of
 from fepflow.evalguard.schema_errors import validated
+from fepflow.evalguard.validation import validate_catalogue
 from fepflow.reports.evalguard import report_of_run
 from fepflow.services.evalguard_reports import stored_report
 from fepflow.store.records import ReportFilter, RunRecord, StoredReport
 from fepflow.store.store import Store
 from fepflow.tasks.local_run import STORE_WAIT
+
+logger = logging.getLogger("fepflow.evalguard")
+_SHOWN = 20
+
+Fingerprint = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
+class CatalogueContent:
+    """Tasks and thresholds by the task's id, in the order of the ids."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    thresholds: dict[str, Thresholds] = field(default_factory=dict)
+
+
+class Catalogue:
+    """The folders `tasks`, `metrics`, `thresholds` and `policies` of a folder; without one there are no definitions.
+
+    Thread-safe. While something is wrong with a file, what was read before holds, and the log says what it is.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._fingerprint: Fingerprint | None = None
+        self._content: CatalogueContent | None = CatalogueContent() if folder is None else None
+
+    def current(self) -> CatalogueContent:
+        """Return the content of the files. Raises InfrastructureError if they cannot be read, and never could."""
+        if self._folder is not None:
+            with self._lock:
+                self._refresh(self._folder)
+        if self._content is None:
+            raise InfrastructureError("EvalGuard's definitions cannot be read: the log of the server says why.")
+        return self._content
+
+    def _refresh(self, folder: Path) -> None:
+        fingerprint = _fingerprint(folder)
+        if fingerprint == self._fingerprint:
+            return
+        self._fingerprint = fingerprint
+        try:
+            self._content = _load(folder)
+        except InputError as error:
+            effect = "none are served" if self._content is None else "those read before are served"
+            found = "\n".join(str(problem) for problem in error.problems[:_SHOWN])
+            logger.error("EvalGuard's definitions in %s cannot be read, %s:\n%s", folder, effect, found)
+
+
+def _fingerprint(folder: Path) -> Fingerprint:
+    """Return the documents with the times of their last changes and their sizes."""
+    found = []
+    for name in sorted(FOLDERS):
+        for parent, folders, files in os.walk(folder / name):
+            folders.sort()
+            for path in (Path(parent, file) for file in sorted(files) if file.endswith(SUFFIXES)):
+                try:
+                    status = path.stat()
+                except OSError:
+                    found.append((str(path), 0, -1))
+                else:
+                    found.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(found)
+
+
+def _load(folder: Path) -> CatalogueContent:
+    there = [folder / name for name in FOLDERS if (folder / name).is_dir()]
+    if not there:
+        names = ", ".join(FOLDERS)
+        raise InputError(Problem(f"has none of the folders {names}", str(folder), advice="FEPFLOW_EVALGUARD_FOLDER"))
+    if errors := validate_catalogue(there).errors:
+        raise InputError(errors)
+    tasks = load_tasks(folder) if folder / "tasks" in there else {}
+    has_thresholds = not {folder / "thresholds", folder / "policies"}.isdisjoint(there)
+    thresholds = load_all_thresholds(folder) if has_thresholds else {}
+    return CatalogueContent(dict(sorted(tasks.items())), dict(sorted(thresholds.items())))
+
 
 logger = logging.getLogger("fepflow.evalguard")
 _RUNS_AT_ONCE = 50
@@ -28,17 +112,17 @@ class EvalguardApi:
         self._store = store
 
     def reports(self, *, limit: int, offset: int, **wanted: str) -> dict[str, Any]:
-        """A page of the reports that have what is wanted, see ReportFilter; the newest first."""
+        """Return a page of the reports that match (see ReportFilter), the newest first."""
         update_run_reports(self._store)
         found, total = self._store.reports.find(ReportFilter(**wanted), limit, offset)
         return {"reports": [_served(report) for report in found], **_pagination(limit, offset, total)}
 
     def report(self, report_id: str) -> dict[str, Any]:
-        """The report with this id, or with the only one of its own. Raises NotFoundError."""
+        """Return the report with this id, or with the only one of its own. Raises NotFoundError."""
         return _served(self._report(report_id))
 
     def report_metrics(self, report_id: str) -> dict[str, Any]:
-        """The metrics of a report that have a value. Raises NotFoundError."""
+        """Return the metrics of a report that have a value. Raises NotFoundError."""
         report = self._report(report_id)
         metrics = [
             {**({} if task is None else {"task_ref": task}), "metric": metric, **fields}
@@ -48,7 +132,7 @@ class EvalguardApi:
         return {"report_id": report.id, "metrics": metrics}
 
     def thresholds(self, *, tasks: str, metrics: str | None = None) -> dict[str, Any]:
-        """The thresholds of tasks, all or those of some metrics; ids are separated by commas. Of unknown ones, none."""
+        """Return the thresholds of tasks, all or those of some metrics; ids are separated by commas."""
         known = self._catalogue.current().thresholds
         found = [known[task] for task in dict.fromkeys(tasks.split(",")) if task in known]
         documents = _documents(found)
@@ -60,7 +144,7 @@ class EvalguardApi:
         return {"thresholds": [document for document in documents if document["thresholds"]]}
 
     def models(self, *, limit: int, offset: int, model_source: str | None = None) -> dict[str, Any]:
-        """A page of the models that there are reports of, by name."""
+        """Return a page of the models that there are reports of, by name."""
         update_run_reports(self._store)
         found, total = self._store.reports.models(model_source, limit, offset)
         models = [
@@ -69,7 +153,7 @@ class EvalguardApi:
         return {"models": models, **_pagination(limit, offset, total)}
 
     def tasks(self, *, limit: int, offset: int) -> dict[str, Any]:
-        """A page of the tasks that are defined, by id."""
+        """Return a page of the tasks that are defined, by id."""
         tasks = list(self._catalogue.current().tasks.values())
         return {"tasks": _documents(tasks[offset : offset + limit]), **_pagination(limit, offset, len(tasks))}
 
@@ -99,7 +183,7 @@ def _report_of(run: RunRecord) -> StoredReport | None:
 
 
 def _served(report: StoredReport) -> dict[str, Any]:
-    """The document under the id by which it is found; one that it has itself, which need not be its alone, is noted."""
+    """Return the document under the id by which it is found; its own id, which may not be unique, is noted."""
     document = {**report.report, "id": report.id}
     if report.report_id not in (None, report.id):
         document["metadata"] = {"report_id": report.report_id, **(report.report.get("metadata") or {})}

@@ -1,0 +1,300 @@
+"""The RPCs of FEP: evaluations that are carried out while their caller waits, batches, and operations (FEP 5.2)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, cast
+from uuid import UUID
+
+from fepflow.api.evaluations.bodies import MAX_KEY
+from fepflow.api.evaluations.check_process import Source
+from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
+from fepflow.api.evaluations.operations import STATUSES, Operations, OperationStatus, status_of
+from fepflow.api.grpc.calls import Call, PendingError, ResultTooLargeError, current_call, fep_error, known
+from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.api.grpc.messages import progress_message, read_message, result_message, sendable, write_struct
+from fepflow.errors import InputError, Problem
+from fepflow.protocol.model import utc_now
+from fepflow.store.records import RunSummary
+from fepflow.text import brief
+
+MAX_EVALUATIONS = 100
+MAX_CONCURRENT = 16
+DEFAULT_CONCURRENT = 4
+MAX_TIMEOUT_MS = 86_400_000
+
+_FOR_ERRORS = 300_000
+"""Bytes of a response that results leave to errors."""
+
+
+class _FailedFastError(Exception):
+    """An evaluation ended in an error, and the caller wants no further one."""
+
+
+class Batch:
+    """A batch of evaluations. Raises InputError for options that cannot be."""
+
+    def __init__(
+        self, service: FepService, request: fep_pb2.BatchEvaluationRequest, call: Call, max_message: int
+    ) -> None:
+        problems = list(_problems(request))
+        if problems:
+            raise InputError(problems)
+        options = request.options
+        self._service = service
+        self._call = call
+        self._evaluations = request.evaluations
+        self._waiting = iter(range(len(request.evaluations)))
+        self._workers = options.max_concurrent if options.HasField("max_concurrent") else DEFAULT_CONCURRENT
+        self._seconds = options.timeout_ms / 1_000 if options.HasField("timeout_ms") else None
+        self._fail_fast = options.fail_fast
+        self._max_message = max_message
+        self._room = max_message - _FOR_ERRORS
+        self._results: dict[int, fep_pb2.EvaluationRunResult] = {}
+        self._errors: dict[int, fep_pb2.FepError] = {}
+
+    async def run(self) -> fep_pb2.BatchEvaluationResponse:
+        """Carry all of them out; what was not done in time, or when one failed first, is an error, too."""
+        started_at = utc_now()
+        code, reason = "", ""
+        try:
+            async with asyncio.timeout(self._seconds):
+                if await self._failed_fast():
+                    code, reason = "cancelled", "Another evaluation failed before this one was done (fail_fast)."
+        except TimeoutError:
+            code, reason = "timeout_error", "The timeout_ms of the batch was over before this evaluation was done."
+        for index in range(len(self._evaluations)):
+            if index not in self._results and index not in self._errors:
+                self._errors[index] = fep_pb2.FepError(code=code, message=reason)
+                write_struct({"evaluation": index}, self._errors[index].details)
+        return self._response(started_at)
+
+    async def _failed_fast(self) -> bool:
+        failed = False
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._workers, len(self._evaluations))):
+                    group.create_task(self._work())
+        except* _FailedFastError:
+            failed = True
+        return failed
+
+    async def _work(self) -> None:
+        for index in self._waiting:
+            try:
+                await self._evaluate(index)
+            except Exception as error:
+                self._errors[index] = fep_error(known(error, f"evaluation {index} of a batch"), evaluation=index)
+                if self._fail_fast:
+                    raise _FailedFastError from None
+
+    async def _evaluate(self, index: int) -> None:
+        if index:
+            self._call.count()
+        result = await self._service.evaluate(
+            Source(read_message, self._evaluations[index].SerializeToString()), self._call.caller
+        )
+        message = await asyncio.to_thread(result_message, result)
+        size = message.ByteSize()
+        if size > self._room:
+            raise ResultTooLargeError(size, self._max_message, result.evaluation_id)
+        self._room -= size
+        self._results[index] = message
+
+    def _response(self, started_at: datetime) -> fep_pb2.BatchEvaluationResponse:
+        done = sorted(self._results)
+        response = fep_pb2.BatchEvaluationResponse(
+            results=[self._results[index] for index in done],
+            result_indexes=done,
+            errors=[self._errors[index] for index in sorted(self._errors)],
+            summary=fep_pb2.BatchSummary(
+                total_evaluations=len(self._evaluations),
+                successful_evaluations=len(self._results),
+                failed_evaluations=len(self._errors),
+            ),
+        )
+        response.summary.started_at.FromDatetime(started_at)
+        response.summary.completed_at.FromDatetime(utc_now())
+        return response
+
+
+def _problems(request: fep_pb2.BatchEvaluationRequest) -> Iterator[Problem]:
+    count, options = len(request.evaluations), request.options
+    if not 1 <= count <= MAX_EVALUATIONS:
+        yield Problem(f"there are {count}", path="evaluations", advice=f"give 1 to {MAX_EVALUATIONS}")
+    for name, most in (("max_concurrent", MAX_CONCURRENT), ("timeout_ms", MAX_TIMEOUT_MS)):
+        value = getattr(options, name)
+        if options.HasField(name) and not 1 <= value <= most:
+            yield Problem(f"{value} cannot be", path=f"options.{name}", advice=f"give 1 to {most}, or leave it out")
+
+
+class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
+    """The service; messages are read and written in threads, as they may be large."""
+
+    def __init__(self, service: FepService, max_message: int) -> None:
+        self._service = service
+        self._max_message = max_message
+
+    async def RunEvaluation(self, request: bytes, context: Any) -> fep_pb2.EvaluationRunResult:
+        """Carry out an evaluation."""
+        result = await self._service.evaluate(Source(read_message, request), current_call().caller)
+        current_call().resource = result.evaluation_id
+        return await asyncio.to_thread(result_message, result)
+
+    async def GetEvaluation(self, request: fep_pb2.GetEvaluationRequest, context: Any) -> fep_pb2.EvaluationRunResult:
+        """Return the result of an evaluation."""
+        current_call().resource = request.evaluation_id
+        found = await self._service.find(request.evaluation_id)
+        if isinstance(found, Pending):
+            raise PendingError(found)
+        return await asyncio.to_thread(result_message, found)
+
+    async def HealthCheck(self, request: fep_pb2.HealthCheckRequest, context: Any) -> fep_pb2.HealthCheckResponse:
+        """Return that the service works. Raises InfrastructureError without its store."""
+        await self._service.ping()
+        return fep_pb2.HealthCheckResponse(status="healthy", version=version("fepflow"))
+
+    async def StreamEvaluation(self, request: bytes, context: Any) -> AsyncIterator[fep_pb2.EvaluationProgress]:
+        """Carry out an evaluation, telling of each test case."""
+        evaluation = await self._service.begin(Source(read_message, request), current_call().caller)
+        stream = cast(AsyncGenerator[EvaluationProgress, None], self._service.stream(evaluation))
+        async with aclosing(stream):  # a caller who leaves ends the evaluation
+            async for progress in stream:
+                current_call().resource = progress.evaluation_id
+                message = await asyncio.to_thread(progress_message, progress)
+                if message.HasField("final_result") and message.ByteSize() > self._max_message:
+                    del message.final_result.results[:]
+                    message.results_omitted = True
+                yield message
+
+    async def BatchEvaluation(
+        self, request: fep_pb2.BatchEvaluationRequest, context: Any
+    ) -> fep_pb2.BatchEvaluationResponse:
+        """Carry out several evaluations."""
+        return await Batch(self._service, request, current_call(), self._max_message).run()
+
+
+PAGE, MAX_PAGE = 50, 500
+
+
+class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
+    """The service."""
+
+    def __init__(self, operations: Operations, max_message: int) -> None:
+        self._operations = operations
+        self._max_message = max_message
+
+    async def StartEvaluation(self, request: bytes, context: Any) -> fep_pb2.EvaluationOperation:
+        """Start an evaluation."""
+        key = _idempotency_key(context)
+        started = await self._operations.start(Source(read_message, request), current_call().caller, key)
+        current_call().resource = started.id
+        return _message(started)
+
+    async def GetOperation(self, request: fep_pb2.GetOperationRequest, context: Any) -> fep_pb2.EvaluationOperation:
+        """Return an operation, with its result once that is there."""
+        current_call().resource = request.operation_id
+        operation = await self._operations.get(request.operation_id)
+        message = _message(operation)
+        if message.status in ("pending", "running"):
+            message.progress.evaluation_id = operation.id
+            message.progress.status = "running"
+            message.progress.completed_test_cases = await self._operations.cases_done(operation)
+            message.progress.total_test_cases = operation.n_cases
+        result = await self._operations.result(operation)
+        if result is not None:
+            await asyncio.to_thread(self._add_result, message, result)
+        return message
+
+    def _add_result(self, message: fep_pb2.EvaluationOperation, result: Any) -> None:
+        message.result.CopyFrom(result_message(result))
+        if (size := message.ByteSize()) > self._max_message:
+            message.ClearField("result")
+            error = ResultTooLargeError(size, self._max_message, message.operation_id)
+            write_struct({"result_omitted": str(error)}, message.metadata)
+
+    async def ListOperations(
+        self, request: fep_pb2.ListOperationsRequest, context: Any
+    ) -> fep_pb2.ListOperationsResponse:
+        """Return a page of operations."""
+        size, status, after = _size(request), _status(request), _after(request)
+        found = await self._operations.page(size + 1, status, after)
+        response = fep_pb2.ListOperationsResponse(operations=[_message(operation) for operation in found[:size]])
+        if len(found) > size:
+            response.next_page_token = _token(found[size - 1], request.filter)
+        return response
+
+    async def CancelOperation(
+        self, request: fep_pb2.CancelOperationRequest, context: Any
+    ) -> fep_pb2.CancelOperationResponse:
+        """Have an operation stop."""
+        current_call().resource = request.operation_id
+        return fep_pb2.CancelOperationResponse(cancelled=await self._operations.cancel(request.operation_id))
+
+
+def _message(operation: RunSummary) -> fep_pb2.EvaluationOperation:
+    status = status_of(operation)
+    message = fep_pb2.EvaluationOperation(operation_id=operation.id, status=status)
+    for name in ("created_at", "started_at", "completed_at"):
+        if (moment := getattr(operation, name)) is not None:
+            getattr(message, name).FromDatetime(moment)
+    if status == "failed":
+        code = "interrupted" if operation.status == "interrupted" else "unknown_error"
+        message.error.code = code
+        message.error.message = sendable(brief(operation.error or f"The evaluation was {operation.status}.", 2_000))
+    if operation.flow_run_id:
+        write_struct({"flow_run_id": operation.flow_run_id}, message.metadata)
+    return message
+
+
+def _idempotency_key(context: Any) -> str | None:
+    keys = [value for name, value in context.invocation_metadata() or () if name == "idempotency-key"]
+    if not keys:
+        return None
+    if len(keys) > 1 or not 1 <= len(keys[0]) <= MAX_KEY:
+        raise InputError(Problem(f"give one, of 1 to {MAX_KEY} characters", path="metadata idempotency-key"))
+    return str(keys[0])
+
+
+def _size(request: fep_pb2.ListOperationsRequest) -> int:
+    if request.page_size < 0:
+        raise InputError(Problem(f"{request.page_size} cannot be", path="page_size", advice=f"give 1 to {MAX_PAGE}"))
+    return min(request.page_size or PAGE, MAX_PAGE)
+
+
+def _status(request: fep_pb2.ListOperationsRequest) -> OperationStatus | None:
+    if not request.filter:
+        return None
+    name, _, status = request.filter.partition("=")
+    if name.strip() != "status" or status.strip() not in STATUSES:
+        advice = f"write status= and one of {', '.join(STATUSES)}"
+        raise InputError(Problem(f"{brief(request.filter, 100)!r} is no filter", path="filter", advice=advice))
+    return cast(OperationStatus, status.strip())
+
+
+def _token(last: RunSummary, shown: str) -> str:
+    text = json.dumps([last.created_at.isoformat(), last.id, shown])
+    return base64.urlsafe_b64encode(text.encode()).decode()
+
+
+def _after(request: fep_pb2.ListOperationsRequest) -> tuple[datetime, str] | None:
+    """Return the last operation of the page before."""
+    if not request.page_token:
+        return None
+    wrong = "is not one that this service has given for this filter"
+    try:
+        moment, run_id, shown = json.loads(base64.b64decode(request.page_token, b"-_", validate=True))
+        created_at = datetime.fromisoformat(moment).astimezone(UTC)
+        last = UUID(run_id).hex
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, binascii.Error):
+        raise InputError(Problem(wrong, path="page_token")) from None
+    if shown != request.filter:
+        raise InputError(Problem(wrong, path="page_token"))
+    return created_at, last
