@@ -251,7 +251,7 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "tests/fepflow/api/rest/middleware/test_records.py::test_without_a_record_nothing_is_done": Mutation(
         "fepflow/api/rest/middleware.py",
-        "                await self._record(request, caller, BEGUN)\n",
+        "                await self._record(BEGUN)\n",
         "                pass\n",
     ),
     f"{AUDIT}::test_entries_are_shown_newest_first_and_can_do_nothing_to_a_terminal": Mutation(

@@ -8,9 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable
 
 from fastapi import APIRouter
 from starlette.datastructures import Headers
@@ -57,8 +55,6 @@ def health_router(store: Store) -> APIRouter:
 Render = Callable[[str, FepflowError], Response]
 """The response to a request to this path that failed so."""
 
-Settle = Callable[[str, FepflowError | None], Awaitable[Response | None]]
-
 OPEN_PATHS = frozenset(
     {"/healthz", "/livez", "/readyz", "/v1/health", "/v1/openapi.json", "/api/openapi.json", "/openapi.json"}
 )
@@ -78,31 +74,6 @@ NO_RESPONSE = "no response"
 _RESOURCE = re.compile(r"(/[^/]+/[^/]+/)([^/]+)(/.*)?", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    method: str
-    path: str
-    headers: Headers
-    source: str | None
-
-    @property
-    def is_open(self) -> bool:
-        return self.method in ("GET", "HEAD") and self.path in OPEN_PATHS
-
-    @property
-    def needs(self) -> Right:
-        reads = self.method in ("GET", "HEAD", "OPTIONS") or (self.method, self.path) in QUERIES
-        return "read" if reads else "evaluate"
-
-    @property
-    def starts_run(self) -> bool:
-        return (self.method, self.path) in STARTS
-
-    @property
-    def action(self) -> tuple[str, str | None]:
-        return action_of(self.method, self.path)
-
-
 class AccessMiddleware:
     """Admits requests and records them. `scope["state"]["caller"]` is the Caller, for the application.
 
@@ -112,125 +83,124 @@ class AccessMiddleware:
     """
 
     def __init__(self, app: ASGIApp, access: Access, render: Render, *, max_body: int) -> None:
-        self._app = app
-        self._access = access
-        self._render = render
-        self._max_body = max_body
+        self.app = app
+        self.access = access
+        self.render = render
+        self.max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or the server's life (ASGI 3); websockets are closed."""
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            await self.app(scope, receive, send)
         elif scope["type"] == "http":
-            await self._handle(scope, receive, send)
+            await _Exchange(self, scope, receive, send).run()
         else:
             await WebSocketClose(1008, "there are none here")(scope, receive, send)
 
-    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+
+class _Exchange:
+    """A request: who calls, the bytes of its body so far, and the response in place of the application's, if any."""
+
+    def __init__(self, middleware: AccessMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
+        self._middleware = middleware
+        self._access = middleware.access
+        self._scope = scope
+        self._receive = receive
+        self._send = send
+        self._method, self._path = scope["method"], scope["path"].rstrip("/") or "/"
         client = scope.get("client")
-        path = scope["path"].rstrip("/") or "/"
-        request = _Request(scope["method"], path, Headers(scope=scope), client[0] if client else None)
-        if request.is_open:
-            await self._app(scope, receive, send)
+        self._source: str | None = client[0] if client else None
+        reads = self._method in ("GET", "HEAD", "OPTIONS") or (self._method, self._path) in QUERIES
+        self._needs: Right = "read" if reads else "evaluate"
+        self._caller: Caller | None = None
+        self._received = 0
+        self._has_begun = False
+        self._instead: Response | None = None
+
+    async def run(self) -> None:
+        """Respond: by the application, once the caller is admitted, or by an error."""
+        if self._method in ("GET", "HEAD") and self._path in OPEN_PATHS:
+            await self._middleware.app(self._scope, self._receive, self._send)
             return
-        caller: Caller | None = None
+        state = self._scope.get("state", {})
+        headers = Headers(scope=self._scope)
         try:
-            headers = request.headers.items()
-            caller = await self._access.admit(headers, request.source, scope.get("state", {}).get("session"))
-            self._access.permit_request(caller, request.needs, headers, starts_run=request.starts_run)
-            self._check_length(request)
-            if request.needs != "read":
-                await self._record(request, caller, BEGUN)
+            self._caller = await self._access.admit(headers.items(), self._source, state.get("session"))
+            starts_run = (self._method, self._path) in STARTS
+            self._access.permit_request(self._caller, self._needs, headers.items(), starts_run=starts_run)
+            length = headers.get("content-length", "0")
+            if not length.isdecimal() or int(length[:20]) > self._middleware.max_body:
+                raise self._too_large()
+            if self._needs != "read":
+                await self._record(BEGUN)
         except FepflowError as error:
-            response: Response | None = await self._refusal(request, caller, error)
+            await self._refuse(error)
         else:
-            known = {**scope, "state": {**scope.get("state", {}), "caller": caller}}
-            exchange = _Exchange(self._max_body, partial(self._settle, request, caller), known, receive, send)
-            response = await exchange.run(self._app)
-        if response is not None:
-            await response(scope, receive, send)
+            self._scope = {**self._scope, "state": {**state, "caller": self._caller}}
+            await self._respond()
+        if self._instead is not None:
+            await self._instead(self._scope, self._receive, self._send)
 
-    def _check_length(self, request: _Request) -> None:
-        length = request.headers.get("content-length", "0")
-        if not length.isdecimal() or int(length[:20]) > self._max_body:
-            raise _too_large(self._max_body)
-
-    async def _settle(
-        self, request: _Request, caller: Caller, outcome: str, error: FepflowError | None
-    ) -> Response | None:
-        """Record an outcome; what is to be the response instead of the application's, if anything."""
-        if error is not None:
-            return await self._refusal(request, caller, error)
+    async def _respond(self) -> None:
         try:
-            await self._record(request, caller, outcome)
+            await self._middleware.app(self._scope, self._receive_counted, self._send_settled)
+        except Exception:
+            if not self._has_begun and self._instead is None:
+                await self._settle("500")
+            if self._instead is None:
+                raise
+        if not self._has_begun and self._instead is None:
+            await self._settle(NO_RESPONSE)
+
+    async def _receive_counted(self) -> Message:
+        message = await self._receive()
+        self._received += len(message.get("body", b""))
+        if self._received > self._middleware.max_body:
+            raise self._too_large()
+        return message
+
+    async def _send_settled(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await self._settle(str(message["status"]))
+            self._has_begun = self._instead is None
+        if self._instead is not None:
+            raise _ReplacedError  # nobody hears the rest of it, however long it is
+        await self._send(message)
+
+    def _too_large(self) -> TooLargeError:
+        return TooLargeError(
+            f"The request's body is larger than {self._middleware.max_body:,} bytes (FEPFLOW_MAX_BODY)."
+        )
+
+    async def _settle(self, outcome: str) -> None:
+        """Record an outcome. Frameworks take the error of too large a body for a bad body: here it is the outcome."""
+        if self._received > self._middleware.max_body:
+            await self._refuse(self._too_large())
+            return
+        try:
+            await self._record(outcome)
         except FepflowError as failure:
-            return self._rendered(request, failure)
-        return None
+            self._instead = self._rendered(failure)
 
-    async def _refusal(self, request: _Request, caller: Caller | None, error: FepflowError) -> Response:
+    async def _refuse(self, error: FepflowError) -> None:
         try:
-            await self._record(request, caller, str(error.http_status))
+            await self._record(str(error.http_status))
         except FepflowError as failure:
             error = failure
-        return self._rendered(request, error)
+        self._instead = self._rendered(error)
 
-    def _rendered(self, request: _Request, error: FepflowError) -> Response:
-        response = self._render(request.path, error)
+    def _rendered(self, error: FepflowError) -> Response:
+        response = self._middleware.render(self._path, error)
         if isinstance(error, AuthenticationError):
             response.headers["WWW-Authenticate"] = self._access.challenge
         if isinstance(error, RateLimitError):
             response.headers["Retry-After"] = str(math.ceil(error.retry_after))
         return response
 
-    async def _record(self, request: _Request, caller: Caller | None, outcome: str) -> None:
-        action, resource = request.action
-        name, may_be_late = caller.name if caller else None, caller is None or request.needs == "read"
-        await self._access.record(name, request.source, action, resource, outcome, may_be_late=may_be_late)
-
-
-class _Exchange:
-    """An admitted request: its body is counted, and its outcome is settled before the response begins."""
-
-    def __init__(self, max_body: int, settle: Settle, scope: Scope, receive: Receive, send: Send) -> None:
-        self._max_body = max_body
-        self._settle = settle
-        self._scope = scope
-        self._receive = receive
-        self._send = send
-        self._received = 0
-        self._begun = False
-        self._instead: Response | None = None
-
-    async def run(self, app: ASGIApp) -> Response | None:
-        """Have the application respond; what is to be sent in place of that, if anything."""
-        try:
-            await app(self._scope, self._receive_counted, self._send_settled)
-        except Exception:
-            if not self._begun and self._instead is None:
-                self._instead = await self._settle("500", self._too_large())
-            if self._instead is None:
-                raise
-        if not self._begun and self._instead is None:
-            self._instead = await self._settle(NO_RESPONSE, self._too_large())
-        return self._instead
-
-    def _too_large(self) -> TooLargeError | None:
-        return _too_large(self._max_body) if self._received > self._max_body else None
-
-    async def _receive_counted(self) -> Message:
-        message = await self._receive()
-        self._received += len(message.get("body", b""))
-        if error := self._too_large():
-            raise error
-        return message
-
-    async def _send_settled(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self._instead = await self._settle(str(message["status"]), self._too_large())
-            self._begun = self._instead is None
-        if self._instead is not None:
-            raise _ReplacedError  # nobody hears the rest of it, however long it is
-        await self._send(message)
+    async def _record(self, outcome: str) -> None:
+        action, resource = action_of(self._method, self._path)
+        name, is_late = self._caller.name if self._caller else None, self._caller is None or self._needs == "read"
+        await self._access.record(name, self._source, action, resource, outcome, may_be_late=is_late)
 
 
 class _ReplacedError(Exception):
@@ -248,10 +218,6 @@ def action_of(method: str, path: str) -> tuple[str, str | None]:
 def is_interface(path: str) -> bool:
     """Return whether a path is one that programs ask for, and not people's browsers."""
     return path in OPEN_PATHS or path.startswith(tuple(f"{prefix}/" for prefix in INTERFACES)) or path in INTERFACES
-
-
-def _too_large(limit: int) -> TooLargeError:
-    return TooLargeError(f"The request's body is larger than {limit:,} bytes (FEPFLOW_MAX_BODY).")
 
 
 class HeadAsGet:

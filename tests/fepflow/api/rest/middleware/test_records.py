@@ -29,14 +29,18 @@ async def test_a_fault_is_recorded_and_stays_a_fault(serve: Serve, caplog: pytes
 
 
 class FailingLog:
-    """A store whose audit log takes so many groups of entries."""
+    """A store, and its repository of access, whose audit log takes so many groups of entries."""
 
     def __init__(self, store: Store, groups: int) -> None:
         self._store = store
         self._groups = groups
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        return getattr(self._store if hasattr(self._store, name) else self._store.access, name)
+
+    @property
+    def access(self) -> Any:
+        return self
 
     def waiting(self, seconds: float) -> Any:
         return self
