@@ -26,7 +26,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from fepflow.checks.core.sentences import ResolvedArguments
-from fepflow.documents.validation_errors import kind_name, validation_messages
+from fepflow.documents.messages import kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck

@@ -16,7 +16,7 @@ from pydantic_core import to_jsonable_python
 
 from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError, dotted
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import leading_keys

@@ -20,7 +20,7 @@ from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.checks.models.model_check import ModelCheck, call, model_of, response_metadata
 from fepflow.checks.models.voting import Sample, combine
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError, dotted
 from fepflow.json.values import parse
 from fepflow.jsonpath.template import Filled, RenderedPrompt

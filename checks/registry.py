@@ -17,8 +17,8 @@ from typing import TypeVar
 from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import open_regular
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
 from fepflow.protocol.check import SEMVER
 from fepflow.protocol.content_hash import content_hash

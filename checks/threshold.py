@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_valid
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
-from fepflow.documents.validation_errors import kind_name
+from fepflow.documents.messages import kind_name
 
 
 def _number(value: Any) -> Any:

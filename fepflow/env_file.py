@@ -105,5 +105,5 @@ def read_env_file(path: Path) -> dict[str, str]:
 
     from fepflow.documents.loader import read_text
 
-    found = dotenv_values(stream=StringIO(read_text(path, str(path), MAX_ENV_BYTES)))
-    return {name: value for name, value in found.items() if value is not None and "\0" not in value}
+    values = dotenv_values(stream=StringIO(read_text(path, str(path), MAX_ENV_BYTES)))
+    return {name: value for name, value in values.items() if value is not None and "\0" not in value}

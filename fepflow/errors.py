@@ -130,10 +130,10 @@ class InputError(UserError):
     """A file or document is unusable; `problems` lists every error that was found, in reading order."""
 
     def __init__(self, problems: list[Problem] | Problem) -> None:
-        found = [problems] if isinstance(problems, Problem) else list(problems)
-        self.problems = found[:MAX_PROBLEMS]
-        if len(found) > MAX_PROBLEMS:
-            self.problems.append(Problem(f"... and {len(found) - MAX_PROBLEMS:,} more", found[-1].file))
+        listed = [problems] if isinstance(problems, Problem) else list(problems)
+        self.problems = listed[:MAX_PROBLEMS]
+        if len(listed) > MAX_PROBLEMS:
+            self.problems.append(Problem(f"... and {len(listed) - MAX_PROBLEMS:,} more", listed[-1].file))
         Exception.__init__(self, "\n".join(str(problem) for problem in self.problems))
 
 

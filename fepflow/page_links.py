@@ -8,32 +8,32 @@ from fepflow.settings import settings
 
 
 def run_page(run_id: str) -> str | None:
-    """The page of a run."""
+    """Return the page of a run."""
     return _below(run_path(run_id))
 
 
 def case_page(run_id: str, case_id: str) -> str | None:
-    """The page of a test case in a run."""
+    """Return the page of a test case in a run."""
     return _below(case_path(run_id, case_id))
 
 
 def cases_page(run_id: str, show: str, check: str) -> str | None:
-    """The cases of a run that came out in a way, on its page."""
+    """Return the cases of a run that came out in a way, on its page."""
     return _below(cases_path(run_id, show, check))
 
 
 def compare_page(base_id: str, new_id: str) -> str | None:
-    """The page of two runs beside each other."""
+    """Return the page of two runs beside each other."""
     return _below(compare_path(base_id, new_id))
 
 
 def trends_page(suite: str) -> str | None:
-    """The page of a suite's metrics over its runs."""
+    """Return the page of a suite's metrics over its runs."""
     return _below(trends_path(suite))
 
 
 def run_path(run_id: str) -> str:
-    """Where the page of a run is on its server."""
+    """Return the path of a run's page on its server."""
     return f"/runs/{quote(run_id, safe='')}"
 
 
@@ -58,7 +58,7 @@ def trends_path(suite: str) -> str:
 
 
 def link(text: str, address: str | None) -> str:
-    """`text`, which is markdown already, as a link in markdown where there is an address."""
+    """Return `text`, which is markdown already, as a link in markdown where there is an address."""
     return text if address is None else f"[{text}]({address})"
 
 

@@ -28,7 +28,7 @@ class ConfiguredApi:
 
 
 def configured_api() -> ConfiguredApi | None:
-    """The API that Prefect's settings name, or None.
+    """Return the API that Prefect's settings name, or None.
 
     In Prefect's order: the environment, then the active profile. Prefect itself also reads `.env`, prefect.toml and
     pyproject.toml of the working directory, which may have come with a cloned repository: `ignored_files` names them.
@@ -58,7 +58,7 @@ def ignored_files() -> Iterator[str]:
 
 
 def _toml(path: Path) -> Mapping[str, Any]:
-    """What a file holds; nothing where it cannot be read, of which Prefect itself complains."""
+    """Return the content of a file; nothing if it cannot be read, of which Prefect itself complains."""
     try:
         with open_regular(path) as file:
             return tomllib.load(file)

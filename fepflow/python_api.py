@@ -91,7 +91,7 @@ class Run(ResultsView):
 
     @property
     def id(self) -> str:
-        """What `load_run` and `fepflow show` take."""
+        """The id that `load_run` and `fepflow show` take."""
         return self._record.id
 
     @property
@@ -116,7 +116,7 @@ class Run(ResultsView):
 
     @property
     def passed(self) -> bool:
-        """Whether the verdict is a pass: `assert run.passed`. No verdict is none."""
+        """True if the verdict is a pass: `assert run.passed`. A run without a verdict has not passed."""
         return self.outcome == "pass"
 
     @cached_property
@@ -136,7 +136,7 @@ class Run(ResultsView):
 
     @property
     def results(self) -> RunResults:
-        """One result for each repeat of each test case, with `pass_rate`, `failed` and `to_dataframe()` of its own."""
+        """The results, one for each repeat of each test case, with `pass_rate`, `failed` and `to_dataframe()`."""
         return RunResults(self._record)
 
     def _rows(self) -> Iterator[dict[str, Any]]:
@@ -175,7 +175,7 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
 
 
 async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
-    """As `run`, beside whatever else the event loop does. Cancelling stops the run, and waits for its end."""
+    """Run a suite as `run` does, beside other work of the event loop. Cancelling stops the run, and waits for it."""
     cancelled = threading.Event()
     begun: list[str] = []
 
@@ -198,7 +198,7 @@ async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
 
 
 def load_run(run_id: str = "latest") -> Run:
-    """A run of the store, by its id, the beginning of it, or `latest`; also one that is still under way.
+    """Return a run of the store, by its id, the beginning of it, or `latest`; also one that is still under way.
 
     Raises NotFoundError.
     """

@@ -25,9 +25,9 @@ JwtAlgorithm = Literal["HS256", "RS256", "ES256", "EdDSA"]
 
 
 def _base_address(url: str | None) -> str | None:
-    """An address that paths are appended to and that is harmless in markdown; None of an empty one. Raises ValueError.
+    """Return an address that paths are appended to and that is harmless in markdown; None of an empty one.
 
-    The message shows nothing but the host: an address may hold a password.
+    Raises ValueError. The message shows nothing but the host: an address may hold a password.
     """
     if not url:
         return None
@@ -107,17 +107,17 @@ class Settings(BaseModel):
 
     @property
     def server_file(self) -> Path:
-        """What `fepflow up` writes down about the server that it started."""
+        """The file in which `fepflow up` describes the server that it started."""
         return self.home / "server.json"
 
     @property
     def api_file(self) -> Path:
-        """What `fepflow serve` writes down about the interfaces that it serves."""
+        """The file in which `fepflow serve` describes the interfaces that it serves."""
         return self.home / "api.json"
 
     @property
     def login_file(self) -> Path:
-        """What the local Prefect server asks its callers for, on one line, for its owner only."""
+        """The file with the login of the local Prefect server, on one line, readable by its owner only."""
         return self.home / "prefect-login"
 
     @property
@@ -147,21 +147,21 @@ def _folders(listed: str) -> list[Path]:
 
 @cache
 def settings() -> Settings:
-    """The settings of this process, read once. Raises InputError for a variable that cannot be used."""
+    """Return the settings of this process, read once. Raises InputError for a variable that cannot be used."""
     try:
         return Settings.model_validate(_variables())
     except ValidationError as error:
-        from fepflow.documents.validation_errors import validation_messages
+        from fepflow.documents.messages import validation_messages
 
-        found = validation_messages(dict.fromkeys(Settings.model_fields), error)
-        problems = [Problem(one.message, path=f"FEPFLOW_{one.path[0]}".upper(), advice=one.advice) for one in found]
+        messages = validation_messages(dict.fromkeys(Settings.model_fields), error)
+        problems = [Problem(one.message, path=f"FEPFLOW_{one.path[0]}".upper(), advice=one.advice) for one in messages]
         raise InputError(problems) from None
 
 
 def _variables() -> dict[str, str]:
     """Return the settings of the environment, in capitals or not, and the preferences of the file."""
-    given = {name.lower(): value for name, value in os.environ.items()}
-    variables = {name: given[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in given}
+    env = {name.lower(): value for name, value in os.environ.items()}
+    variables = {name: env[f"{PREFIX}{name}"] for name in Settings.model_fields if f"{PREFIX}{name}" in env}
     file = current_file()
     for name in file.variables:
         setting = name.lower().removeprefix(PREFIX)

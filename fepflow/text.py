@@ -10,22 +10,22 @@ from typing import Any
 
 
 def brief(text: str, limit: int = 300) -> str:
-    """`text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
+    """Return `text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 def shortened(text: str, limit: int = 300) -> str:
-    """`text`, or its beginning with an ellipsis where it has more than `limit` characters."""
+    """Return `text`, or its beginning with an ellipsis where it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def cut(text: str, limit: int | None) -> str:
-    """`text`, or its beginning and an ellipsis, `limit` characters together."""
+    """Return `text`, or its beginning and an ellipsis, `limit` characters together."""
     return text if limit is None or len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def as_json(value: Any, limit: int | None = None) -> str:
-    """A value as JSON on one line, as long as a text cut to `limit`: of a huge value no more is written down."""
+    """Return a value as JSON on one line, as long as a text cut to `limit`: of a huge value no more is written down."""
     parts: list[str] = []
     length = 0
     try:
@@ -43,7 +43,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
 def printable(text: str) -> str:
-    """Text of others for a terminal or a log: control characters and lone surrogates as escapes."""
+    """Return text of others for a terminal or a log: control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
@@ -53,7 +53,7 @@ def known_names(names: Iterable[str]) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether it is without halves of surrogate pairs, and so can be sent as UTF-8."""
+    """Return whether a text has no halves of surrogate pairs, so that it can be sent as UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -66,7 +66,7 @@ def _escape(char: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Text of others as one line of at most `limit` characters, without anything that a log or a name cannot hold."""
+    """Return text of others as one line of at most `limit` characters, fit for a log or a name."""
     line = " ".join(text.split())
     line = line if len(line) <= limit else line[: limit - 1] + "…"
     return printable(line)
@@ -93,17 +93,17 @@ def number(value: float, unlike: float | None = None) -> str:
 
 
 def percent(share: float) -> str:
-    """`95 %`."""
+    """Return `95 %`."""
     return f"{share * 100:.5g} %"
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 check`, `2 checks`."""
+    """Return `1 check`, `2 checks`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def listed(items: Sequence[str]) -> str:
-    """`a, b and c`."""
+    """Return `a, b and c`."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
@@ -121,7 +121,7 @@ _ADDRESS = re.compile(r"(?<=://)|(?<=@)|(?<=www)(?=\.)", re.IGNORECASE)
 
 
 def escape_markdown(text: str, limit: int = 1_000) -> str:
-    """Text as a part of a sentence, cut to a bound.
+    """Return text as a part of a sentence, cut to a bound.
 
     Every punctuation mark is escaped. Addresses are split by a character without width: GitHub's kind of markdown
     makes links of them after it has taken the escapes away.
@@ -130,7 +130,7 @@ def escape_markdown(text: str, limit: int = 1_000) -> str:
 
 
 def plain_markdown(text: str, limit: int = MAX_LITERAL) -> str:
-    """Text on one line, cut to a bound, that looks the same where markdown is rendered and where it is not.
+    """Return text on one line, cut to a bound, that looks the same where markdown is rendered and where it is not.
 
     Prefect's UI renders the cells of a table in its first version, and shows them as they are in its second one. So
     nothing visible is added: what would become a link, HTML, an entity, an escape or a block is split by a character

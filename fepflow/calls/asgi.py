@@ -15,7 +15,7 @@ from fepflow.calls.python.executors import Failure, LoopThread, given_up
 from fepflow.calls.python.source import MODULES, Source, load, locate, source_hash
 from fepflow.calls.python.worker import failure_of
 from fepflow.calls.response_body import too_large
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import known_secrets, words_of

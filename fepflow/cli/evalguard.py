@@ -33,7 +33,7 @@ def evalguard() -> None:
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
     """Print a JSON Schema of EvalGuard's documents; without NAME, their names."""
-    from fepflow.documents.did_you_mean import did_you_mean
+    from fepflow.documents.messages import did_you_mean
     from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 
     if name is None:

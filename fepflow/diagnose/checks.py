@@ -15,8 +15,8 @@ from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_l
 from fepflow.checks.registry import find_check
 from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.json.codec import encode
 from fepflow.models import _litellm

@@ -15,7 +15,7 @@ from fepflow.diagnose.sample_size import (
     warn_of_sample_size,
 )
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, InputError
 from fepflow.evalguard.loader import load_thresholds, read_definition
 from fepflow.evalguard.models import Range, Thresholds

@@ -18,8 +18,7 @@ from fepflow.checks.base import BaseCheck
 from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of, texts_in
 from fepflow.checks.registry import is_ours
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.documents.did_you_mean import did_you_mean
-from fepflow.documents.validation_errors import kind_name
+from fepflow.documents.messages import did_you_mean, kind_name
 from fepflow.errors import DocumentPath, ValidationMessage, dotted
 from fepflow.jsonpath.path import (
     Key,
@@ -77,7 +76,7 @@ class _Use:
 
     @property
     def can_be_judged(self) -> bool:
-        """Whether values tell more than the context's shape."""
+        """True if values tell more than the context's shape."""
         return self.reader is not None or len(self.keys) > 2
 
     def look(self, value: Any, name: str) -> None:

@@ -45,7 +45,7 @@ class SuiteValidation:
 
     @property
     def warnings(self) -> list[Problem]:
-        """What is allowed, and likely not meant."""
+        """Warnings: what is allowed, and likely not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
     @property

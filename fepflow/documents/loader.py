@@ -56,7 +56,7 @@ class Document:
         return value is not None and value.is_plain
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
-        """An error at `path` of this document."""
+        """Return an error at `path` of this document."""
         return Problem(message, self.file, self.line_of(path), dotted(path) or None, advice)
 
 
@@ -70,7 +70,7 @@ def read_document(path: Path, name: str | None = None) -> Document:
 
 
 def read_text(path: Path, file: str, limit: int = MAX_BYTES) -> str:
-    """The text of a UTF-8 file (a byte order mark is dropped), or an InputError with the reason."""
+    """Return the text of a UTF-8 file (a byte order mark is dropped), or an InputError with the reason."""
     try:
         with open_regular(path) as stream:
             raw = stream.read(limit + 1)
@@ -92,7 +92,7 @@ def reason(error: Exception) -> str:
 
 
 def decode(raw: bytes, file: str) -> str:
-    """Bytes as UTF-8 text, or an InputError with the line of the first byte that is not."""
+    """Return bytes as UTF-8 text, or an InputError with the line of the first byte that is not."""
     if foreign := other_encoding(raw):
         raise InputError(Problem(foreign, file, 1, advice=SAVE_AS_UTF8))
     try:
@@ -106,14 +106,14 @@ SAVE_AS_UTF8 = "save the file as UTF-8; Excel calls it CSV UTF-8"
 
 
 def other_encoding(beginning: bytes) -> str | None:
-    """The encoding by the first bytes of a file, if that is not UTF-8."""
+    """Return the encoding by the first bytes of a file, if that is not UTF-8."""
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or beginning[1:4:2] == b"\0\0" or beginning[:3:2] == b"\0\0":
         return "is UTF-16, not UTF-8"
     return None
 
 
 def not_utf8(raw: bytes, offset: int) -> str:
-    """What is wrong at a byte that is no UTF-8, and which letter it is where spreadsheets and old editors write it."""
+    """Return what is wrong at a byte that is no UTF-8, and its letter as spreadsheets and old editors write it."""
     text = f"is not UTF-8: byte 0x{raw[offset]:02x} at offset {offset}"
     letter = raw[offset : offset + 1].decode("cp1252", "ignore")
     return f"{text} (in Windows-1252 or Latin-1 it is {letter})" if letter.isalpha() else text

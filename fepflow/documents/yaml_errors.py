@@ -50,12 +50,12 @@ class _ParseError:
 
 
 def shown(text: str) -> str:
-    """The beginning of a text, in quotes, in one line."""
+    """Return the beginning of a text, in quotes, in one line."""
     return repr(shortened(text, _SHOWN))
 
 
 def problem_of(error: YAMLError, text: str, file: str) -> Problem:
-    """The parser's error as a Problem with line, column and advice; no value of the text is in it."""
+    """Return the parser's error as a Problem with line, column and advice; no value of the text is in it."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if not isinstance(error, MarkedYAMLError) or mark is None:
         return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=_advice_without_location(error))
@@ -136,13 +136,11 @@ def _second_colon(parse_error: _ParseError) -> Problem:
 
 
 def _missing_space(parse_error: _ParseError, line: int) -> Problem | None:
-    found = _NO_SPACE.match(parse_error.text_of(line))
-    if not found:
+    key = _NO_SPACE.match(parse_error.text_of(line))
+    if not key:
         return None
-    location = (line, found.end(1) + 1)
-    return parse_error.explained(
-        f"there is no space after `{found[1]}:`", f"write `{found[1]}: ` and the value", location
-    )
+    location = (line, key.end(1) + 1)
+    return parse_error.explained(f"there is no space after `{key[1]}:`", f"write `{key[1]}: ` and the value", location)
 
 
 def _no_colon(parse_error: _ParseError) -> Problem:

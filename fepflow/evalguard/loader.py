@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
-from fepflow.documents.did_you_mean import closest
 from fepflow.documents.loader import Document, read_document
+from fepflow.documents.messages import closest
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.documents import SUFFIXES, is_policy, leads_outside
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds

@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from fepflow.documents.did_you_mean import did_you_mean, names_at
+from fepflow.documents.messages import did_you_mean, names_at
 from fepflow.errors import DocumentPath
 from fepflow.evalguard.models import Definition
 from fepflow.security.redaction import excerpt

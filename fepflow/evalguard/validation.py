@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document, parse_document, read_text
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of
 from fepflow.evalguard.impact import check_ranges

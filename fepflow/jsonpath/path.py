@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import JSONPathError
 from fepflow.text import shortened
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fepflow.calls.policy import RunBudget
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.security.addresses import address_problem
 from fepflow.security.secret_names import is_secret_name, is_secret_parameter

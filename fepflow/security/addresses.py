@@ -67,7 +67,7 @@ def _of_numbers(host: str) -> tuple[str, str] | None:
 
 
 def host_and_port(url: str) -> str:
-    """`host:port` of an address, for messages: the rest of it may hold secrets."""
+    """Return `host:port` of an address, for messages: the rest of it may hold secrets."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, _port(parts)
@@ -80,7 +80,7 @@ def host_and_port(url: str) -> str:
 
 
 def is_same_host(here: str, there: str) -> bool:
-    """Whether a redirect may be followed: to the same host and port, or to the same host's encrypted side."""
+    """Return whether a redirect may be followed: to the same host and port, or to HTTPS on the same host."""
     try:
         one, other = urlsplit(here), urlsplit(there)
         same_port = (one.scheme, _port(one)) == (other.scheme, _port(other))
@@ -91,7 +91,7 @@ def is_same_host(here: str, there: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is this machine, by its name."""
+    """Return whether a host is this machine, by its name."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

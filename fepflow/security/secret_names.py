@@ -21,7 +21,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name is that of a secret: `DB_PASS`, `x-api-key`, `GH_PAT`."""
+    """Return whether a name is that of a secret: `DB_PASS`, `x-api-key`, `GH_PAT`."""
     words = [word.lower() for word in _WORD.findall(name[:200])]
     return (
         bool(_ANYWHERE.search(name))
@@ -36,25 +36,25 @@ def is_secret_parameter(name: str) -> bool:
 
 
 def secrets_in_address(address: str) -> frozenset[str]:
-    """The credentials in an address: its password, also one with an unescaped @, and parameters of its query.
+    """Return the credentials in an address: its password, also one with an unescaped @, and parameters of its query.
 
     Each as it is written and as it is meant; nothing shorter than four characters.
     """
-    found: set[str] = set()
+    secrets: set[str] = set()
     before, _, query = address.partition("?")
     userinfo = before.partition("://")[2].rpartition("@")[0]
     user, colon, password = userinfo.partition(":")
     if colon:
-        found |= {password, unquote(password), userinfo, f"{unquote(user)}:{unquote(password)}"}
+        secrets |= {password, unquote(password), userinfo, f"{unquote(user)}:{unquote(password)}"}
     elif userinfo:
-        found |= {userinfo, unquote(userinfo)} if len(userinfo) >= 16 else set()  # a token, and no name
+        secrets |= {userinfo, unquote(userinfo)} if len(userinfo) >= 16 else set()  # a token, and no name
     query = query.partition("#")[0]
-    found |= {value for name, value in parse_qsl(query) if is_secret_parameter(name)}
-    return frozenset(value for value in found if len(value) >= 4)
+    secrets |= {value for name, value in parse_qsl(query) if is_secret_parameter(name)}
+    return frozenset(value for value in secrets if len(value) >= 4)
 
 
 def holds_secret_parts(address: str) -> bool:
-    """Whether an address carries a password, or a parameter that is named like a secret."""
+    """Return whether an address has a password, or a parameter that is named like a secret."""
     try:
         parts = urlsplit(address)
     except ValueError:

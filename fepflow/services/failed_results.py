@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids

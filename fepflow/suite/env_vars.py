@@ -26,7 +26,7 @@ class Reference:
 
 
 def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: list[Reference]) -> Any:
-    """`value` with each reference in its strings replaced; what was replaced is added to `references`."""
+    """Return `value` with each reference in its strings replaced; what was replaced is added to `references`."""
     if isinstance(value, dict):
         return {key: expand(item, (*path, key), env, references) for key, item in value.items()}
     if isinstance(value, list):
@@ -36,17 +36,17 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
     def replace(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        found = env.get(name) or default
-        named = [name, *(str(step) for step in path[-1:] if isinstance(step, str))]
-        secret = bool(env.get(name)) and ("headers" in path or any(map(is_secret_name, named)))
-        references.append(Reference(name, path, found or "", secret, found is None))
-        return found if found is not None else match[0]
+        replacement = env.get(name) or default
+        names = [name, *(str(step) for step in path[-1:] if isinstance(step, str))]
+        secret = bool(env.get(name)) and ("headers" in path or any(map(is_secret_name, names)))
+        references.append(Reference(name, path, replacement or "", secret, replacement is None))
+        return match[0] if replacement is None else replacement
 
     return _REFERENCE.sub(replace, value)
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:
-    """What the target is told that carries a secret in plain text: it would end up in the store."""
+    """Return errors for secrets in plain text in what the target is sent: they would end up in the store."""
     target = document.data.get("target")
     if not isinstance(target, dict):
         return []
@@ -76,7 +76,7 @@ _IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")
 
 
 def is_literal_secret(text: str) -> bool:
-    """Whether a text that is to be a secret has words of its own beside its `${NAME}` references.
+    """Return whether a text that is to be a secret has words of its own beside its `${NAME}` references.
 
     A default is such a word. `Bearer ${NAME}`, `session=${NAME}` and `${USER}:${PASSWORD}` have none: a scheme, and
     names in front of references.
@@ -90,7 +90,7 @@ def is_literal_secret(text: str) -> bool:
 
 
 def address_holds_literal_secret(address: str) -> bool:
-    """Whether an address carries a password, or a parameter that is named like a secret, in plain text."""
+    """Return whether an address has a password, or a parameter named like a secret, in plain text."""
     return holds_secret_parts(_REFERENCE.sub(lambda match: match[2] or "", address))
 
 
@@ -105,7 +105,7 @@ _ONE_WORD = re.compile(r"(?!\$)[^\s${}]{8,}")
 
 
 def _named_texts(value: Any, path: DocumentPath) -> Iterator[tuple[DocumentPath, str, str]]:
-    """The texts in an object at any depth, with their places and names."""
+    """Yield the texts in an object at any depth, with their places and names."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, item in items:
         if isinstance(item, str) and isinstance(name, str):

@@ -51,7 +51,7 @@ def _noted() -> list[Path]:
 
 
 def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
-    """`path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
+    """Return `path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
 
     A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
     """

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.datasets.records import ErrorCollector, records
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.settings import settings
 from fepflow.suite.env_vars import expand
@@ -33,11 +33,11 @@ class SuiteDocument(Document):
     faulty_checks: Mapping[int, Collection[int]] = field(default_factory=dict)
 
     def line_of(self, path: DocumentPath) -> int | None:
-        """The line of the manifest that a part of the suite comes from."""
+        """Return the line of the manifest that a part of the suite comes from."""
         return super().line_of(self._origin(path))
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
-        """An error at a part of the suite, where it comes from."""
+        """Return an error at a part of the suite, where it comes from."""
         return super().problem(self._origin(path), message, advice)
 
     def _origin(self, path: DocumentPath) -> DocumentPath:
@@ -57,7 +57,7 @@ _LENIENT = re.compile(r"v?0(\.[0-9]+){0,2}")
 
 
 def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> tuple[SuiteDocument, list[Problem]]:
-    """The suite that a manifest in `folder` stands for, and what is wrong with the manifest.
+    """Return the suite that a manifest in `folder` stands for, and what is wrong with the manifest.
 
     Of one with errors, the suite has what is valid; a grader that is not becomes a check that ends in an error.
     """
@@ -66,8 +66,8 @@ def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) 
     manifest = reader.fields(Manifest, document.data, ())
     _check_version(reader, manifest.get("manifest_version"))
     scenarios = _Scenarios(reader, folder)
-    for index, given in enumerate(manifest.get("scenarios", ())):
-        scenarios.read(given, ("scenarios", index))
+    for index, value in enumerate(manifest.get("scenarios", ())):
+        scenarios.read(value, ("scenarios", index))
     if manifest.get("scenarios") == []:
         reader.error(("scenarios",), "there are no scenarios", "add one, with name and steps")
     suite: dict[str, Any] = {}
@@ -95,12 +95,12 @@ def _check_version(reader: PartsReader, version: Any) -> None:
     reader.error(("manifest_version",), "is no known version of manifests", advice)
 
 
-def _required(given: bool | list[str], uses: set[str]) -> list[str]:
-    """The capabilities that the agent must declare: those named, or with true those that the graders look at."""
-    if not isinstance(given, bool):
-        return given
+def _required(value: bool | list[str], uses: set[str]) -> list[str]:
+    """Return the capabilities that the agent must declare: those named, or with true those that the graders look at."""
+    if not isinstance(value, bool):
+        return value
     looked_at = {"tool_calls": {"tool_usage"}, "evaluation_context": {"evaluation_context", "private_thought"}}
-    return [name for name, used in looked_at.items() if given and used & uses]
+    return [name for name, used in looked_at.items() if value and used & uses]
 
 
 @dataclass
@@ -126,9 +126,9 @@ class _Scenarios:
         self._names: set[str] = set()
         self._has_constraints = False
 
-    def read(self, given: Any, path: DocumentPath) -> None:
+    def read(self, value: Any, path: DocumentPath) -> None:
         """Add the test case that a scenario stands for."""
-        scenario = self._reader.fields(Scenario, given, path)
+        scenario = self._reader.fields(Scenario, value, path)
         case = _Case(("test_cases", len(self.cases)))
         steps, dataset = scenario.get("steps"), scenario.get("dataset")
         for index, step in enumerate(steps or ()):
@@ -145,8 +145,8 @@ class _Scenarios:
             self.cases.append({"id": name, "input": case.inputs, "checks": case.checks})
             self.most_steps = max(self.most_steps, len(case.inputs))
 
-    def _add_step(self, case: _Case, given: Any, index: int, path: DocumentPath) -> None:
-        step = self._reader.fields(Step, given, path)
+    def _add_step(self, case: _Case, value: Any, index: int, path: DocumentPath) -> None:
+        step = self._reader.fields(Step, value, path)
         case.inputs.append(step.get("input", ""))
         if step.get("constraints") and not self._has_constraints:
             self._has_constraints = True
@@ -161,8 +161,8 @@ class _Scenarios:
                 self.uses |= {check["type"]} if check["type"] == "tool_usage" else {check["type"], looked_at}
             self._add_check(case, check, (*path, "graders", number))
 
-    def _add_rows(self, case: _Case, given: Any, path: DocumentPath) -> None:
-        for index, (question, answer) in enumerate(rows_of_dataset(self._reader, given, path, self._folder)):
+    def _add_rows(self, case: _Case, value: Any, path: DocumentPath) -> None:
+        for index, (question, answer) in enumerate(rows_of_dataset(self._reader, value, path, self._folder)):
             case.inputs.append(question)
             if answer is None:
                 continue
@@ -189,9 +189,9 @@ Row = tuple[str, str | None]
 """A step's input, and what the agent is to say; None where nothing is said of it."""
 
 
-def rows_of_dataset(reader: PartsReader, given: Any, path: DocumentPath, folder: Path) -> list[Row]:
-    """The rows of the file that a dataset of a manifest in `folder` names; none, with an error, if it is not valid."""
-    dataset = reader.fields(Dataset, given, path)
+def rows_of_dataset(reader: PartsReader, value: Any, path: DocumentPath, folder: Path) -> list[Row]:
+    """Return the rows of the file that a dataset names, below `folder`; none, with an error, if it is not valid."""
+    dataset = reader.fields(Dataset, value, path)
     if len(dataset) < len(Dataset.model_fields):
         return []
     source = dataset["source"]
@@ -206,7 +206,7 @@ def rows_of_dataset(reader: PartsReader, given: Any, path: DocumentPath, folder:
         reader.error((*path, "source"), f"there is no file {shortened(source)}", advice)
         return []
     errors = ErrorCollector(str(Path(reader.document.file).parent / source))
-    rows = list(_rows(file, dataset, errors, is_named="output_column" in given))
+    rows = list(_rows(file, dataset, errors, is_named="output_column" in value))
     if not rows and not errors:
         errors.add("holds no rows", advice="add one, with an input")
     try:
@@ -245,7 +245,7 @@ _OPERATORS = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 def target_section(
     reader: PartsReader, manifest: Mapping[str, Any], steps: int, folder: Path, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The target of a suite in `folder` whose longest scenario has so many steps."""
+    """Return the target of a suite in `folder` whose longest scenario has so many steps."""
     text, seconds = manifest["target"], manifest.get("timeout", 30.0)
     ecp: dict[str, Any] = {"step_timeout": seconds, "start_timeout": seconds}
     if re.match("https?://", expand(text, ("target",), env, []), re.IGNORECASE):
@@ -265,7 +265,7 @@ def target_section(
 
 
 def _is_for_a_shell(command: str) -> bool:
-    """Whether a command has an operator of a shell between its words, or begins with a variable's value."""
+    """Return whether a command has an operator of a shell between its words, or begins with a variable's value."""
     try:
         words = shlex.split(command)
     except ValueError:  # an error of its own
@@ -274,7 +274,7 @@ def _is_for_a_shell(command: str) -> bool:
 
 
 def _folder_of_files(command: str, folder: Path) -> str | None:
-    """The nearest folder above the manifest's own in which a file is that the command names and its own lacks.
+    """Return the nearest folder above the manifest's own in which a file is that the command names and its own lacks.
 
     Manifests are often run from the root of a repository, and name their agent from there.
     """

@@ -52,31 +52,31 @@ class GraderCheck(NamedTuple):
 
 def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path: DocumentPath) -> list[GraderCheck]:
     """Return the checks of the step with this index, from 0, whose graders stand at `path`."""
-    found = []
+    checks = []
     types: Counter[str] = Counter()
-    for number, given in enumerate(graders):
+    for number, value in enumerate(graders):
         location = (*path, number)
-        grader = reader.fields(Grader, _with_newer_names(reader, given), location, is_confined=True)
+        grader = reader.fields(Grader, _with_newer_names(reader, value), location, is_confined=True)
         is_faulty = len(grader) < len(Grader.model_fields)
-        kind = grader.get("type") or _foreign_type(given)
+        kind = grader.get("type") or _foreign_type(value)
         arguments: dict[str, Any] | None = {}
         if not is_faulty:
             is_faulty = _tell_what_is_lacking(reader, grader, location)
             arguments = _arguments(reader, grader, f"$.output.value.steps[{index}]", location)
         if arguments is None:
             continue
-        if isinstance(given, dict) and kind in _USED:
-            _note_unused(reader, given, kind, location)
+        if isinstance(value, dict) and kind in _USED:
+            _note_unused(reader, value, kind, location)
             for name in ("arguments", "args"):
-                _note_old_booleans(reader, given.get(name), (*location, name))
+                _note_old_booleans(reader, value.get(name), (*location, name))
         types[kind] += 1
-        found.append(GraderCheck(_check(kind, index, types[kind], arguments), number, is_faulty))
-    return found
+        checks.append(GraderCheck(_check(kind, index, types[kind], arguments), number, is_faulty))
+    return checks
 
 
-def _foreign_type(given: Any) -> str:
+def _foreign_type(value: Any) -> str:
     """Return a check type that does not exist, so that a grader of no type of ECP's can only be an error."""
-    name = given.get("type") if isinstance(given, dict) else None
+    name = value.get("type") if isinstance(value, dict) else None
     return f"ecp-{name}" if isinstance(name, str) and _NAME.fullmatch(name) else "ecp-grader"
 
 
@@ -86,21 +86,21 @@ def _check(kind: str, index: int, number: int, arguments: dict[str, Any]) -> dic
 
 
 def equals_check(index: int, value: str) -> dict[str, Any]:
-    """The check that the step with this index said just that; raises ValueError as `literal` does."""
+    """Return the check that the step with this index said just that; raises ValueError as `literal` does."""
     text = f"$.output.value.steps[{index}].public_output"
     return _check("text_match", index, 1, {"text": text, "condition": "equals", "value": literal(value)})
 
 
-def _with_newer_names(reader: PartsReader, given: Any) -> Any:
-    if not reader.is_lenient or not isinstance(given, dict):
-        return given
+def _with_newer_names(reader: PartsReader, value: Any) -> Any:
+    if not reader.is_lenient or not isinstance(value, dict):
+        return value
     return {
-        _OLDER_NAMES.get(name, name) if _OLDER_NAMES.get(name) not in given else name: given[name] for name in given
+        _OLDER_NAMES.get(name, name) if _OLDER_NAMES.get(name) not in value else name: value[name] for name in value
     }
 
 
-def _note_unused(reader: PartsReader, given: Any, kind: str, location: DocumentPath) -> None:
-    for name, value in given.items():
+def _note_unused(reader: PartsReader, grader: dict[str, Any], kind: str, location: DocumentPath) -> None:
+    for name, value in grader.items():
         if name in Grader.model_fields and name not in _USED[kind] and value not in (None, {}):
             reader.warn((*location, name), f"{name} has no meaning in a {kind} grader, and is not looked at")
 
@@ -144,11 +144,11 @@ def _arguments(reader: PartsReader, grader: dict[str, Any], step: str, location:
 
 def _text_match(grader: dict[str, Any], text: str, _: str) -> dict[str, Any]:
     condition, pattern = grader["condition"], grader["pattern"]
-    given = {"condition": condition, "value": None if condition == "regex" else literal(grader["value"])}
+    arguments = {"condition": condition, "value": None if condition == "regex" else literal(grader["value"])}
     if condition == "regex" and pattern:
         # A group of nothing in front keeps it from being taken for a path, or for an escaped one.
-        given["pattern"] = f"(?:){pattern}" if _is_special(pattern) else pattern
-    return {"text": text, **{name: value for name, value in given.items() if value is not None}}
+        arguments["pattern"] = f"(?:){pattern}" if _is_special(pattern) else pattern
+    return {"text": text, **{name: value for name, value in arguments.items() if value is not None}}
 
 
 def _llm_judge(grader: dict[str, Any], text: str, _: str) -> dict[str, Any]:
@@ -168,8 +168,10 @@ def _tool_usage(grader: dict[str, Any], _: str, step: str) -> dict[str, Any]:
 
 
 def literal(value: Any) -> Any:
-    r"""A JSON value as an argument of a check that means just that; raises ValueError for a text that starts with
-    `\$.`, which no argument can say."""
+    r"""Return a JSON value as an argument of a check that means just that.
+
+    Raises ValueError for a text that starts with `\$.`, which no argument can say.
+    """
     if isinstance(value, dict):
         return {name: literal(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -11,9 +11,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import did_you_mean, validation_messages
 from fepflow.errors import DocumentPath, Problem
 from fepflow.suite.values import Duration, Section
 from fepflow.text import brief

@@ -226,7 +226,7 @@ class Budget(Section):
 
     @property
     def limits(self) -> dict[str, float]:
-        """What is limited, by its name in an output's metadata."""
+        """The limits, by their names in an output's metadata."""
         return {name: limit for name in ("tokens", "usd") if (limit := getattr(self, name)) is not None}
 
 
@@ -266,12 +266,12 @@ class Suite(Section):
 
     @property
     def top_up(self) -> TopUp | None:
-        """How its gate tops a run up, if it does."""
+        """The gate's rule for topping a run up, if it has one."""
         return self.gate.top_up if self.gate else None
 
 
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
-    """The id of each check: its own, else its type, else its type with a number (`contains-2`)."""
+    """Return the id of each check: its own, else its type, else its type with a number (`contains-2`)."""
     used = {*taken, *(check.id for check in checks if check.id)}
     numbers: Counter[str] = Counter()
     ids = []
@@ -286,6 +286,6 @@ def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
 
 
 def suite_schema() -> dict[str, Any]:
-    """The JSON Schema of suite files."""
+    """Return the JSON Schema of suite files."""
     schema = TypeAdapter(Suite).json_schema(mode="validation")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "fepflow suite", **schema}

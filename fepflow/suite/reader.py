@@ -14,9 +14,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fepflow.documents.did_you_mean import did_you_mean
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import did_you_mean, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend
@@ -48,7 +47,7 @@ class LoadedSuite:
     suite: Suite | None = None
 
     def section(self, name: str) -> Any:
-        """A valid section's value, its default if it is left out, or None if it is not valid."""
+        """Return a valid section's value, its default if it is left out, or None if it is not valid."""
         if name in self.sections:
             return self.sections[name]
         info = Suite.model_fields[name]
@@ -73,7 +72,7 @@ def load_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSu
 
 
 def is_manifest(data: Any) -> bool:
-    """Whether a document is an ECP manifest."""
+    """Return whether a document is an ECP manifest."""
     if not isinstance(data, dict):
         return False
     return "manifest_version" in data or ("scenarios" in data and isinstance(data.get("target"), str))
@@ -157,7 +156,7 @@ def _expand_references(
 
 
 def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
-    """A value whose reference is not set is wrong for that one reason; what follows from it is noise."""
+    """Leave out errors of values whose reference is not set: they follow from that one."""
     missing = {dotted(reference.path) for reference in references if reference.missing}
     return [problem for problem in problems if problem.path not in missing or "is not set" in problem.message]
 
@@ -235,16 +234,16 @@ def _add_completed(document: Document, sections: dict[str, Any], problems: list[
 def _problems_of(
     document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
 ) -> list[Problem]:
-    found = validation_messages(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
-    without_input = {item.path[:-1] for item in found if item.path[-1:] == ("input",)}
+    messages = validation_messages(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
+    without_input = {item.path[:-1] for item in messages if item.path[-1:] == ("input",)}
     if prefix[:1] == ("checks",):
-        found = [item for item in map(partial(_of_short_form, value), found) if item is not None]
+        messages = [item for item in map(partial(_of_short_form, value), messages) if item is not None]
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
         made_of_it = [(*location, "id") for location in without_input]
-        found = [item for item in found if not (item.message == "is missing" and item.path in made_of_it)]
+        messages = [item for item in messages if not (item.message == "is missing" and item.path in made_of_it)]
     problems = []
-    for item in found[:SPELLED_OUT]:
-        advice = item.advice or _advice_for(*prefix, *item.path, given=descend(value, item.path)[1])
+    for item in messages[:SPELLED_OUT]:
+        advice = item.advice or _advice_for(*prefix, *item.path, value=descend(value, item.path)[1])
         problems.append(document.problem((*prefix, *item.path), item.message, advice))
     return problems
 
@@ -260,15 +259,15 @@ def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | N
     return replace(item, advice=advice) if item.path == ("type",) else item
 
 
-def _advice_for(section: str | int, *inside: str | int, given: Any) -> str | None:
+def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | None:
     """Return how to write what stands there in a short form, as other tools have it. No value of a target is quoted."""
-    if section == "target" and not inside and isinstance(given, str):
-        return "write target: {http: {url: ...}}" if "://" in given else "write target: {python: ...}, or http:, ecp:"
-    if section == "gate" and not inside and isinstance(given, int | float):
-        return f"write gate: {{min: {{METRIC: {given:g}}}}}"
-    if section == "checks" and len(inside) == 1 and isinstance(given, str):
-        return f"write {{type: {brief(given, 60)}, arguments: {{...}}}}"
-    if section == "checks" and not inside and isinstance(given, dict):
+    if section == "target" and not inside and isinstance(value, str):
+        return "write target: {http: {url: ...}}" if "://" in value else "write target: {python: ...}, or http:, ecp:"
+    if section == "gate" and not inside and isinstance(value, int | float):
+        return f"write gate: {{min: {{METRIC: {value:g}}}}}"
+    if section == "checks" and len(inside) == 1 and isinstance(value, str):
+        return f"write {{type: {brief(value, 60)}, arguments: {{...}}}}"
+    if section == "checks" and not inside and isinstance(value, dict):
         return "write a dash before each check"
     return None
 
@@ -277,7 +276,7 @@ _ELSEWHERE = {"checks": foreign_names.CHECK, "test_cases": foreign_names.TEST_CA
 
 
 def name_of(path: str) -> str:
-    """The name of the suite in a file; the file's name if it cannot be read."""
+    """Return the name of the suite in a file; the file's name if it cannot be read."""
     try:
         data = read_document(Path(path)).data
     except InputError:

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.datasets.records import ErrorCollector, format_of, records
-from fepflow.documents.did_you_mean import closest
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import closest, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
 from fepflow.jsonpath.path import Path as JSONPath
@@ -45,7 +44,7 @@ def read_records(path: Path, format: str | None, file: str) -> Iterator[tuple[in
 
 
 def id_text(value: Any) -> str:
-    """A record's id as a test case has it: numbers become strings. Raises ValueError for anything else."""
+    """Return a record's id as a test case has it: numbers become strings. Raises ValueError for anything else."""
     if isinstance(value, str) and value:
         return value
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -54,7 +53,7 @@ def id_text(value: Any) -> str:
 
 
 def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
-    """The test cases in `path`, mapped as `dataset` says, each with an id of its own.
+    """Return the test cases in `path`, mapped as `dataset` says, each with an id of its own.
 
     A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
     metadata, with one warning; with one they are left out. Raises InputError with all errors (20 of them spelled
@@ -95,7 +94,7 @@ class _Reader:
         self.seen = 0
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
-        """The valid ones, with ids that stand once, and their lines."""
+        """Yield the valid ones, with ids that stand once, and their lines."""
         for line, record in records:
             self.seen += 1
             if not isinstance(record, dict):
@@ -108,7 +107,7 @@ class _Reader:
                 yield line, case
 
     def warnings(self, file: str) -> list[Problem]:
-        """What the user should know though it is no error."""
+        """Return warnings about the records, which are no errors."""
         if not self._extra:
             return []
         names = ", ".join(list(self._extra)[:10]) + (", ..." if len(self._extra) > 10 else "")

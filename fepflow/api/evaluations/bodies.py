@@ -22,7 +22,7 @@ from pydantic_core import PydanticCustomError
 from fepflow.api.evaluations.requests import parse_body
 from fepflow.checks.base import CheckType
 from fepflow.checks.core.compiled import CompiledCheck
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted
 from fepflow.json.values import parse
 from fepflow.protocol.check import Check

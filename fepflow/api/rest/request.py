@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.check_process import Source
-from fepflow.documents.did_you_mean import did_you_mean
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, UserError
 from fepflow.text import brief, printable
 

@@ -16,7 +16,7 @@ from fepflow.calls.ecp.protocol import Step, incompatible, scenario_response, st
 from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
 from fepflow.calls.ecp.stdio import Programs, find_command
 from fepflow.calls.thread_pool import READERS
-from fepflow.documents.validation_errors import validation_messages
+from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash

@@ -1,14 +1,16 @@
-"""Pydantic's validation errors reworded: what is expected, and where in the user's document."""
+"""Messages about values: pydantic's errors reworded, with their places, and what an unknown name is likely to mean."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from fepflow.documents.did_you_mean import did_you_mean, names_at
 from fepflow.errors import DocumentPath, ValidationMessage
 
 _EXPECTED = {
@@ -65,7 +67,7 @@ def kind_name(value: Any) -> str:
 def validation_messages(
     value: Any, error: ValidationError, annotation: Any = None, elsewhere: Mapping[str, str] | None = None
 ) -> list[ValidationMessage]:
-    """The errors in `value`, one a location, in pydantic's order; no values are shown.
+    """Return the errors in `value`, one a location, in pydantic's order; no values are shown.
 
     `annotation` is the type that was validated, by which an unknown name gets a suggestion, and
     `elsewhere` what other tools' names mean here (`fepflow.suite.foreign_names`).
@@ -73,26 +75,26 @@ def validation_messages(
     A union complains once for each of its branches. Of those, the ones that got furthest into the value are what the
     user meant; if none got in, what must be is said in one sentence (`must be a text or a list`).
     """
-    found: dict[DocumentPath, list[tuple[str, str | None]]] = {}
+    sentences: dict[DocumentPath, list[tuple[str, str | None]]] = {}
     for item in error.errors(include_url=False):
         if item["type"] not in _UNION_ONLY:
             location = _within(value, item["loc"])
             if item["type"] == "missing":
                 location = (*location, item["loc"][-1])
             known = names_at(annotation, location[:-1]) if item["type"] == "extra_forbidden" else []
-            found.setdefault(location, []).append(_sentence(item, known, elsewhere))
-    inner = {path[:length] for path in found for length in range(len(path))}
+            sentences.setdefault(location, []).append(_sentence(item, known, elsewhere))
+    inner = {path[:length] for path in sentences for length in range(len(path))}
     return [
         ValidationMessage(
             path, _joined([message for message, _ in messages]), messages[0][1] if len(messages) == 1 else None
         )
-        for path, messages in found.items()
+        for path, messages in sentences.items()
         if path not in inner
     ]
 
 
 def _within(value: Any, location: DocumentPath) -> DocumentPath:
-    """The part of pydantic's location that exists in the value (it also names branches of unions)."""
+    """Return the part of pydantic's location that exists in the value (it also names branches of unions)."""
     path: list[str | int] = []
     for step in location:
         in_list = isinstance(value, list) and isinstance(step, int) and step < len(value)
@@ -126,22 +128,22 @@ def _sentence(item: Any, known: Sequence[str], elsewhere: Mapping[str, str] | No
     return _EXPECTED.get(kind) or _ours(item["msg"]), None
 
 
-def _cure(kind: str, given: Any) -> str | None:
-    """What to do about a value of another type than was asked for."""
-    if given is None:
+def _cure(kind: str, value: Any) -> str | None:
+    """Return what to do about a value of another type than was asked for."""
+    if value is None:
         return "nothing stands there"
-    if kind == "string_type" and isinstance(given, bool | int | float):
+    if kind == "string_type" and isinstance(value, bool | int | float):
         return "put it in quotes"
-    if kind == "string_type" and isinstance(given, dict) and list(given.values()) == [None]:
-        (name,) = given
+    if kind == "string_type" and isinstance(value, dict) and list(value.values()) == [None]:
+        (name,) = value
         return f'in YAML {{ }} is a mapping: write "{name}", in quotes' if str(name).startswith("$") else None
-    if not isinstance(given, str):
+    if not isinstance(value, str):
         return None
-    if kind.startswith("bool") and given.lower() in _SWITCHES:
-        return f"write {_SWITCHES[given.lower()]}, without quotes"
-    if kind in _NUMBERS and _NUMBER.fullmatch(given):
-        return "take the quotes off" if not given.endswith("%") else "write it as a fraction, such as 0.9"
-    if kind in _MAPPINGS and (name := re.match(r"([\w-]+):[^\s/]", given)):
+    if kind.startswith("bool") and value.lower() in _SWITCHES:
+        return f"write {_SWITCHES[value.lower()]}, without quotes"
+    if kind in _NUMBERS and _NUMBER.fullmatch(value):
+        return "take the quotes off" if not value.endswith("%") else "write it as a fraction, such as 0.9"
+    if kind in _MAPPINGS and (name := re.match(r"([\w-]+):[^\s/]", value)):
         return f"write a space after the colon: `{name[1]}: ...`"
     if kind == "list_type":
         return "write it in brackets: [ ]"
@@ -149,7 +151,7 @@ def _cure(kind: str, given: Any) -> str | None:
 
 
 def _ours(message: str) -> str:
-    """`Input should be less than 5` as `must be less than 5`."""
+    """Return `Input should be less than 5` as `must be less than 5`."""
     text = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", message).removesuffix(" after validation")
     return text[:1].lower() + text[1:]
 
@@ -158,3 +160,83 @@ def _joined(messages: Sequence[str]) -> str:
     more_specific = [message for message in messages if message not in _EXPECTED.values()]
     first, *others = dict.fromkeys(more_specific or messages)
     return " or ".join([first, *(message.removeprefix("must be ") for message in others)])
+
+
+_MANY = 20
+_LONGEST = 60
+_SURE = 0.8
+"""How alike names are that can hardly be different ones: tests and test_cases are less."""
+
+
+def closest(name: str, known: Sequence[str]) -> str | None:
+    """Return the known name that was likely meant; None if none is like it."""
+    return _closest(name[:_LONGEST], tuple(known))
+
+
+def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] | None = None) -> str:
+    """Return advice for an unknown name; `elsewhere` says what other tools' names are called here."""
+    return _advice(name[:_LONGEST], tuple(known), tuple((elsewhere or {}).items()))
+
+
+@lru_cache(maxsize=1_000)  # the same error may have been made a hundred thousand times
+def _advice(name: str, known: tuple[str, ...], called: tuple[tuple[str, str], ...]) -> str:
+    if not _same(name, known) and (meant := dict(called).get(_bare(name))):
+        return meant
+    if close := _closest(name, known):
+        return f"did you mean {close}?"
+    more = ", ..." if len(known) > _MANY else ""
+    return f"known are {', '.join(known[:_MANY])}{more}" if known else "remove it"
+
+
+@lru_cache(maxsize=1_000)
+def _closest(name: str, known: tuple[str, ...]) -> str | None:
+    alike = _same(name, known) or get_close_matches(name, known, 1)
+    return next(iter(alike or (item for item in known if _words(item) & _words(name))), None)
+
+
+def _same(name: str, known: tuple[str, ...]) -> list[str]:
+    return [item for item in known if _bare(item) == _bare(name)] or get_close_matches(name, known, 1, _SURE)
+
+
+def _words(name: str) -> set[str]:
+    return {word for word in name.lower().split("_") if len(word) > 2}
+
+
+def _bare(name: str) -> str:
+    return "".join(char for char in name.lower() if char.isalnum())
+
+
+def names_at(annotation: Any, path: DocumentPath) -> list[str]:
+    """Return the field names of the models that `annotation` allows at `path`; none where no model is."""
+    kinds = list(_alternatives(annotation))
+    for step in path:
+        kinds = [kind for parent in kinds for kind in _inside(parent, step)]
+    return list(dict.fromkeys(name for kind in kinds for name in _fields(kind)))
+
+
+def _alternatives(annotation: Any) -> Iterator[Any]:
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _alternatives(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _alternatives(part)
+    else:
+        yield annotation
+
+
+def _inside(kind: Any, step: str | int) -> Iterator[Any]:
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        for name, info in kind.model_fields.items():
+            if step in (name, info.alias):
+                yield from _alternatives(info.annotation)
+    elif origin is dict and len(arguments) == 2:
+        yield from _alternatives(arguments[1])
+    elif origin is list and arguments:
+        yield from _alternatives(arguments[0])
+
+
+def _fields(kind: Any) -> Iterator[str]:
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        yield from (info.alias or name for name, info in kind.model_fields.items())
