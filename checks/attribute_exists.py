@@ -13,9 +13,9 @@ from fepflow.text import cut, printable
 
 
 class AttributeExistsCheck(BaseCheck):
-    """Look whether a path finds anything. Results: `{passed: bool}`.
+    """Test whether a path matches anything. Results: `{passed: bool}`.
 
-    A value of null is there. The path is not an error if it finds nothing: that is the question.
+    A null value exists. A path that matches nothing is not an error, because that is what the check tests.
     """
 
     check_type: ClassVar[str] = "attribute_exists"

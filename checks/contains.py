@@ -14,8 +14,8 @@ from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subj
 class ContainsCheck(BaseCheck):
     """Look for phrases in a text. Results: `{passed: bool}`.
 
-    Passes when the text contains all phrases; with `negate`, when it contains none. Without `match_all` one phrase is
-    enough, and with `negate` it passes when one is missing.
+    Passes when the text contains all phrases; with `negate`, when it contains none. Without `match_all`, one phrase
+    is enough, and with `negate` the check passes when one is missing.
     """
 
     check_type: ClassVar[str] = "contains"

@@ -13,10 +13,11 @@ from fepflow.checks.core.sentences import ResolvedArguments, redacted, without_r
 
 
 class CustomFunctionCheck(BaseCheck):
-    """Call a Python function. Results: the dict that it returns, by custom with `passed: bool`.
+    """Call a Python function. Results: the dict that it returns, usually with `passed: bool`.
 
-    From code only: a text is never run. The function may be sync or async. A sync one runs in a thread, one call at a
-    time, and is given up after a minute. A direct call may be awaited, whichever it is.
+    Only code can pass the function; a text is never executed. The function may be sync or async. A sync function
+    runs in a thread, one call at a time, and times out after a minute. A direct call of the check can be awaited in
+    both cases.
     """
 
     check_type: ClassVar[str] = "custom_function"

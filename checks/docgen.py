@@ -108,7 +108,7 @@ def _section(name: str, check_class: type[BaseCheck]) -> str:
         "",
         purpose_of(check_class),
         "",
-        "| argument | type | default | |",
+        "| argument | type | default | meaning |",
         "| --- | --- | --- | --- |",
     ]
     for argument in arguments_of(name):
@@ -118,14 +118,14 @@ def _section(name: str, check_class: type[BaseCheck]) -> str:
 
 
 def _example(example: dict[str, Any]) -> Iterator[str]:
-    expected = f", where `{json.dumps(example['expected'])}` was expected" if "expected" in example else ""
-    yield f"About the output `{json.dumps(example['output'])}`{expected}:"
+    expected = f" and the expected value `{json.dumps(example['expected'])}`" if "expected" in example else ""
+    yield f"Example, with the output `{json.dumps(example['output'])}`{expected}:"
     yield ""
     language = "yaml" if "check" in example else "python"
     code = example.get("check") or example["python"]
     yield f"```{language}\n{code}```"
     yield ""
-    yield f"gives `{json.dumps(example['results'])}`."
+    yield f"Result: `{json.dumps(example['results'])}`."
     yield ""
     about = f"The output `{json.dumps(example['failing'])}` fails" if "failing" in example else "It fails"
     yield f"{about}: `{example['says']}`."

@@ -15,7 +15,8 @@ from fepflow.json.values import json_equal
 class EqualsCheck(BaseCheck):
     """Compare two values of any kind. Results: `{passed: bool}`.
 
-    Values are equal as JSON is: `1` is `1.0` but not `true`; the order of a list counts, the order of keys does not.
+    Values are compared as JSON: `1` equals `1.0` but not `true`. The order of a list matters, the order of keys
+    does not.
     """
 
     check_type: ClassVar[str] = "equals"

@@ -15,7 +15,7 @@ from fepflow.json.values import json_equal
 class ExactMatchCheck(BaseCheck):
     """Compare two values for equality. Results: `{passed: bool}`.
 
-    Values other than texts are equal as JSON is: `1` is not `true`, the order of keys does not count.
+    Values other than texts are compared as JSON: `1` is not `true`, and the order of keys does not matter.
     """
 
     check_type: ClassVar[str] = "exact_match"

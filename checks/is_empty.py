@@ -12,9 +12,9 @@ from fepflow.checks.core.sentences import ResolvedArguments, shown
 
 
 class IsEmptyCheck(BaseCheck):
-    """Look whether there is anything in a value. Results: `{passed: bool}`.
+    """Test whether a value is empty. Results: `{passed: bool}`.
 
-    Empty are null, a text of white space, and an object or list without members; a number or a boolean never is.
+    Null, a text of white space, and an object or list without members are empty. Numbers and booleans never are.
     """
 
     check_type: ClassVar[str] = "is_empty"

@@ -14,10 +14,10 @@ from fepflow.checks.schema_validation import validated
 
 
 class JSONValidCheck(BaseCheck):
-    """Read a text as JSON, by the standard. Results: `{passed: bool, validation_errors: list}`.
+    """Test whether a text is valid JSON by the standard. Results: `{passed: bool, validation_errors: list}`.
 
-    NaN, a key that stands twice, numbers too large for a float and more than 100 levels are not valid; neither is JSON
-    with words or a code fence around it. With a schema the value has to be as it says, too.
+    NaN, duplicate keys, numbers too large for a float and more than 100 levels are not valid. JSON with words or a
+    code fence around it is not valid either. With a schema, the value must also fit the schema.
     """
 
     check_type: ClassVar[str] = "json_valid"

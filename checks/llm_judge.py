@@ -107,11 +107,12 @@ NEEDED = "llm_judge needs a model: name one in model_config, or give llm_functio
 class LLMJudgeCheck(ModelCheck):
     """Ask a language model for its judgement. Results: `{response: object, metadata: object}`.
 
-    The prompt's `{{$.path}}` placeholders are filled in one pass: a text as it is, any other value as JSON. The
-    response is what the model answered, and as `response_format` has it; an answer that is not is an error, never a
-    pass. With `passed` in it, metrics count it. The metadata tells the model, its tokens, cost and time; that of an
-    `llm_function` is the function's own. With `samples` the model is asked so many times: the majority decides, and the
-    metadata tells how far they agree. [judges.md](judges.md) says how models are configured, and what they are sent.
+    The prompt's `{{$.path}}` placeholders are filled in one pass, with texts unchanged and other values as JSON.
+    The response is the model's answer, which must fit `response_format`; an answer that does not fit is an error,
+    never a pass. If it has `passed`, metrics count it. The metadata has the model, its tokens, cost and time. The
+    metadata of an `llm_function` is the function's own. With `samples`, the model is asked several times: the
+    majority decides, and the metadata has the agreement. [judges.md](judges.md) describes how to configure models,
+    and what is sent to them.
     """
 
     check_type: ClassVar[str] = "llm_judge"

@@ -21,10 +21,10 @@ TIMEOUT = 1.5
 class SchemaValidationCheck(BaseCheck):
     """Validate data against a JSON Schema (2020-12). Results: `{passed: bool, validation_errors: list}`.
 
-    Data that is a text is read as JSON; a text that is none fails. The schema is an object, JSON text or, from code, a
-    pydantic model class, of which its JSON Schema counts. References are followed inside of the schema only. The
-    formats `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid` are checked. The first 20 errors are told, each as
-    `place: message`.
+    A text is read as JSON first, and fails if it is not JSON. The schema is an object, a JSON text or, from code, a
+    pydantic model class, whose JSON Schema is used. References are followed only inside the schema. The formats
+    `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid` are checked. The results list the first 20 errors, each
+    as `place: message`.
     """
 
     check_type: ClassVar[str] = "schema_validation"

@@ -59,10 +59,10 @@ NEEDED = "semantic_similarity needs a model: name one in model_config, or give e
 class SemanticSimilarityCheck(ModelCheck):
     """Compare two texts by their embeddings. Results: `{response: {score, passed}, metadata: object}`.
 
-    The score lies between 0 and 1; `passed` is there with a threshold only. A similarity outside of 0 to 1 (opposite
-    vectors have a negative cosine) counts as 0 or 1; `metadata.raw_score` has it as it was. `euclidean` is
-    `1 / (1 + distance)`. It tells whether texts are about the same, not whether they agree: a sentence and its negation
-    are very similar. [judges.md](judges.md) says how models are configured.
+    The score is between 0 and 1. `passed` is returned only with a threshold. A similarity outside 0 to 1 (opposite
+    vectors have a negative cosine) counts as 0 or 1, and `metadata.raw_score` has the original value. `euclidean`
+    is `1 / (1 + distance)`. The score tells whether texts have the same topic, not whether they agree: a sentence
+    and its negation are very similar. [judges.md](judges.md) describes how to configure models.
     """
 
     check_type: ClassVar[str] = "semantic_similarity"

@@ -14,7 +14,7 @@ from fepflow.checks.core.set_checks import Items, MembershipCheck
 class SupersetCheck(MembershipCheck):
     """Look for items of a collection that are not allowed. Results: `{passed: bool, unexpected: list, found: list}`.
 
-    Passes when every item of the collection is allowed; an empty one passes.
+    Passes when every item of the collection is allowed. An empty collection passes.
     """
 
     check_type: ClassVar[str] = "superset"

@@ -24,8 +24,8 @@ Condition = Literal["contains", "equals", "does_not_contain", "regex"]
 class TextMatchCheck(BaseCheck):
     """Compare a text as the graders of an ECP manifest do. Results: `{passed: bool}`.
 
-    Upper and lower case differ, and nothing is trimmed. A text that is empty or null meets no condition, not even
-    `does_not_contain`. A pattern is searched for as by `regex`.
+    Case matters, and nothing is trimmed. An empty or null text meets no condition, not even `does_not_contain`.
+    Patterns are searched as in `regex`.
     """
 
     check_type: ClassVar[str] = "text_match"

@@ -29,7 +29,7 @@ Number = Annotated[int | float | PathText, BeforeValidator(_number)]
 class ThresholdCheck(BaseCheck):
     """Compare a number with a minimum, a maximum, or both. Results: `{passed: bool}`.
 
-    With `negate` it passes when at least one bound is violated.
+    With `negate`, the check passes when at least one limit is violated.
     """
 
     model_config = ConfigDict(extra="forbid")

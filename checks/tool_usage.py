@@ -33,11 +33,12 @@ Calls = Annotated[list[dict[str, Any]], BeforeValidator(lambda calls: [calls] if
 
 
 class ToolUsageCheck(BaseCheck):
-    """Look which tools an agent called. Results: `{passed: bool, count: int, missing: list}`.
+    """Test which tools an agent called. Results: `{passed: bool, count: int, missing: list}`.
 
-    A call counts if it has the `name` and, among its own, all of the `arguments`, each with just that value. There must
-    be `min_count` to `max_count` such calls: without either, at least one. `order` names tools that must have been
-    called one after the other, whatever came between; `missing` is the part of it that was not. `calls: null`
+    A call counts if it has the `name` and all of the `arguments`, each with exactly that value; it may have more
+    arguments. There must be `min_count` to `max_count` such calls; without both, at least one. `order` names tools
+    that must be called in this order, with any calls between them. `missing` lists the tools of `order` that were
+    not. `calls: null`
     counts as no calls. If a call was required, the check fails; if calls were forbidden, it is an error, because the
     agent may not report calls at all. An assistant's message in the form of chat APIs (`role: assistant`) does report
     them: without `tool_calls`, or with null, it made none.
