@@ -13,9 +13,9 @@ from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, refuse_reserved_names, template_context
 from fepflow.calls.http_client import (
     Client,
+    add_auth_in_address,
     add_headers,
     address_without_secrets,
-    auth_in_address,
     connections_to,
     parse_address,
     wire_errors,
@@ -28,7 +28,7 @@ from fepflow.jsonpath.template import compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
-from fepflow.security.redaction import hide_addresses_in_logs, known_secrets, redact, redact_json, remember
+from fepflow.security.redaction import known_secrets, redact, redact_json, remember
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target
 
@@ -80,14 +80,13 @@ class HttpTarget:
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         self._headers = _headers(self._http)
-        self._auth = auth_in_address(address, self._headers)
+        add_auth_in_address(self._headers, address)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = ResponseParser(self._http.output, self._http.metadata, self.secrets, self._names)
         self._clients: dict[str, Client] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
-        hide_addresses_in_logs("httpx")
 
     def _fingerprint(self) -> str:
         http = self._http
@@ -111,9 +110,9 @@ class HttpTarget:
                 sent = httpx.Request(method, url, headers=self._headers, content=body)
                 response = await self._client(url).send(sent)
                 try:
-                    if response.next_request is None:
+                    if not response.has_redirect_location:
                         return await self._read(response)
-                    url = self._redirected(url, response.next_request.url, response.status_code)
+                    url = self._redirected(url, url.join(response.headers["Location"]), response.status_code)
                 finally:
                     await response.aclose()
                     del response.stream  # refers to the response: else each one would wait for the garbage collector
@@ -159,7 +158,7 @@ class HttpTarget:
                 open_transport = partial(httpx.ASGITransport, self._app)
             else:
                 open_transport = connections_to(url, self._connections, self._timeout, self._guard)
-            self._clients[url.scheme] = Client(open_transport, self._auth)
+            self._clients[url.scheme] = Client(open_transport)
         return self._clients[url.scheme]
 
     async def aclose(self) -> None:

@@ -12,9 +12,9 @@ import httpx
 from fepflow.calls.ecp.protocol import Request, malformed
 from fepflow.calls.http_client import (
     Client,
+    add_auth_in_address,
     add_headers,
     address_without_secrets,
-    auth_in_address,
     connections_to,
     parse_address,
     wire_errors,
@@ -24,7 +24,7 @@ from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
 from fepflow.security.addresses import host_and_port
-from fepflow.security.redaction import excerpt, hide_addresses_in_logs, redact
+from fepflow.security.redaction import excerpt, redact
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
 
@@ -51,9 +51,8 @@ class Endpoint:
         add_headers(self._headers, config.ecp.headers, "target.ecp.headers")
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
-        auth = auth_in_address(address, self._headers)
-        self._client = Client(connections_to(self.url, config.calls_at_once, self._timeout), auth)
-        hide_addresses_in_logs("httpx")
+        add_auth_in_address(self._headers, address)
+        self._client = Client(connections_to(self.url, config.calls_at_once, self._timeout))
         public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
         self.identity: Final = [address_without_secrets(self.url), public]
 
