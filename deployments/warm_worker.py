@@ -31,6 +31,7 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, Proc
 from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.store.store import Store
+from fepflow.tasks.local_run import reaped_elsewhere
 
 PRELOADED = "fepflow.deployments.warm_start"
 ENGINE = command_to_string([get_sys_executable(), "-m", "prefect.engine"])
@@ -43,11 +44,12 @@ GRACE_SECONDS = 2.5
 _context = multiprocessing.get_context("forkserver")
 
 
-def execute(flow_run_id: str, folder: str, environment: dict[str, str]) -> None:
+def execute(flow_run_id: str, folder: str, environment: dict[str, str], reaped: bool) -> None:
     """Execute a flow run in this process, which was forked for it, as `python -m prefect.engine` does."""
     os.setsid()  # the run, and what it starts, are one group of processes
     os.chdir(folder)
     os.environ.update(environment)
+    reaped_elsewhere.set(reaped)
     log = logging.getLogger("prefect.flow_runs")
     log.setLevel(logging.WARNING)  # nothing of the preparation
     with handle_engine_signals(UUID(flow_run_id)):
@@ -60,6 +62,9 @@ def execute(flow_run_id: str, folder: str, environment: dict[str, str]) -> None:
 
 class WarmWorker(ProcessWorker):
     """Prefect's process worker; a run that needs no command, environment or interpreter of its own is forked."""
+
+    reaps = False
+    """Whether this process is the reaper, too."""
 
     @classmethod
     def __dispatch_key__(cls) -> str:
@@ -78,7 +83,7 @@ class WarmWorker(ProcessWorker):
             return await super().run(flow_run, configuration, task_status)
         with tempfile.TemporaryDirectory(prefix="fepflow-run-") as empty:
             folder = str(configuration.working_dir or empty)
-            process = _context.Process(target=execute, args=(str(flow_run.id), folder, environment))
+            process = _context.Process(target=execute, args=(str(flow_run.id), folder, environment, self.reaps))
             process.start()
             try:
                 if task_status is not None:
@@ -146,6 +151,7 @@ async def work(worker: WarmWorker, store: Store | None, *, with_healthcheck: boo
     start_fork_server()
     warm = _context.Process(target=os.getpid)
     await asyncio.to_thread(warm.start)  # it waits until the fork server has imported everything
+    worker.reaps = store is not None
     working = asyncio.create_task(worker.start(with_healthcheck=with_healthcheck, printer=click.echo))
     tasks = {working, asyncio.create_task(stop.wait())}
     no_reaper = asyncio.Event()

@@ -68,6 +68,9 @@ class LocalRun:
     interruption: Interruption = field(default_factory=Interruption)
 
 
+reaped_elsewhere: ContextVar[bool] = ContextVar("fepflow_reaped_elsewhere", default=False)
+"""Set in a process whose parent reaps every 20 s: its run does not ask Prefect for all runs under way."""
+
 local_run: ContextVar[LocalRun | None] = ContextVar("fepflow_local_run", default=None)
 """Not an argument, as between the two is a Prefect flow, whose parameters are JSON that Prefect's API stores. A flow
 that a worker executes has none."""

@@ -22,7 +22,7 @@ from fepflow.suite.folders import require_allowed
 from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.create_run import RunOptions, create_run
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
-from fepflow.tasks.local_run import local_run
+from fepflow.tasks.local_run import local_run, reaped_elsewhere
 from fepflow.tasks.reaping import reap
 from fepflow.text import plural
 
@@ -74,7 +74,8 @@ def flow_run_name() -> str:
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun:
     """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one."""
-    await reap(store)
+    if not reaped_elsewhere.get():
+        await reap(store)
     async with get_client() as client:
         begun = await client.read_flow_run(UUID(flow_run.id))
     if begun.deployment_id is not None:
