@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import socket
@@ -27,17 +28,35 @@ from urllib.request import ProxyHandler, build_opener
 import psutil
 from filelock import FileLock
 
-from fepflow.deployments.server_log import ServerLog
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.services.local_server import Server, running
 from fepflow.settings import Settings, settings
+from fepflow.text import shortened
 
 START_SECONDS = 240
 STOP_SECONDS = 15
+LOOK_SECONDS = 2.0
+"""Between looks of `hold` for errors in the log."""
+
+_ERROR = re.compile(
+    r"^(?P<time>\d\d:\d\d:\d\d)\.\d+ \| (?:ERROR|CRITICAL) *\| "
+    r"(?:prefect\.server\.)?(?P<logger>\S+) - (?P<message>.*)\n"
+    r"(?P<more>(?:(?!\d\d:\d\d:\d\d\.\d+ \| ).*\n)*)",
+    re.MULTILINE,
+)
+"""A serious record of the server's log, with the lines of its traceback."""
+_SERVICE = re.compile(r"\b(?P<name>\w+)\([^)]{0,200}\)\{")
+"""How docket, which runs the server's services, names one in its log: `↩ [98ms] schedule_deployments(){…}`."""
+_EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?(?P<words>[A-Za-z_]\w*[a-z]: .+)$", re.MULTILINE)
+"""The last line of a traceback; not one that uvicorn writes, which begins with a level in capitals."""
+LOCKED, LOCKED_TOLERATED = "database is locked", 10
+"""With SQLite under it, Prefect's server loses a write to another one now and then, and does it again."""
+MAX_READ = 4_000_000
+"""Bytes of the log's end that are read: a service that fails every five seconds fills it."""
 
 
 def up(config: Settings, port: int | None = None) -> Server:
-    """The running server, started if there is none. Two callers at once get the same one."""
+    """Return the running server; start one if there is none. Two callers at once get the same one."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(config.home / "server.lock", timeout=START_SECONDS + 30, mode=0o600):
         server = running(config)
@@ -65,16 +84,16 @@ def hold(config: Settings, port: int | None = None) -> None:
     ours = running(config) is None
     try:
         server = up(config, port)
-        log = ServerLog(log_file(config))
-        _say(f"the Prefect server listens at {server.ui_url}; its log is {log.path}")
-        said: set[tuple[str, str]] = set()
+        log = log_file(config)
+        _say(f"the Prefect server listens at {server.ui_url}; its log is {log}")
+        told: set[str] = set()
         while server.process() is not None:
-            for error in log.errors():
-                if (error.service, error.message) not in said:
-                    said.add((error.service, error.message))
-                    _say(error.sentence(log.path))
-            time.sleep(0.5)
-        raise InfrastructureError(f"the Prefect server has ended; its log is {log.path}")
+            for kind, sentence in errors_in(log).items():
+                if kind not in told:
+                    told.add(kind)
+                    _say(sentence)
+            time.sleep(LOOK_SECONDS)
+        raise InfrastructureError(f"the Prefect server has ended; its log is {log}")
     finally:
         if ours:
             down(config)
@@ -85,7 +104,7 @@ def _say(line: str) -> None:
 
 
 def login(config: Settings) -> str:
-    """What the server asks its callers for, `user:password`; made when it is wanted for the first time."""
+    """Return the login that the server asks for, `user:password`; it is made when it is first wanted."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(config.home / "prefect-login.lock", timeout=10, mode=0o600):
         if not config.login_file.exists():
@@ -94,12 +113,43 @@ def login(config: Settings) -> str:
 
 
 def log_file(config: Settings) -> Path:
-    """Where the server writes what goes wrong."""
+    """Return the file to which the server writes its warnings and errors."""
     return config.home / "server.log"
 
 
+def errors_in(log: Path) -> dict[str, str]:
+    """Return the errors in a server's log, a sentence for each kind, in the order in which they came first.
+
+    The server goes on after them, and reports them nowhere else: a scheduler that fails leaves every deployment Active
+    and Ready in the UI, while no scheduled run ever comes.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - MAX_READ))
+            text = file.read().decode("utf-8", errors="replace")
+    except OSError:
+        return {}
+    times: dict[tuple[str, str], list[str]] = {}
+    for record in _ERROR.finditer(text):
+        service = _SERVICE.search(record["message"])
+        raised = _EXCEPTION.findall(record["more"])
+        message = shortened((raised[-1] if raised else record["message"]).rstrip(". "), 200)
+        times.setdefault((service["name"] if service else record["logger"], message), []).append(record["time"])
+    return {
+        f"{service}: {message}": _sentence(service, message, moments, log)
+        for (service, message), moments in times.items()
+        if LOCKED not in message or len(moments) > LOCKED_TOLERATED
+    }
+
+
+def _sentence(service: str, message: str, moments: Sequence[str], log: Path) -> str:
+    often = f"{len(moments)} times, last at {moments[-1]}" if len(moments) > 1 else f"at {moments[0]}"
+    follows = " Scheduled runs may not come." if "schedule" in service else ""
+    return f"{service} of the Prefect server failed ({often}): {message}.{follows} Its log is {log}"
+
+
 def healthy(server: Server) -> bool:
-    """Whether the API answers."""
+    """Return whether the API answers."""
     try:
         past_proxies = build_opener(ProxyHandler({}))
         with past_proxies.open(f"{server.api_url}/health", timeout=2) as answer:
@@ -114,7 +164,16 @@ def _start(config: Settings, port: int) -> Server:
     write_private(log, "")
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603  # our own interpreter, fixed arguments
-            [sys.executable, "-P", "-m", "fepflow.deployments.prefect_server", "--port", str(port)],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "fepflow.deployments.prefect_server",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(port),
+            ],
             env=_environment(config, port),
             cwd=config.home,
             stdin=subprocess.DEVNULL,
@@ -127,7 +186,7 @@ def _start(config: Settings, port: int) -> Server:
 
 
 def _environment(config: Settings, port: int) -> dict[str, str]:
-    """The server's own settings, not those of the shell that happens to start it."""
+    """Return the settings of the server, which are not those of the shell that happens to start it."""
     address = f"http://127.0.0.1:{port}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return {
@@ -184,9 +243,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def _state(server: Server, config: Settings) -> dict[str, Any]:
-    log = ServerLog(log_file(config))
-    errors = [error.sentence(log.path) for error in log.errors()]
-    return {**asdict(server), "api_url": server.api_url, "ui_url": server.ui_url, "errors": errors}
+    return {
+        **asdict(server),
+        "api_url": server.api_url,
+        "ui_url": server.ui_url,
+        "errors": list(errors_in(log_file(config)).values()),
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

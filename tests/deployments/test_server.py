@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, nullcontext
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from urllib.request import urlopen
@@ -21,9 +21,9 @@ from uuid import uuid4
 import httpx
 import pytest
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
-from websockets.typing import Origin, Subprotocol
+from websockets.typing import Subprotocol
 
 from fepflow.deployments.prefect_server import renew_leases
 from fepflow.deployments.server import write_private
@@ -64,28 +64,23 @@ def test_the_api_requires_the_login(stack) -> None:
     assert ask(stack.api.url.replace("fepflow:", "fepflow:x")) == 401
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        ({}, 200),
-        ({"Host": "localhost:1"}, 200),
-        ({"Host": "evil.example"}, 400),
-        ({"Host": "127.0.0.1.evil.example:4200"}, 400),
-        ({"Origin": "http://evil.example"}, 403),
-        ({"Origin": "null"}, 403),
-        ({"Origin": "http://127.0.0.1:1"}, 403),
-    ],
-)
-def test_requests_that_a_page_from_elsewhere_makes_are_refused(stack, headers: dict[str, str], status: int) -> None:
-    assert stack.api.post("/flow_runs/filter", json={}, headers=headers).status_code == status
-    assert httpx.get(stack.api_url.removesuffix("/api"), headers=headers).status_code == status
+@pytest.mark.parametrize("host", ["localhost:1", "evil.example", "127.0.0.1.evil.example:4200"])
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_page_from_elsewhere_has_no_login_and_reads_no_answer(stack, host: str, origin: str) -> None:
+    headers = {"Host": host, "Origin": origin}
+    answer = httpx.post(f"{stack.api_url}/flow_runs/filter", json={}, headers=headers)
+    assert answer.status_code == 401
+    assert "access-control-allow-origin" not in answer.headers
+    health = httpx.get(f"{stack.api_url}/health", headers=headers)
+    assert "access-control-allow-origin" not in health.headers
 
 
-@pytest.mark.parametrize(("origin", "opens"), [(None, True), ("http://evil.example", False)])
-def test_a_page_from_elsewhere_opens_no_socket(stack, origin: Origin | None, opens: bool) -> None:
+def test_a_socket_is_closed_without_the_login(stack) -> None:
     address = f"ws{stack.api_url.removeprefix('http')}/events/out"
-    with nullcontext() if opens else pytest.raises(InvalidStatus):
-        connect(address, origin=origin, subprotocols=[Subprotocol("prefect")], proxy=None).close()
+    with connect(address, subprotocols=[Subprotocol("prefect")], proxy=None) as socket:
+        socket.send(json.dumps({"type": "auth", "token": "fepflow:guessed"}))
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=10)
 
 
 def test_a_taken_port_is_a_sentence(tmp_path: Path, stack) -> None:

@@ -20,7 +20,7 @@ import httpx
 import psutil
 import pytest
 
-from fepflow.deployments.server_log import LOCKED
+from fepflow.deployments.server import LOCKED
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
