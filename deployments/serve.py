@@ -36,7 +36,7 @@ from fepflow.deployments.pool import POOL
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.security.redaction import redact
 from fepflow.services import prefect_api
-from fepflow.services.local_server import running
+from fepflow.services.prefect_api import running
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 

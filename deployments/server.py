@@ -29,7 +29,7 @@ import psutil
 from filelock import FileLock
 
 from fepflow.errors import FepflowError, InfrastructureError
-from fepflow.services.local_server import Server, running
+from fepflow.services.prefect_api import Server, running
 from fepflow.settings import Settings, settings
 from fepflow.text import shortened
 

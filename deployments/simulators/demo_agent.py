@@ -26,8 +26,8 @@ import click
 from aiohttp import web
 
 from fepflow.deployments.simulators import language_model
+from fepflow.deployments.simulators.language_model import run
 from fepflow.deployments.simulators.refund_desk import OrderSystemError, answer
-from fepflow.deployments.simulators.serving import run
 
 NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
 ORDER_SYSTEM_DOWN = "the order system does not answer"

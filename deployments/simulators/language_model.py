@@ -13,28 +13,298 @@ It can be configured to fail, for all requests by the command line and for one b
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import math
 import re
+import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args, get_type_hints
+from urllib.parse import parse_qsl
 
 import click
 from aiohttp import web
 
-from fepflow.deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
-from fepflow.deployments.simulators.generators import DIMENSIONS, schema_in, value_for, vector_of
-from fepflow.deployments.simulators.serving import run
-from fepflow.deployments.simulators.wire_formats import (
-    FakeReply,
-    StopReason,
-    anthropic_messages,
-    ollama_chat,
-    ollama_embeddings,
-    openai_chat,
-    openai_embeddings,
-)
+from fepflow.json.values import referred
+
+SENTENCE = "A stand-in made this up."
+DIMENSIONS = 64
+
+_MOST_LEVELS = 8
+
+
+def fraction(*parts: object) -> float:
+    """A number from 0 up to 1 that depends on the parts only."""
+    digest = hashlib.sha256(json.dumps(parts, default=str).encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64
+
+
+def value_for(schema: dict[str, Any], *parts: object) -> Any:
+    """A value that the schema allows, as far as this generator knows schemas; `parts` decide which."""
+    return _value(schema, schema, parts, 0)
+
+
+def _value(schema: Any, root: dict[str, Any], parts: tuple[object, ...], level: int) -> Any:
+    if not isinstance(schema, dict) or level > _MOST_LEVELS:
+        return None
+    if "$ref" in schema:
+        return _value(referred(root, str(schema["$ref"])), root, parts, level + 1)
+    if "const" in schema:
+        return schema["const"]
+    if schema.get("enum"):
+        return schema["enum"][int(fraction(*parts) * len(schema["enum"]))]
+    for word in ("anyOf", "oneOf", "allOf"):
+        if schema.get(word):
+            return _value(schema[word][0], root, parts, level + 1)
+    kind = schema.get("type")
+    kind = kind[0] if isinstance(kind, list) and kind else kind
+    if kind == "object" or (kind is None and "properties" in schema):
+        members = schema.get("properties", {}).items()
+        return {name: _value(item, root, (*parts, name), level + 1) for name, item in members}
+    if kind == "array":
+        count = max(1, schema.get("minItems", 0))
+        return [_value(schema.get("items", {}), root, (*parts, index), level + 1) for index in range(count)]
+    return _scalar(str(kind), schema, parts)
+
+
+def _scalar(kind: str, schema: dict[str, Any], parts: tuple[object, ...]) -> Any:
+    if kind == "boolean":
+        return fraction(*parts) < 0.5
+    if kind in ("integer", "number"):
+        lowest = schema.get("minimum", 0)
+        number = lowest + fraction(*parts) * (schema.get("maximum", lowest + 1) - lowest)
+        return round(number) if kind == "integer" else round(number, 3)
+    if kind == "string":
+        text = SENTENCE.ljust(schema.get("minLength", 0), ".")
+        return text[: schema.get("maxLength", len(text))]
+    return None
+
+
+def schema_in(text: str) -> dict[str, Any] | None:
+    """The JSON Schema of an object that stands somewhere in a text; the last one counts."""
+    found = None
+    for value in _objects_in(text):
+        if isinstance(value.get("properties"), dict):
+            found = value
+    return found
+
+
+def _objects_in(text: str) -> Iterator[dict[str, Any]]:
+    decoder, start = json.JSONDecoder(), text.find("{")
+    while start >= 0:
+        try:
+            value, end = decoder.raw_decode(text, start)
+        except (ValueError, RecursionError):
+            value, end = None, start + 1
+        if isinstance(value, dict):
+            yield value
+        start = text.find("{", end)
+
+
+def vector_of(text: str, seed: int, dimensions: int = DIMENSIONS) -> list[float]:
+    """A vector of length 1: the sum of one made-up direction a word, so that common words bring texts together."""
+    sums = [0.0] * dimensions
+    for word in re.findall(r"\w+", text.lower()) or [""]:
+        for index in range(dimensions):
+            sums[index] += fraction(seed, word, index) - 0.5
+    length = math.sqrt(sum(number * number for number in sums)) or 1.0
+    return [round(number / length, 6) for number in sums]
+
+
+StopReason = Literal["done", "cut_off", "refused", "filtered"]
+
+_OPENAI = {"done": "stop", "cut_off": "length", "refused": "stop", "filtered": "content_filter"}
+_ANTHROPIC = {"done": "end_turn", "cut_off": "max_tokens", "refused": "refusal", "filtered": "refusal"}
+_OLLAMA = {"done": "stop", "cut_off": "length", "refused": "stop", "filtered": "stop"}
+
+
+@dataclass(frozen=True)
+class FakeReply:
+    """A simulated response; `usage` is prompt and completion tokens, None if it is not reported."""
+
+    model: str
+    text: str
+    stop_reason: StopReason = "done"
+    usage: tuple[int, int] | None = None
+
+
+def openai_chat(reply: FakeReply) -> dict[str, Any]:
+    """An answer of `POST /v1/chat/completions`."""
+    refused = reply.stop_reason == "refused"
+    message = {"role": "assistant", "content": None if refused else reply.text}
+    if refused:
+        message["refusal"] = reply.text
+    body: dict[str, Any] = {
+        "id": "chatcmpl-stand-in",
+        "object": "chat.completion",
+        "created": 0,
+        "model": reply.model,
+        "choices": [{"index": 0, "message": message, "finish_reason": _OPENAI[reply.stop_reason]}],
+    }
+    if reply.usage:
+        prompt_tokens, completion_tokens = reply.usage
+        body["usage"] = {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": completion_tokens,
+            "total_tokens": prompt_tokens + completion_tokens,
+        }
+    return body
+
+
+def openai_embeddings(model: str, vectors: list[tuple[int, list[float]]], tokens: int | None) -> dict[str, Any]:
+    """An answer of `POST /v1/embeddings`; each vector comes with its index."""
+    data = [{"object": "embedding", "index": index, "embedding": vector} for index, vector in vectors]
+    body: dict[str, Any] = {"object": "list", "model": model, "data": data}
+    if tokens is not None:
+        body["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return body
+
+
+def anthropic_messages(reply: FakeReply, tool: str | None) -> dict[str, Any]:
+    """An answer of `POST /v1/messages`; with a tool that must be used, an object is that tool's input."""
+    content: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.text else []
+    stop_reason = _ANTHROPIC[reply.stop_reason]
+    given = _as_object(reply.text)
+    if tool is not None and reply.stop_reason == "done" and given is not None:
+        content = [{"type": "tool_use", "id": "toolu_stand_in", "name": tool, "input": given}]
+        stop_reason = "tool_use"
+    body: dict[str, Any] = {
+        "id": "msg_stand_in",
+        "type": "message",
+        "role": "assistant",
+        "model": reply.model,
+        "content": content,
+        "stop_reason": stop_reason,
+        "stop_sequence": None,
+    }
+    if reply.usage:
+        body["usage"] = {"input_tokens": reply.usage[0], "output_tokens": reply.usage[1]}
+    return body
+
+
+def ollama_chat(reply: FakeReply) -> dict[str, Any]:
+    """An answer of `POST /api/chat`."""
+    body: dict[str, Any] = {
+        "model": reply.model,
+        "created_at": "2026-01-01T00:00:00Z",
+        "message": {"role": "assistant", "content": reply.text},
+        "done": True,
+        "done_reason": _OLLAMA[reply.stop_reason],
+    }
+    if reply.usage:
+        body["prompt_eval_count"], body["eval_count"] = reply.usage
+    return body
+
+
+def ollama_embeddings(model: str, vectors: list[list[float]], tokens: int | None) -> dict[str, Any]:
+    """An answer of `POST /api/embed`, whose vectors stand in the order of the texts."""
+    body: dict[str, Any] = {"model": model, "embeddings": vectors}
+    return body if tokens is None else {**body, "prompt_eval_count": tokens}
+
+
+def _as_object(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else None
+
+
+Fault = Literal[
+    "rate_limited",  # 429 with Retry-After
+    "quota",  # 429: the money is used up
+    "error",  # 500
+    "overloaded",  # 529
+    "unauthorized",  # 401, in whose message the key stands, as some providers have it
+    "dropped",  # the connection is closed without an answer
+    "truncated",  # the connection is closed in the middle of the answer
+    "garbled",  # the answer is not JSON
+    "hang",  # there is no answer, ever
+    "refusal",  # the model refuses to answer
+    "filtered",  # a filter keeps the answer back
+    "cut_off",  # the answer ends where max_tokens is reached
+    "empty",  # the answer is an empty text
+    "prose",  # the answer is a sentence, and no JSON
+    "misfit",  # the answer is JSON, and not as the schema has it
+    "fenced",  # the answer is JSON in a code fence
+    "no_usage",  # no usage is reported
+    "shuffled",  # embeddings come in another order than their texts
+    "no_index",  # embeddings come without their last one
+]
+FAULTS: tuple[str, ...] = get_args(Fault)
+
+
+@dataclass(frozen=True)
+class FaultConfig:
+    """How the stand-in behaves; each request may set them for itself, see `fault_config_of`.
+
+    `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
+    requests. `say` is the text of the answer, whatever is asked; of several, `||` between them, each request gets the
+    next. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are parameters,
+    and `forbid` is a word in texts to embed, of which the same is true.
+    """
+
+    latency: float = 0.0
+    fault: str = ""
+    times: int = 0
+    often: float = 1.0
+    retry_after: str = "1"
+    refuse: str = ""
+    reject: str = ""
+    forbid: str = ""
+    say: str = ""
+
+    def text_for(self, count: int) -> str:
+        """What is said to the `count`-th request, from 1."""
+        texts = self.say.split("||")
+        return texts[(count - 1) % len(texts)]
+
+    def strikes(self, seed: int, count: int) -> bool:
+        """Whether the fault strikes the `count`-th request, from 1."""
+        if not self.fault or (self.times and count > self.times):
+            return False
+        return fraction(seed, self.fault, count) < self.often
+
+
+def fault_config_of(model: str, usual: FaultConfig) -> FaultConfig:
+    """The knobs that a model's name asks for: `stand-in?fault=rate_limited&times=2`. Raises ValueError."""
+    hints = get_type_hints(FaultConfig)
+    given: dict[str, Any] = {item.name: getattr(usual, item.name) for item in fields(FaultConfig)}
+    for name, text in parse_qsl(model.partition("?")[2]):
+        if name not in hints:
+            raise ValueError(f"there is no knob {name} (there are {', '.join(hints)})")
+        given[name] = hints[name](text)
+    if given["fault"] and given["fault"] not in FAULTS:
+        raise ValueError(f"there is no fault {given['fault']} (there are {', '.join(FAULTS)})")
+    return FaultConfig(**given)
+
+
+def run(app: web.Application, port: int) -> None:
+    """As `serve`; what is wrong with the port is a sentence."""
+    try:
+        asyncio.run(serve(app, port))
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot listen on 127.0.0.1:{port}: {error.strerror} (choose another --port; 0 picks a free one)"
+        ) from None
+
+
+async def serve(app: web.Application, port: int) -> None:
+    """Listen on 127.0.0.1 until SIGTERM or SIGINT; prints the address once it answers. OSError: the port is taken."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        click.echo(f"http://127.0.0.1:{runner.addresses[0][1]}")
+        await stop.wait()
+    finally:
+        await runner.cleanup()
+
 
 NOTICE = "A stand-in for tests and demonstrations: answers are made up from the schema, no model judges anything."
 PROSE = "I think that this is a good answer."
@@ -230,7 +500,7 @@ def _tokens(*texts: str) -> int:
 
 def application(
     seed: int = 7,
-    usual: FaultConfig = FaultConfig(),  # noqa: B008  # it never changes
+    usual: FaultConfig = FaultConfig(),  # it never changes
     on_request: Callable[[str, dict[str, str], Json], None] | None = None,
 ) -> web.Application:
     """The stand-in as an aiohttp application."""

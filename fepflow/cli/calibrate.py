@@ -184,7 +184,7 @@ def export(run_id: str, check: str | None, output: Path) -> None:
 
     One row for each output and field, with the label that counts, and who said what, when, and why.
     """
-    from fepflow.services.labels import export_labels
+    from fepflow.services.calibrations import export_labels
     from fepflow.text import plural
 
     run, count = export_labels(run_id, check, output)

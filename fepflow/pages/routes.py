@@ -28,9 +28,8 @@ from fepflow.pages.rendering import LINKS, render
 from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
 from fepflow.pages.text import MAX_TEXT
-from fepflow.services.labels import person_of
-from fepflow.services.prefect_api import flow_run_address
-from fepflow.services.prefect_schedule import scheduled_runs
+from fepflow.services.calibrations import person_of
+from fepflow.services.prefect_api import flow_run_address, scheduled_runs
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
 from fepflow.store.store import Store

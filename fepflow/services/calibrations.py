@@ -12,6 +12,13 @@ if TYPE_CHECKING:
     from fepflow.analysis.labels import LabelSet
     from fepflow.checks.models.judge_spec import JudgeSpec
     from fepflow.store.records import Calibration, LabelDraw, RunRecord
+from typing import TYPE_CHECKING
+
+from fepflow.access.caller import name_of_user
+
+if TYPE_CHECKING:
+    from fepflow.access.caller import Caller
+    from fepflow.store.records import RunRecord
 
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
@@ -93,3 +100,25 @@ def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
 
     with open_store() as store:
         return calibrate(store, run, labelled)
+
+
+def person_of(caller: Caller) -> str:
+    """Whose a caller's labels are: who runs this process, of a caller on this machine who needs no key."""
+    return caller.name or name_of_user()
+
+
+def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord, int]:
+    """Write the labels of a run's outputs (of one check, or all) to a new file; the run, and how many rows.
+
+    Raises NotFoundError, UserError if there is no label, or the file cannot be written.
+    """
+    from fepflow.analysis.calibration import exported_labels
+    from fepflow.reports.tables import write_label_sheet
+
+    if path.exists():
+        raise UserError(f"{path} is there already: name another file, or move it (--output).")
+    with open_store() as store:
+        run = store.runs.get(run_id)
+        rows = exported_labels(store, run, check)
+    write_label_sheet(rows, path)
+    return run, len(rows)

@@ -9,13 +9,57 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.prefect_settings import API_URL, configured_api
 from fepflow.security.redaction import remember
 from fepflow.services.prefect_import import import_prefect
-from fepflow.settings import settings
+from fepflow.settings import Settings, settings
+
+if TYPE_CHECKING:
+    from fepflow.store.records import RunSummary
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server that `fepflow up` started: its process, with its start time (seconds since 1970), and its port."""
+
+    pid: int
+    started: float
+    port: int
+
+    @property
+    def api_url(self) -> str:
+        """Where its API is."""
+        return f"http://127.0.0.1:{self.port}/api"
+
+    @property
+    def ui_url(self) -> str:
+        """Where a person looks."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def process(self) -> psutil.Process | None:
+        """Its process, if that is still there."""
+        try:
+            process = psutil.Process(self.pid)
+            same = abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return None
+        return process if same else None
+
+
+def running(config: Settings) -> Server | None:
+    """The server that `up` started, if its process is alive."""
+    try:
+        server = Server(**json.loads(config.server_file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return server if server.process() else None
+
 
 LOOPBACK = ("127.0.0.1", "localhost")
 PREFECT_MODULE = "fepflow.services.prefect_import"
@@ -77,8 +121,6 @@ def prefect_api(port: int | None = None) -> PrefectApi:
 def usable_api() -> PrefectApi:
     """As `prefect_api`, but starts no process where the local server runs and answers; not asked what failed in it."""
     if external_api() is None:
-        from fepflow.services.local_server import running
-
         server = running(settings())
         if server is not None and _answers(server.api_url):
             return PrefectApi(server.api_url, local=True, pid=server.pid)
@@ -87,7 +129,6 @@ def usable_api() -> PrefectApi:
 
 def known_api() -> PrefectApi | None:
     """The API that Prefect's settings name, or that of the local server if it runs; neither started nor asked."""
-    from fepflow.services.local_server import running
 
     configured = external_api()
     if configured is not None:
@@ -259,3 +300,62 @@ def without_credentials(address: str) -> str:
     """An address without user, password and query, each of which may hold a secret."""
     scheme, _, rest = address.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+SECONDS = 3.0
+"""How long Prefect's API is waited for: the page has more to show."""
+MAX_RUNS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledRuns:
+    """The runs that are scheduled, the next one first. `known` is false where Prefect could not be asked."""
+
+    known: bool
+    runs: list[dict[str, Any]]
+
+    def next_of(self, run: RunSummary) -> datetime | None:
+        """When the suite of a run is run next; None if that is not scheduled."""
+        moments = [scheduled["expected_start_time"] for scheduled in self.runs if _is_of(scheduled, run)]
+        return datetime.fromisoformat(moments[0]) if moments else None
+
+
+def suite_tag(suite: str) -> str:
+    """The tag of a scheduled suite's deployment, and so of its runs before they have begun."""
+    return f"suite:{suite}"
+
+
+def scheduled_runs() -> ScheduledRuns:
+    """Ask the API that is configured, or the local server; nothing is started."""
+    import httpx
+
+    api = known_api()
+    if api is None:
+        return ScheduledRuns(False, [])
+    login = api.login or os.environ.get("PREFECT_API_AUTH_STRING")
+    key = os.environ.get("PREFECT_API_KEY")
+    wanted = {
+        "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
+        "sort": "EXPECTED_START_TIME_ASC",
+        "limit": MAX_RUNS,
+    }
+    try:
+        with httpx.Client(
+            auth=tuple(login.split(":", 1)) if login and ":" in login else None,  # type: ignore[arg-type]  # two texts
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=SECONDS,
+            trust_env=not api.local,
+        ) as client:
+            response = client.post(f"{api.url.rstrip('/')}/flow_runs/filter", json=wanted)
+            found = response.raise_for_status().json()
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return ScheduledRuns(False, [])
+    runs = [run for run in found if isinstance(run, dict) and run.get("expected_start_time")]
+    return ScheduledRuns(True, runs)
+
+
+def _is_of(scheduled: dict[str, Any], run: RunSummary) -> bool:
+    if suite_tag(run.name) in (scheduled.get("tags") or ()):
+        return True
+    path = (scheduled.get("parameters") or {}).get("suite")
+    return isinstance(path, str) and path != "" and run.suite_path is not None and run.suite_path.endswith(f"/{path}")

@@ -10,8 +10,7 @@ from prefect.events import EventTrigger
 from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
 
 from fepflow.cli.stack import KINDS as OFFERED
-from fepflow.deployments.alert_triggers import KINDS, TEXTS, trigger_of
-from fepflow.deployments.alerts import _payload, _slack
+from fepflow.deployments.alerts import KINDS, TEXTS, _payload, _slack, trigger_of
 from fepflow.tasks.events import DRIFT, WORSENED
 
 

@@ -8,8 +8,14 @@ import sys
 import httpx
 import pytest
 
-from fepflow.deployments.simulators.faults import FAULTS, FaultConfig, fault_config_of
-from fepflow.deployments.simulators.generators import schema_in, value_for, vector_of
+from fepflow.deployments.simulators.language_model import (
+    FAULTS,
+    FaultConfig,
+    fault_config_of,
+    schema_in,
+    value_for,
+    vector_of,
+)
 
 SCHEMA = {
     "type": "object",

@@ -217,7 +217,7 @@ def test_a_scheduled_run_without_an_executor_is_reported_as_missed(receiver: Rec
 
 
 MISSED = (
-    "import asyncio; from datetime import timedelta; from fepflow.deployments.missed import report_missed_runs; "
+    "import asyncio; from datetime import timedelta; from fepflow.deployments.reaper import report_missed_runs; "
     "print(*asyncio.run(report_missed_runs(timedelta(seconds=1))), sep='\\n')"
 )
 

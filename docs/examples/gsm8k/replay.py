@@ -17,7 +17,7 @@ from typing import Any
 import click
 from aiohttp import web
 
-from fepflow.deployments.simulators.serving import serve
+from fepflow.deployments.simulators.language_model import serve
 
 Answers = dict[str, dict[str, Any]]
 

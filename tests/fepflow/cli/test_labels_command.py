@@ -14,7 +14,7 @@ from fepflow.access.caller import Caller
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labelling import add_label
 from fepflow.analysis.labels import draw_for_labels
-from fepflow.services.labels import person_of
+from fepflow.services.calibrations import person_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.cli.test_calibrate_command import judged_run, run, suite  # noqa: F401  # fixtures
