@@ -210,7 +210,7 @@ def _payload(kind: str) -> str:
 
 
 def _slack(kind: str) -> str:
-    """What Slack's incoming webhooks take, and those of Mattermost and Rocket.Chat."""
+    """Return the body that incoming webhooks of Slack, Mattermost and Rocket.Chat take."""
     return _rendered(kind) + '{{ {"text": "*" ~ subject ~ "*\\n" ~ body} | tojson }}'
 
 

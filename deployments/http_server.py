@@ -173,7 +173,7 @@ class _StrictConnection(h11.Connection):
     """Refuses a request whose length others may read in another way: it could hide a second request."""
 
     def next_event(self) -> Any:
-        """As h11's."""
+        """Return h11's next event, or refuse the request."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             names = [name for name, _ in event.headers]

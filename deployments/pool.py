@@ -35,6 +35,6 @@ async def ensure_pool(client: PrefectClient) -> None:
 
 
 async def is_worked(client: PrefectClient) -> bool:
-    """Whether a worker of the pool is alive, as far as Prefect knows: it misses one about a minute after its end."""
+    """Return whether a worker of the pool is alive, as far as Prefect knows: it misses one a minute after its end."""
     workers = await client.read_workers_for_work_pool(POOL)
     return any(worker.status == WorkerStatus.ONLINE for worker in workers)

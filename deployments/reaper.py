@@ -65,7 +65,7 @@ async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
 
 
 def _due(deployment: DeploymentResponse, now: datetime, settled: timedelta) -> Iterator[datetime]:
-    """When the last run of each active schedule was due, if that was after its last change."""
+    """Yield the time at which the last run of each active schedule was due, if that was after its last change."""
     if deployment.paused:
         return
     for one in deployment.schedules:

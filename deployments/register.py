@@ -122,7 +122,7 @@ def _registered(value: Any) -> dict[str, Registered] | None:
 def _adopted(
     wanted: Mapping[str, DeploymentScheduleCreate], there: Sequence[DeploymentSchedule]
 ) -> dict[str, Registered]:
-    """What a deployment has that `prefect deploy` registered: as if it had come from the file as it is now."""
+    """Return the schedules that `prefect deploy` registered, as if they had come from the file as it is now."""
     found: dict[str, Registered] = {}
     for key, schedule in wanted.items():
         definition = _definition(schedule)
@@ -186,7 +186,7 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _with_requested(
     document: dict[str, Any], entries: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """With the deployment of requested runs, which a file that was copied from an older version does not have."""
+    """Add the deployment of requested runs, which a file that was copied from an older version does not have."""
     if any(entry["name"] == REQUESTED for entry in entries):
         return document, entries
     shipped = next(entry for entry in _read(SHIPPED)[1] if entry["name"] == REQUESTED)

@@ -223,7 +223,7 @@ async def _described(client: PrefectClient, deployment: DeploymentResponse) -> d
 
 
 async def _next_run(client: PrefectClient, deployment: DeploymentResponse) -> str | None:
-    """When the next run is due, as Prefect has it. Asking for it makes Prefect plan it now, not in some seconds."""
+    """Return the time of the next run. Asking for it makes Prefect plan it now, not in some seconds."""
     await client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment.id}, json={})
     runs = await _runs_in(client, deployment, [StateType.SCHEDULED])
     now = datetime.now(UTC)

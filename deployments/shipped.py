@@ -6,5 +6,5 @@ from importlib.resources import files
 
 
 def shipped() -> dict[str, str]:
-    """Where the suites are that come with fepflow: `suites`, in a checkout as in an installed package."""
+    """Return the folder of the suites that come with fepflow, in a checkout as in an installed package."""
     return {"suites": str(files("fepflow.deployments") / "suites")}

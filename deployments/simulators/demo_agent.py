@@ -42,14 +42,14 @@ class FaultSchedule:
     seed: int
 
     def fault(self, question: str, attempt: int) -> Fault | None:
-        """What happens to the `attempt`-th try (from 1) since the question's last answer; the second one answers."""
+        """Return the fault of the `attempt`-th try (from 1) since the question's last answer; the second one has none."""
         fraction = self._fraction("fault", question, attempt)
         if attempt > 1 or fraction >= 0.13:
             return None
         return "unavailable" if fraction < 0.05 else "dropped" if fraction < 0.09 else "slow"
 
     def seconds(self, question: str, attempt: int) -> float:
-        """How long the answer takes: 0.1 to 0.4 s, or 1.5 s when it is slow."""
+        """Return the seconds that the answer takes: 0.1 to 0.4 s, or 1.5 s when it is slow."""
         if self.fault(question, attempt) == "slow":
             return 1.5
         return 0.1 + 0.3 * self._fraction("latency", question, attempt)

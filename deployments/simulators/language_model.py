@@ -257,12 +257,12 @@ class FaultConfig:
     say: str = ""
 
     def text_for(self, count: int) -> str:
-        """What is said to the `count`-th request, from 1."""
+        """Return the text for the `count`-th request, from 1."""
         texts = self.say.split("||")
         return texts[(count - 1) % len(texts)]
 
     def strikes(self, seed: int, count: int) -> bool:
-        """Whether the fault strikes the `count`-th request, from 1."""
+        """Return whether the fault strikes the `count`-th request, from 1."""
         if not self.fault or (self.times and count > self.times):
             return False
         return fraction(seed, self.fault, count) < self.often
@@ -282,7 +282,7 @@ def fault_config_of(model: str, usual: FaultConfig) -> FaultConfig:
 
 
 def run(app: web.Application, port: int) -> None:
-    """As `serve`; what is wrong with the port is a sentence."""
+    """Serve, or say in a sentence what is wrong with the port."""
     try:
         asyncio.run(serve(app, port))
     except OSError as error:
@@ -425,7 +425,7 @@ def _spoilt(text: str, fault: str) -> tuple[str, StopReason]:
 
 
 def _refusal(body: Json, config: FaultConfig) -> str | None:
-    """What a provider says to a response format, a parameter or a text that it does not take."""
+    """Return a provider's message for a response format, a parameter or a text that it refuses."""
     form = body.get("response_format", {}).get("type") or ("json_schema" if "tools" in body or "format" in body else "")
     if form and form in config.refuse.split(","):
         return f"Invalid parameter: 'response_format' of type '{form}' is not supported with this model."

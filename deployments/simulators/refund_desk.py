@@ -40,13 +40,13 @@ class Question:
         return self.text.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
 
     def says(self, *phrases: str) -> int:
-        """How many of the phrases begin at a word of the question."""
+        """Return how many of the phrases begin at a word of the question."""
         words = " " + re.sub(r"[^a-z0-9']+", " ", self.lower)
         return sum(f" {phrase}" in words for phrase in phrases)
 
     @property
     def hours(self) -> int | None:
-        """How long ago, in hours, the customer says that it was."""
+        """Return the hours since the purchase, as the customer says."""
         if match := _AGE.search(self.lower):
             number = NUMBERS.get(match[1]) or int(match[1])
             return number * HOURS[match[2]]
@@ -65,7 +65,7 @@ class Question:
         return WEEKDAYS.index(days[0]) if days else None
 
     def older_than(self, days: int) -> bool:
-        """Whether it was more than so many days ago; what is not said counts as recent."""
+        """Return whether it was more than so many days ago; no time counts as recent."""
         return self.hours is not None and self.hours > days * 24
 
 

@@ -1,4 +1,4 @@
-"""Judges beside people, as the doors call it: labels read, outputs drawn to be labelled, the comparison."""
+"""Service functions for labels and judge calibration, used by CLI, REST and pages."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
 
 
 def person_of(caller: Caller) -> str:
-    """Whose a caller's labels are: who runs this process, of a caller on this machine who needs no key."""
+    """Return the name under which a caller's labels are kept: the user's of this process for a caller without a key."""
     return caller.name or name_of_user()
 
 

@@ -1,4 +1,4 @@
-"""Which results of a run one wants to see, what decided the verdict first; read a hundred cases at a time."""
+"""Selection of a run's results to show: those that decided the verdict first, read a hundred cases at a time."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Selection:
         return (check.error is not None and not no_answer) or (not self.errors and check.passed is False)
 
     def holds(self, result: CaseResult) -> bool:
-        """Whether a result is wanted."""
+        """Return whether a result is selected."""
         if self.case_id not in (None, result.case.id):
             return False
         if not self.failed:
@@ -68,7 +68,7 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
 
 
 def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
-    """How many cases failed in the way that is selected."""
+    """Return how many cases failed in the way that is selected."""
     return len(_failed(store, run, selection))
 
 

@@ -58,7 +58,7 @@ class Execution:
 
     @property
     def stopped(self) -> bool:
-        """Whether Ctrl-C or SIGTERM came."""
+        """True once Ctrl-C or SIGTERM came."""
         return self._stop.done()
 
     def wait(self, is_over: Callable[[], bool], *, handle_sigterm: bool = True) -> bool:

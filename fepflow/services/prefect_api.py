@@ -34,16 +34,16 @@ class Server:
 
     @property
     def api_url(self) -> str:
-        """Where its API is."""
+        """Address of its API."""
         return f"http://127.0.0.1:{self.port}/api"
 
     @property
     def ui_url(self) -> str:
-        """Where a person looks."""
+        """Address of its UI."""
         return f"http://127.0.0.1:{self.port}"
 
     def process(self) -> psutil.Process | None:
-        """Its process, if that is still there."""
+        """Return its process if that is still there."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
@@ -76,7 +76,7 @@ class PrefectApi:
 
     @property
     def login(self) -> str | None:
-        """What the local server asks its callers for; other people's settings are theirs."""
+        """Login of the local server, `user:password`; None for other people's servers, whose settings are theirs."""
         try:
             return settings().login_file.read_text(encoding="ascii").strip() if self.local else None
         except OSError:  # a server that an older version has started asks for nothing
@@ -84,19 +84,19 @@ class PrefectApi:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes Prefect use it. Holds a secret."""
+        """Variables that make Prefect use it. They hold a secret."""
         login = self.login
         past_proxies = _past_proxies() if self.local else {}
         return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {}), **past_proxies}
 
     @property
     def ui_url(self) -> str:
-        """Where a person looks, for a server of one's own."""
+        """Address of the UI of a server of one's own."""
         return self.url.removesuffix("/").removesuffix("/api")
 
 
 def _past_proxies() -> dict[str, str]:
-    """What keeps Prefect's client from asking a proxy of the environment for this machine."""
+    """Return variables that keep Prefect's client from asking a proxy of the environment for this machine."""
     if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
         return {}
     named = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
@@ -105,7 +105,7 @@ def _past_proxies() -> dict[str, str]:
 
 
 def prefect_api(port: int | None = None) -> PrefectApi:
-    """The API that Prefect's settings name, else the local server, started if need be.
+    """Return the API that Prefect's settings name, else the local server, started if need be.
 
     Raises InfrastructureError when it does not answer or cannot be started.
     """
@@ -119,7 +119,7 @@ def prefect_api(port: int | None = None) -> PrefectApi:
 
 
 def usable_api() -> PrefectApi:
-    """As `prefect_api`, but starts no process where the local server runs and answers; not asked what failed in it."""
+    """Return the same as `prefect_api`, without a process where the local server answers; `errors` stays empty then."""
     if external_api() is None:
         server = running(settings())
         if server is not None and _answers(server.api_url):
@@ -159,12 +159,12 @@ def own_port() -> int | None:
 
 
 def starts_server() -> bool:
-    """Whether `prefect_api` will have to start the local server, as far as is known without asking."""
+    """Return whether `prefect_api` will have to start the local server, as far as is known without asking."""
     return external_api() is None and "pid" not in _own_state()
 
 
 def _own_state() -> dict[str, Any]:
-    """What the local server has written down about itself; its port alone when it was stopped."""
+    """Return what the local server has written down about itself; its port alone when it was stopped."""
     try:
         state = json.loads(settings().server_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -206,7 +206,7 @@ _in_use: list[PrefectApi] = []
 
 
 def ui_login() -> str | None:
-    """Where the login of the UI is that this process uses; None where that is not ours to say."""
+    """Return the file with the login of the UI that this process uses; None for other people's servers."""
     return str(settings().login_file) if _in_use and _in_use[-1].login else None
 
 
@@ -220,7 +220,7 @@ def flow_run_address(flow_run_id: str) -> str | None:
 
 
 def is_gone() -> bool:
-    """Whether this process uses an API that does not answer now."""
+    """Return whether this process uses an API that does not answer now."""
     return bool(_in_use) and not _answers(_in_use[-1].url)
 
 
@@ -244,7 +244,7 @@ def _local(state: dict[str, Any]) -> PrefectApi:
 
 
 def run_prefect_module(module: str, *arguments: str, **environment: str) -> Any:
-    """What a module of the deployments answers that does something with Prefect's API, whose server is started.
+    """Run a module of the deployments with Prefect's API, whose server is started if need be; return its answer.
 
     `environment` is what no process list may show. Raises UserError, InfrastructureError.
     """
@@ -285,13 +285,13 @@ def _require_health(api: PrefectApi) -> None:
 
 
 def settings_source() -> str:
-    """What names the configured API."""
+    """Return the variable, file or profile that names the configured API."""
     configured = configured_api()
     return API_URL if configured is None else configured.location
 
 
 def store_location() -> str:
-    """Where results are kept, as it may be shown."""
+    """Return the place of the store, without credentials."""
     config = settings()
     return str(config.home / "fepflow.db") if config.store_url is None else without_credentials(config.store_url)
 
@@ -315,7 +315,7 @@ class ScheduledRuns:
     runs: list[dict[str, Any]]
 
     def next_of(self, run: RunSummary) -> datetime | None:
-        """When the suite of a run is run next; None if that is not scheduled."""
+        """Return the time of the next run of a run's suite; None if none is scheduled."""
         moments = [scheduled["expected_start_time"] for scheduled in self.runs if _is_of(scheduled, run)]
         return datetime.fromisoformat(moments[0]) if moments else None
 

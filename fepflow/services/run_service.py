@@ -1,4 +1,4 @@
-"""What every door calls: start runs, go on with them, read them."""
+"""Service functions that every surface calls: start runs, resume them, read them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
 
 
 def seconds_of(run: RunRecord | RunSummary) -> float | None:
-    """How long a run took, or has taken so far; None for one that has not begun, or ended unseen."""
+    """Return the seconds that a run took, or has taken so far; None for one that has not begun, or ended unseen."""
     if run.started_at is None or (run.completed_at is None and run.status != "running"):
         return None
     from fepflow.protocol.model import utc_now
@@ -125,7 +125,7 @@ def validate(path: Path, limit: float | None = None) -> SuiteValidation:
 
 
 def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
-    """How many test cases it takes to show a minimum, or each one of the gate's that is of a share that passed.
+    """Return how many test cases it takes to show a minimum, or each one of the gate's that is of a share that passed.
 
     Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
     """
@@ -256,7 +256,7 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
 
 def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
-    """Whether nothing more comes of the run, which has not begun if it was stopped before it could."""
+    """Return whether nothing more comes of the run, which has not begun if it was stopped before it could."""
     begun.store.leases.reap()
     status = begun.store.runs.get(begun.run.id).status
     return status != "running" and (stopped or status != "pending")

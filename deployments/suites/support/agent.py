@@ -78,7 +78,7 @@ def lookup_order(order_id: str) -> dict[str, Any] | None:
 
 
 def check_refund_policy(order_id: str) -> dict[str, Any]:
-    """Whether the policy allows a refund of an order, and why."""
+    """Return whether the policy allows a refund of an order, and why."""
     days = ORDERS[order_id]["days_since_delivery"]
     if not isinstance(days, int):
         return {"eligible": False, "reason": "it is not delivered yet"}
@@ -99,7 +99,7 @@ class ProtocolError(Exception):
 
 
 def initialize(params: dict[str, Any]) -> dict[str, Any]:
-    """What the agent says of itself; raises ProtocolError for a version of the protocol that it does not speak."""
+    """Return what the agent says of itself; raise ProtocolError for a version that it does not speak."""
     version = params.get("protocol_version", "1.0")
     if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+", version):
         raise ProtocolError(INVALID_PARAMS, "protocol_version reads like 1.0")
