@@ -42,7 +42,7 @@ class FaultSchedule:
     seed: int
 
     def fault(self, question: str, attempt: int) -> Fault | None:
-        """Return the fault of the `attempt`-th try (from 1) since the question's last answer; the second one has none."""
+        """Return the fault of the `attempt`-th try (from 1) since the question's last answer; later ones have none."""
         fraction = self._fraction("fault", question, attempt)
         if attempt > 1 or fraction >= 0.13:
             return None
