@@ -92,13 +92,16 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
 
 def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
-    from fepflow.analysis.judge_reliability import calibrated_since
+    if run.outcome is not None:
+        # Asked first, as reading a run without judges loads neither checks nor the parser of suites.
+        if run.completed_at is not None and store.labels.has_calibrations(since=run.completed_at):
+            from fepflow.analysis.judge_reliability import calibrated_since
+            from fepflow.analysis.metrics import metrics_corrected_now
 
-    if run.outcome is not None and calibrated_since(store, run):
-        from fepflow.analysis.metrics import metrics_corrected_now
-
-        return run.replaced(metrics=metrics_corrected_now(store, run))
-    if run.outcome is not None or run.metrics:
+            if calibrated_since(store, run):
+                return run.replaced(metrics=metrics_corrected_now(store, run))
+        return run
+    if run.metrics:
         return run
     from fepflow.analysis.metrics import metrics_so_far
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, insert, select
+from sqlalchemy import ColumnElement, exists, insert, select
 
 from fepflow.store.database import Repository
 from fepflow.store.records import (
@@ -63,6 +64,12 @@ class Labels(Repository):
     def add_calibration(self, calibration: Calibration) -> None:
         """Store a calibration beside those that there are."""
         self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(calibration.values())))
+
+    def has_calibrations(self, since: datetime) -> bool:
+        """Return whether any judge was calibrated after a time."""
+        later = exists().where(CALIBRATION.c.created_at > since)
+        with self._database.reading() as connection:
+            return bool(connection.scalar(select(later)))
 
     def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
         """Return all calibrations of this judge with this rubric, the newest first."""

@@ -126,8 +126,7 @@ def test_labels_of_another_field_tell_nothing_of_passes(store: Store) -> None:
 
 def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: Store) -> None:
     run = run_of(store, 400, 500)
-    ended = replace(
-        store.runs.get(run.id),
+    ended = store.runs.get(run.id).replaced(
         completed_at=utc_now() - timedelta(seconds=1),
         suite={**run.suite, "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": []},
         metrics=[{"id": "llm_judge", "value": 0.8}],
@@ -135,8 +134,8 @@ def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: 
     assert not calibrated_since(store, ended)
     calibrated(store, 100, 95, 100, 80)
     assert calibrated_since(store, ended)
-    assert not calibrated_since(store, replace(ended, completed_at=utc_now() + timedelta(seconds=5)))
-    assert not calibrated_since(store, replace(ended, completed_at=None))
+    assert not calibrated_since(store, ended.replaced(completed_at=utc_now() + timedelta(seconds=5)))
+    assert not calibrated_since(store, ended.replaced(completed_at=None))
     (metric,) = metrics_corrected_now(store, ended)
     assert (metric["value"], metric["corrected"]["low"]) == (0.8, pytest.approx(0.73368, abs=5e-6))
 
