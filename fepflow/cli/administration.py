@@ -24,16 +24,16 @@ _TABLES = {"run": "runs", "run_case": "test cases", "output": "outputs", "check_
 
 @click.group()
 def store() -> None:
-    """Look after the database that keeps results."""
+    """Manage the database of results."""
 
 
 @store.command()
 @click.option("--to", "revision", metavar="REVISION", help="The schema to go to (default: the newest).")
-@click.option("--yes", is_flag=True, help="Do go back to an older schema.")
+@click.option("--yes", is_flag=True, help="Confirm going back to an older schema.")
 def migrate(revision: str | None, yes: bool) -> None:
     """Bring the store to the newest schema, or back to that of an older fepflow.
 
-    Whatever opens the store upgrades it, too: going back is for who goes on with an older fepflow.
+    Any command that opens the store upgrades it, too. Go back only to use an older fepflow.
     """
     from fepflow.services import run_service
 
@@ -46,7 +46,7 @@ def migrate(revision: str | None, yes: bool) -> None:
 
 @store.command()
 def check() -> None:
-    """Read everything in the store, and say what is wrong with it. Changes nothing."""
+    """Read everything in the store and report what is wrong. Changes nothing."""
     from fepflow.settings import settings
     from fepflow.store.maintenance import check_integrity
 
@@ -77,13 +77,13 @@ def backup(file: Path) -> None:
 
 @click.group()
 def cache() -> None:
-    """Look after the answers of judges and embedding models that are kept in the store."""
+    """Manage stored answers of judges and embedding models."""
 
 
 @cache.command()
 @JSON
 def stats(as_json: bool) -> None:
-    """Show how many answers are kept, of which models, and what they cost."""
+    """Show how many answers are stored, of which models, and what they cost."""
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
@@ -102,7 +102,7 @@ def stats(as_json: bool) -> None:
         times = moment(row.oldest), moment(row.newest)
         rows.append((safe(row.model), kinds[row.kind], answers, size, _cost(row), *times))
     columns = ("model", "asked for", "answers", "size", "cost", "oldest", "newest")
-    Console().table(columns, rows, empty="No answers of models are kept.")
+    Console().table(columns, rows, empty="No answers of models are stored.")
 
 
 def _cost(row: CacheTotals) -> str:
@@ -115,7 +115,7 @@ def _cost(row: CacheTotals) -> str:
 @click.option("--model", help="Only answers of this model, named as it is in suites.")
 @click.option("--older-than", type=Duration(), help="Only answers that are older, such as 12h or 7d.")
 def clear(model: str | None, older_than: float | None) -> None:
-    """Delete kept answers: what they answered is asked again. Results of runs stay."""
+    """Delete stored answers, so that models are asked again. Results of runs stay."""
     from fepflow.services import run_service
 
     count = run_service.clear_cache(model, older_than)
@@ -156,7 +156,7 @@ def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one key a line.")
 def list_keys(as_json: bool) -> None:
-    """List all keys, also those that are expired or revoked; of their secrets nothing is known."""
+    """List all keys, also expired and revoked ones. Their secrets are not stored."""
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
@@ -201,9 +201,9 @@ def _key_data(key: ApiKey, now: datetime) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--since", type=Duration(), help="Only what is not older, such as 1h or 7d.")
-@click.option("--caller", metavar="NAME", help="Only what this caller did: key:ID or jwt:SUBJECT.")
-@click.option("--outcome", metavar="STATUS", help="Only what ended so, such as 401.")
+@click.option("--since", type=Duration(), help="Maximum age of entries, such as 1h or 7d.")
+@click.option("--caller", metavar="NAME", help="Only this caller: key:ID or jwt:SUBJECT.")
+@click.option("--outcome", metavar="STATUS", help="Only entries with this status, such as 401.")
 @click.option(
     "-n", "--limit", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="How many entries."
 )

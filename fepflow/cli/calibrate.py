@@ -21,15 +21,15 @@ MOST_COLUMNS = 12
 @click.command()
 @SUITE
 @click.option("--labels", type=click.Path(path_type=Path), metavar="FILE",
-              help="What people say: id,label (.csv, .jsonl, .json, .yaml); with --sample, to be written. Default: the "
-              "labels of --run in the store.")  # fmt: skip
+              help="People's labels: id,label (.csv, .jsonl, .json, .yaml); with --sample, the file to write. "
+              "Default: the labels of --run in the store.")  # fmt: skip
 @click.option("--check", metavar="ID", help="The judge, if the suite has several.")
-@click.option("--field", metavar="NAME", help="The field of its response that is compared (default: passed).")
+@click.option("--field", metavar="NAME", help="The field of its response to compare (default: passed).")
 @click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
 @click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
 @click.option("--sample", type=click.IntRange(1), metavar="N",
               help="Draw N outputs of the run at random, and write them to --labels to be labelled.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Of the draw (default: a random one).")
+@click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Seed of the draw (default: random).")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @JSON
 def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | None, former_field: str | None,
@@ -37,8 +37,8 @@ def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | 
               as_json: bool) -> int:  # fmt: skip
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
-    Runs the labelled cases as `fepflow run` does, or takes what a run has. What comes out is stored, and shown beside
-    the verdicts of this judge from then on.
+    Runs the labelled cases as `fepflow run` does, or uses the verdicts of --run. The result is stored, and shown beside
+    this judge's verdicts from then on.
     """
     from fepflow.cli.console import Console
     from fepflow.services import calibrations
@@ -47,10 +47,10 @@ def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | 
     if sample is not None:
         return _draw(suite, labels, check, run_id, sample, seed)
     if seed is not None:
-        raise click.UsageError("--seed is of a draw: give --sample, too.")
+        raise click.UsageError("--seed is the seed of --sample: give --sample, too.")
     if run_id is None:
         if labels is None:
-            raise click.UsageError("Say what people say (--labels FILE), or which run they have labelled (--run RUN).")
+            raise click.UsageError("Give people's labels (--labels FILE), or the run that they labelled (--run RUN).")
         labelled = calibrations.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
@@ -171,7 +171,7 @@ def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
 
 @click.group()
 def labels() -> None:
-    """Look after what people say of a run's outputs; `fepflow calibrate` compares judges with it."""
+    """Manage people's labels of outputs; `fepflow calibrate` compares judges with them."""
 
 
 @labels.command()
@@ -182,7 +182,7 @@ def labels() -> None:
 def export(run_id: str, check: str | None, output: Path) -> None:
     """Write the labels of RUN (an id, its beginning, or latest) to a file that `calibrate --labels` reads.
 
-    One row for each output and field, with the label that counts, and who said what, when, and why.
+    The file has a row for each output and field: the label that counts, and each person's label, time and note.
     """
     from fepflow.services.calibrations import export_labels
     from fepflow.text import plural

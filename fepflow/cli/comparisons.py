@@ -46,12 +46,12 @@ def margin_of(value: str) -> Margin:
 @click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True,
               help="markdown is for a comment on a pull request.")  # fmt: skip
 @click.option("-n", "--limit", type=click.IntRange(0), default=5, show_default=True,
-              help="How many cases that flipped, each way.")  # fmt: skip
+              help="How many changed cases to show, each way.")  # fmt: skip
 def compare(base: str, new: tuple[str, ...], margins: tuple[Margin, ...], form: str, limit: int) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 
-    Runs are given by id, its beginning, latest, or the name of a baseline. Exit code: 1 if a regression is shown, 4 if
-    neither that nor the margin that was asked for is, else 0.
+    Runs are given by id, its beginning, latest, or the name of a baseline. Exit codes: 1 if a regression is shown,
+    4 if neither a regression nor the requested margin is shown, otherwise 0.
     """
     from fepflow.services import baselines, run_service
 
@@ -95,7 +95,7 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
     yield f"[bold {COLOURS[judged.outcome or 'inconclusive']}]{HEADLINES[judged.outcome].upper()}[/]"
     yield from (f"  - {safe(reason)}" for compared in runs for reason in compared.reasons)
     if not judged.asked:
-        yield "  Whether it is excluded takes a margin that would be accepted: --margin 0.02"
+        yield "  To exclude a regression, give the margin that you would accept: --margin 0.02"
 
 
 def _run_line(word: str, run: RunRecord) -> str:
@@ -187,10 +187,10 @@ EVIDENCE = "evidence (alarm at 365)"
 @click.argument("metric", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one metric a line.")
 def trends(suite: str, metric: str | None, as_json: bool) -> None:
-    """Show how the metrics of SUITE (a name, or its file) go over the runs, and whether one drifts.
+    """Show the metrics of SUITE (a name, or its file) over its runs, and whether one drifts.
 
-    Only runs are shown that measured the same as the newest one, on the same cases, and were begun by the same cause.
-    With METRIC, its runs one by one.
+    Shows only runs like the newest one: they measured the same, on the same cases, and were started the same way.
+    With METRIC, lists its runs one by one.
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
@@ -225,7 +225,7 @@ def trend_view(
     from fepflow.page_links import trends_page
 
     runs = max(len(series.points) for series in found)
-    left = f"; {others} others measured something else, or were begun by another cause" if others else ""
+    left = f"; {others} others measured something else, or were started another way" if others else ""
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
     yield _run_table(found[0]) if one_by_one else _trend_table(found)
     for series in found:

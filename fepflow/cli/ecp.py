@@ -24,7 +24,7 @@ _SHOWN = ("evaluation_context", "tool_calls", "usage", "logs")
 
 @click.group()
 def ecp() -> None:
-    """Look at agents that speak the Evaluation Context Protocol (ECP)."""
+    """Try and check agents that speak the Evaluation Context Protocol (ECP)."""
 
 
 def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,9 +43,9 @@ def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--input", "text", default="hello", help="Input of the steps. Default: hello.")
 @JSON
 def conformance(target: str, variables: Sequence[str], timeout: float, text: str, as_json: bool) -> int:
-    """Find out whether an agent keeps to the protocol. Exit code 0 if it does, 1 if not.
+    """Check whether an agent conforms to the protocol. Exit code 0 if it does, 1 if not.
 
-    It is started a few times, and asked about ten steps.
+    Starts it a few times and asks about ten steps.
     """
     import asyncio
 
@@ -64,7 +64,7 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
 @of_agent
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence[str]) -> None:
-    """Ask an agent one step after the other, and print what it answers."""
+    """Ask an agent one step after the other, and print its answers."""
     import asyncio
 
     with _errors_of_option():

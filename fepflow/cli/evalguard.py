@@ -47,7 +47,7 @@ def schema(name: str | None) -> None:
 
 @evalguard.command()
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--lenient", is_flag=True, help="Fields that EvalGuard does not have are warnings, not errors.")
+@click.option("--lenient", is_flag=True, help="Treat unknown fields as warnings, not errors.")
 @JSON
 def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
     """Find everything that is wrong with files, or all files of folders.
@@ -132,7 +132,7 @@ def _print_verdict(report: Report, judged: Verdict) -> None:
 def import_reports(paths: Sequence[Path]) -> int:
     """Store reports, EvalGuard's own and results of lm-evaluation-harness: files, and all in folders.
 
-    What is stored already stays as it is. Bad files are named, and the others imported: exit code 1.
+    Stored reports are not changed. Bad files are reported and the others imported; then the exit code is 1.
     """
     from fepflow.services import run_service
     from fepflow.services.evalguard_reports import import_reports
@@ -163,7 +163,7 @@ def _warn(path: Path, warnings: Sequence[str]) -> None:
 @click.option("--model", metavar="NAME", help="Only reports of this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one report a line.")
 def list_reports(limit: int, model: str | None, as_json: bool) -> None:
-    """List imported reports, the last one first."""
+    """List imported reports, the last imported first."""
     from fepflow.cli.console import Console
     from fepflow.services import run_service
 
@@ -204,12 +204,13 @@ def export(report: Path, as_json: bool) -> None:
 @evalguard.command()
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--impact", "impacts", multiple=True, type=pair("LABEL=IMPACT"), metavar="LABEL=IMPACT",
-              help="Impact of what ranges had as their label, as in Poor=severe. Repeatable.")  # fmt: skip
+              help="Impact for a former label of ranges, as in Poor=severe. Repeatable.")  # fmt: skip
 @click.option("--write", is_flag=True, help="Write the files, instead of printing them.")
 def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None:
     """Bring a file, or all files of a folder, to the layouts of EvalGuard v1.
 
-    Prints what is not v1 yet as v1 has it. With --write, files whose content is in another one then end in .bak.
+    Prints files that are not v1 yet in the layout of v1. With --write, files whose content moved to another one get
+    the ending .bak.
     """
     from fepflow.evalguard.migration import plan_migration, write_migration
     from fepflow.text import printable

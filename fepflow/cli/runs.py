@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 @click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
 @click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
-              help="Only a random sample of so many cases; below 1 a fraction.")  # fmt: skip
+              help="Only a random sample: a number of cases, or a fraction below 1.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
 @click.option("--filter-metadata", "metadata", multiple=True, type=pair("key=value"), metavar="KEY=VALUE",
               help="Only cases with this metadata. Repeatable.")  # fmt: skip
 @click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
 @click.option("--no-cache", "cache", flag_value=False, type=bool, default=None,
-              help="Ask judges and embedding models anew, and keep what they answer.")  # fmt: skip
+              help="Ask judges and embedding models again, and store the new answers.")  # fmt: skip
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
 @click.option("--verdict", "verdict_mode", type=click.Choice(["interval", "point"]),
               help="Judge by intervals, or by values alone.")  # fmt: skip
-@click.option("--resume", metavar="RUN", help="Go on with this run (an id, its beginning, or latest).")
+@click.option("--resume", metavar="RUN", help="Continue this run (an id, its beginning, or latest).")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
@@ -52,7 +52,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
     if suite is not None and resume is not None:
         raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")
     if "seed" in options and "limit" not in options:
-        raise click.UsageError("--seed is that of the sample which --limit draws; give --limit, too")
+        raise click.UsageError("--seed is the seed of the sample that --limit draws; give --limit, too")
     console = Console(quiet=quiet, to_stderr=as_json)
     if suite is not None:
         from fepflow.tasks.create_run import RunOptions
@@ -159,7 +159,7 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("run", metavar="[RUN]", default="latest")
-@click.option("--failed", is_flag=True, help="Show the cases that did not pass, what decided the verdict first.")
+@click.option("--failed", is_flag=True, help="Show the cases that did not pass, those that decided the verdict first.")
 @click.option("--check", "check_id", metavar="ID", help="Only cases that did not pass this check.")
 @click.option("--errors", is_flag=True, help="Only calls without an answer and checks that ended in an error.")
 @click.option("--case", "case_id", metavar="ID", help="Show this case with all its checks.")
@@ -213,7 +213,7 @@ def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: st
 @click.command()
 @click.argument("run", metavar="RUN")
 def cancel(run: str) -> None:
-    """Stop a run, on whatever machine it is executed; what it has stored is kept.
+    """Stop a run on any machine; its stored results are kept.
 
     RUN is an id, its beginning, or latest.
     """
@@ -221,6 +221,6 @@ def cancel(run: str) -> None:
 
     record = run_service.cancel(run)
     if record.status == "running":
-        click.echo(f"Run {record.id[:8]} will stop; its executor, {record.lease_owner}, has not said so yet.")
+        click.echo(f"Run {record.id[:8]} will stop; its executor, {record.lease_owner}, has not confirmed it yet.")
     else:
         click.echo(f"Run {record.id[:8]} is {record.status}. Go on with it: fepflow run --resume {record.id[:8]}")

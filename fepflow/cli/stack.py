@@ -128,7 +128,7 @@ def limits(context: click.Context) -> None:
 
 @limits.command("set")
 @click.argument("name")
-@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls under way at once, of all runs together.")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls at once, of all runs together.")
 @click.option("--per-minute", type=click.FloatRange(0, 1_000_000, min_open=True), help="Calls a minute.")
 def set_one(name: str, concurrency: int | None, per_minute: float | None) -> None:
     """Create the limit NAME, or change it."""
@@ -138,7 +138,7 @@ def set_one(name: str, concurrency: int | None, per_minute: float | None) -> Non
     from fepflow.tasks.global_limits import set_limit
 
     if (concurrency is None) == (per_minute is None):
-        raise click.UsageError("give --concurrency or --per-minute; who needs both makes two limits")
+        raise click.UsageError("give --concurrency or --per-minute; for both, make two limits")
     asyncio.run(set_limit(name, concurrency, per_minute))
     _show_limits()
 
@@ -186,15 +186,17 @@ def _connect() -> None:
               help="Or how often: 30m, 6h, 1d.")  # fmt: skip
 @click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, such as Europe/Berlin.")
 @click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
-              help="Only so many cases; below 1 a fraction of them.")  # fmt: skip
+              help="Only a number of cases, or a fraction of them below 1.")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option("--name", help="Name of the deployment (default: the suite's name).")
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
 @click.option("--pause", "action", flag_value="pause", help="Switch the schedule of SUITE off.")
 @click.option("--resume", "action", flag_value="resume", help="Switch it on again.")
-@click.option("--remove", "action", flag_value="remove", help="Remove it; its runs stay, and one under way goes on.")
+@click.option(
+    "--remove", "action", flag_value="remove", help="Remove it; its runs stay, and a run under way continues."
+)
 def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:  # fmt: skip
-    """Run SUITE by the clock: makes a Prefect deployment, which `fepflow serve` executes.
+    """Run SUITE on a schedule: makes a Prefect deployment, which `fepflow serve` executes.
 
     To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
     """
@@ -254,9 +256,9 @@ def _show_schedules(found: dict[str, Any]) -> None:
 
 def _say_what_comes(done: dict[str, Any]) -> None:
     if done["paused"]:
-        click.echo(f"It is paused, as somebody has left it: fepflow schedule {done['name']} --resume")
+        click.echo(f"It is still paused: fepflow schedule {done['name']} --resume")
     elif done["next"] is None:
-        click.echo("warning: Prefect has planned no run: does such a moment ever come?", err=True)
+        click.echo("warning: Prefect has planned no run: does this time ever come?", err=True)
     else:
         from fepflow.cli.console import moment
 
@@ -295,17 +297,17 @@ def kinds_of(value: str) -> list[str]:
 @click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
 @click.option("--webhook", metavar="URL", help="Post JSON to this address.")
 @click.option("--slack", metavar="URL", help="Post to this incoming webhook of Slack, Mattermost or Rocket.Chat.")
-@click.option("--email", metavar="ADDRESS", help="Send a mail, through the server that FEPFLOW_SMTP_URL names.")
-@click.option("--block", metavar="TYPE/NAME", help="Notify through a block of Prefect's, such as slack-webhook/team.")
-@click.option("--suite", metavar="NAME", help="Only of the suite of this name.")
-@click.option("--name", help="Name of the alert; one of this name is changed.")
+@click.option("--email", metavar="ADDRESS", help="Send mail through the server in FEPFLOW_SMTP_URL.")
+@click.option("--block", metavar="TYPE/NAME", help="Notify through a Prefect block, such as slack-webhook/team.")
+@click.option("--suite", metavar="NAME", help="Only for the suite of this name.")
+@click.option("--name", help="Name of the alert; an existing one is changed.")
 @click.option("--grace", type=Duration(10, bounds="at least 10s"), default="60s", show_default=True,
-              help="How late a run may begin before it was missed.")  # fmt: skip
+              help="How late a run may begin before it counts as missed.")  # fmt: skip
 @click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
 def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: float, as_list: bool,
           remove: str | None, **channels: str | None) -> None:  # fmt: skip
-    """Let Prefect send notifications: of a fail, a worse verdict, drift, a run that crashed or did not come."""
+    """Let Prefect notify you of a fail, a worse verdict, drift, or a run that crashed or was missed."""
     if as_list:
         _show_alerts(_run_alerts("list")["alerts"])
         return
@@ -321,7 +323,7 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
     options = [("grace", grace), *(("on", kind) for kind in kinds), ("suite", suite), ("name", name)]
     arguments = (f"--{option}={value}" for option, value in options if value)
     for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
-        paused = "" if made["enabled"] else " It is paused, as somebody has left it."
+        paused = "" if made["enabled"] else " It is still paused."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
         click.echo("A run that Prefect itself does not plan is noticed while `fepflow serve` runs.")

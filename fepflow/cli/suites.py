@@ -92,11 +92,13 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--expect", "expected", type=SHARE, required=True, metavar="X",
               help="The share of answers that you expect to pass.")  # fmt: skip
 @click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True,
-              metavar="X", help="The chance of a pass that is wanted then.")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Of each case (default: the suite's).")
+              metavar="X", help="The wanted chance of a pass.")  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Repeats of each case (default: the suite's)."
+)
 @JSON
 def plan(suite: Path, minimum: float | None, expected: float, power: float, repeats: int | None, as_json: bool) -> None:
-    """Say how many test cases SUITE takes to show a minimum, if the agent is as good as you expect. Makes no call."""
+    """Say how many test cases SUITE needs to show a minimum, if the agent is as good as you expect. Makes no call."""
     from fepflow.services import run_service
 
     plans = run_service.plan(suite, minimum, expected, power, repeats)

@@ -59,7 +59,7 @@ class SeriesView:
 
 @dataclass(frozen=True, slots=True)
 class TrendsView:
-    """A suite's metrics. `others` are runs that measured something else, or were begun by another cause."""
+    """A suite's metrics. `others` are runs that measured something else, or were started another way."""
 
     suite: str
     series: list[SeriesView]

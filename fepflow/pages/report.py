@@ -15,7 +15,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 MAX_CASES = 2_000
-"""Cases that a file has, problems first: a browser is slow with more."""
+"""Cases in a file, problems first: a browser is slow with more."""
 MAX_TEXT = 3_000
 """Characters of one value."""
 

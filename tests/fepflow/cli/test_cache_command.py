@@ -48,7 +48,7 @@ def test_stats_are_json_for_programs(cli: Cli, filled: Store) -> None:
 
 
 def test_stats_of_an_empty_cache(cli: Cli, store: Store) -> None:
-    assert cli("cache", "stats").stdout == "No answers of models are kept.\n"
+    assert cli("cache", "stats").stdout == "No answers of models are stored.\n"
     assert json.loads(cli("cache", "stats", "--json").stdout)["answers"] == 0
 
 

@@ -35,7 +35,7 @@ def test_an_executor_that_does_not_stop_is_named(
 
     done = cli("cancel", run_id)
 
-    assert done.stdout == f"Run feedbeef will stop; its executor, {owner}, has not said so yet.\n"
+    assert done.stdout == f"Run feedbeef will stop; its executor, {owner}, has not confirmed it yet.\n"
     assert store.runs.cancel_requested(run_id)
 
 

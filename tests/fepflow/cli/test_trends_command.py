@@ -112,7 +112,7 @@ def test_only_like_runs_are_in_it_and_the_others_are_counted(cli: Cli, fill: Fil
     fill([10, 10], suite_hash="b")
     fill([10], cause="command")
     fill([46, 47])
-    assert "s  2 runs; 3 others measured something else, or were begun by another cause" in cli("trends", "s").stdout
+    assert "s  2 runs; 3 others measured something else, or were started another way" in cli("trends", "s").stdout
     (home / "suite.yaml").write_text("name: s\n", encoding="utf-8")
     assert cli("trends", "suite.yaml").stdout == cli("trends", "s").stdout
 
