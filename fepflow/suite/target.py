@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
@@ -176,8 +176,7 @@ class Target(Section):
     http: HttpTarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
     ecp: EcpTarget | None = None
-    recorded: RecordedTarget | None = Field(None, validation_alias=AliasChoices("recorded", "scripted"))
-    """Its former name was `scripted`, which older suites have."""
+    recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Of runs that were requested with their outputs; a suite file cannot have it."""
     timeout: Duration = Field(30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario.")

@@ -343,8 +343,3 @@ def test_the_name_of_a_suite_file(tmp_path):
     assert name_of(str(path)) == "refunds"
     path.write_text("[")
     assert name_of(str(path)) == "nightly"
-
-
-def test_the_former_name_of_recorded_outputs_is_still_read():
-    former = MINIMAL.replace("recorded", "scripted")
-    assert read(former).suite.target == read(MINIMAL).suite.target
