@@ -24,6 +24,9 @@ from fepflow.calls import keeper
 KILL_SECONDS = 5.0
 """How long the end of a process is waited for that was killed: longer only if the system holds it."""
 
+WATCH_SECONDS = 0.2
+"""How often it is looked whether a process has ended."""
+
 _TAIL = 4_000
 _CHUNK = 65_536
 
@@ -63,6 +66,7 @@ class ChildProcess:
         self._process = process
         self._end = end
         self._pipes: list[asyncio.BaseTransport] = []
+        self._unpaused = 0
 
     async def connect(self) -> None:
         """Connect the pipes with the event loop; stderr is read from now on."""
@@ -72,16 +76,29 @@ class ChildProcess:
             transport, _ = await loop.connect_read_pipe(partial(asyncio.StreamReaderProtocol, stream), pipe)
             self._pipes.append(transport)
         self._draining = asyncio.ensure_future(drain(errors, self.stderr))
+        self._watching = asyncio.ensure_future(self._watch())
+
+    async def _watch(self) -> None:
+        """Kill what the process leaves behind when it ends, which may hold the pipes open."""
+        while self._process.poll() is None:  # noqa: ASYNC110  # the system has no event for it everywhere
+            await asyncio.sleep(WATCH_SECONDS)
+        self._signal(signal.SIGKILL)
+        self._end()
 
     async def read_line(self) -> bytes:
         """Return the next line with its end; at the end of stdout what stands after the last line, or nothing.
 
         Raises asyncio.LimitOverrunError for a line that is too long.
         """
+        if self._unpaused > _CHUNK:
+            self._unpaused = 0
+            await asyncio.sleep(0)  # lines that are there already would never let others have their turn
         try:
-            return await self.stdout.readuntil(b"\n")
+            line = await self.stdout.readuntil(b"\n")
         except asyncio.IncompleteReadError as error:
-            return error.partial
+            line = error.partial
+        self._unpaused += len(line)
+        return line
 
     async def wait(self, seconds: float) -> int | None:
         """Return its exit code, negative for a signal; None if it has not ended by then."""
@@ -119,6 +136,7 @@ class ChildProcess:
         try:
             await self.wait(KILL_SECONDS)
         finally:
+            self._watching.cancel()
             self._draining.cancel()
             self.close_stdin()
             for pipe in self._pipes:

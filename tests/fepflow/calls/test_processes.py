@@ -133,3 +133,30 @@ async def test_a_line_that_is_too_long_is_told(runner: ProcessRunner, tmp_path: 
     with pytest.raises(asyncio.LimitOverrunError):
         await process.read_line()
     await process.kill()
+
+
+async def test_what_an_ended_process_leaves_behind_does_not_hold_its_pipes_open(
+    runner: ProcessRunner, tmp_path: Path
+) -> None:
+    process = await shell(runner, tmp_path, "setsid sleep 1000 & sleep 1000 & exit 3")
+    async with asyncio.timeout(20):
+        assert await process.read_line() == b""
+    assert await process.ending(1) == "exited with code 3"
+    await process.kill()
+
+
+async def test_a_flood_of_short_lines_lets_others_have_their_turn(runner: ProcessRunner, tmp_path: Path) -> None:
+    code = "import os\nwhile True: os.write(1, b'noise\\n' * 10_000)"
+    process = await runner.start([sys.executable, "-I", "-S", "-c", code], ENV, tmp_path, 20_000_000)
+
+    async def read() -> None:
+        while await process.read_line():
+            pass
+
+    reading, turns = asyncio.create_task(read()), 0
+    async with asyncio.timeout(30):
+        while turns < 200:
+            await asyncio.sleep(0)
+            turns += 1
+    reading.cancel()
+    await process.kill()
