@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Coroutine, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Union, get_type_hints
@@ -30,45 +29,6 @@ from fepflow.documents.messages import kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
-
-
-class CheckType(StrEnum):
-    """The check types that come with fepflow."""
-
-    EXACT_MATCH = "exact_match"
-    CONTAINS = "contains"
-    REGEX = "regex"
-    THRESHOLD = "threshold"
-    EQUALS = "equals"
-    IS_EMPTY = "is_empty"
-    ATTRIBUTE_EXISTS = "attribute_exists"
-    SUBSET = "subset"
-    SUPERSET = "superset"
-    SET_EQUAL = "set_equal"
-    DISJOINT = "disjoint"
-    JSON_VALID = "json_valid"
-    SCHEMA_VALIDATION = "schema_validation"
-    TOOL_USAGE = "tool_usage"
-    TEXT_MATCH = "text_match"
-    CUSTOM_FUNCTION = "custom_function"
-    SEMANTIC_SIMILARITY = "semantic_similarity"
-    LLM_JUDGE = "llm_judge"
-
-
-class SimilarityMetric(StrEnum):
-    """The ways in which `semantic_similarity` compares."""
-
-    COSINE = "cosine"
-    DOT = "dot"
-    EUCLIDEAN = "euclidean"
-
-
-class PassMode(StrEnum):
-    """The values of the pytest decorator's `pass_mode`."""
-
-    SAMPLE = "sample"
-    PER_TEST_CASE = "per_test_case"
-
 
 logger = logging.getLogger("fepflow.checks")
 

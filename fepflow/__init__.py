@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
     from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
     from fepflow.checks.base import BaseCheck as BaseCheck
-    from fepflow.checks.base import CheckType as CheckType
     from fepflow.checks.base import JSONPath as JSONPath
-    from fepflow.checks.base import PassMode as PassMode
-    from fepflow.checks.base import SimilarityMetric as SimilarityMetric
+    from fepflow.checks.constants import CheckType as CheckType
+    from fepflow.checks.constants import PassMode as PassMode
+    from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
     from fepflow.checks.contains import ContainsCheck as ContainsCheck
     from fepflow.checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from fepflow.checks.disjoint import DisjointCheck as DisjointCheck
@@ -76,7 +76,7 @@ _HOME = {
     "Check": "fepflow.protocol.check",
     "CheckError": "fepflow.protocol.results",
     "CheckResult": "fepflow.protocol.results",
-    "CheckType": "fepflow.checks.base",
+    "CheckType": "fepflow.checks.constants",
     "ContainsCheck": "fepflow.checks.contains",
     "CustomFunctionCheck": "fepflow.checks.custom_function",
     "DisjointCheck": "fepflow.checks.disjoint",
@@ -96,14 +96,14 @@ _HOME = {
     "JsonValidCheck": "fepflow.checks.json_valid",
     "LLMJudgeCheck": "fepflow.checks.llm_judge",
     "Output": "fepflow.protocol.test_case",
-    "PassMode": "fepflow.checks.base",
+    "PassMode": "fepflow.checks.constants",
     "RegexCheck": "fepflow.checks.regex",
     "RegexFlags": "fepflow.checks.regex",
     "Run": "fepflow.python_api",
     "SchemaValidationCheck": "fepflow.checks.schema_validation",
     "SemanticSimilarityCheck": "fepflow.checks.semantic_similarity",
     "SetEqualCheck": "fepflow.checks.set_equal",
-    "SimilarityMetric": "fepflow.checks.base",
+    "SimilarityMetric": "fepflow.checks.constants",
     "SimilarityThreshold": "fepflow.checks.semantic_similarity",
     "Status": "fepflow.protocol.results",
     "SubsetCheck": "fepflow.checks.subset",

@@ -20,12 +20,12 @@ from fepflow.checks.base import (
     UNKNOWN_ARGUMENT,
     BaseAsyncCheck,
     BaseCheck,
-    CheckType,
     JSONPath,
     answering,
     argument_fields,
     wrong_arguments,
 )
+from fepflow.checks.constants import CheckType
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, is_ours, source_hash

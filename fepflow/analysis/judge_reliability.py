@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import is_share_that_passed
-from fepflow.checks.base import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import JudgeLabels, corrected, youden_index
 from fepflow.store.records import Calibration, RunRecord

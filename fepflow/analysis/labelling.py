@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labels import read_label
-from fepflow.checks.base import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate

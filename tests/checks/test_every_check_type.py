@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 from ruamel.yaml import YAML
 
 import fepflow
-from fepflow.checks.base import CheckType, JSONPath, argument_fields
+from fepflow.checks.base import JSONPath, argument_fields
+from fepflow.checks.constants import CheckType
 from fepflow.checks.docgen import arguments_of, examples
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.explanation import explain

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fepflow.api.evaluations.requests import parse_body
-from fepflow.checks.base import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted

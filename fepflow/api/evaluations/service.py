@@ -20,7 +20,7 @@ from fepflow.api.evaluations.bodies import CASE_ID, GRADER_ID, MAX_KEY, NewEvalu
 from fepflow.api.evaluations.operations import request_run, unique_key
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.client import BEFORE
-from fepflow.checks.base import CheckType
+from fepflow.checks.constants import CheckType
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
 from fepflow.errors import ConflictError, InvalidRequestError, NotFoundError, TooLargeError
 from fepflow.protocol.check import Check

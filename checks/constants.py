@@ -1,0 +1,43 @@
+"""Names of check types and of their options as constants; each equals its string."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class CheckType(StrEnum):
+    """The check types that come with fepflow."""
+
+    EXACT_MATCH = "exact_match"
+    CONTAINS = "contains"
+    REGEX = "regex"
+    THRESHOLD = "threshold"
+    EQUALS = "equals"
+    IS_EMPTY = "is_empty"
+    ATTRIBUTE_EXISTS = "attribute_exists"
+    SUBSET = "subset"
+    SUPERSET = "superset"
+    SET_EQUAL = "set_equal"
+    DISJOINT = "disjoint"
+    JSON_VALID = "json_valid"
+    SCHEMA_VALIDATION = "schema_validation"
+    TOOL_USAGE = "tool_usage"
+    TEXT_MATCH = "text_match"
+    CUSTOM_FUNCTION = "custom_function"
+    SEMANTIC_SIMILARITY = "semantic_similarity"
+    LLM_JUDGE = "llm_judge"
+
+
+class SimilarityMetric(StrEnum):
+    """The ways in which `semantic_similarity` compares."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+    EUCLIDEAN = "euclidean"
+
+
+class PassMode(StrEnum):
+    """The values of the pytest decorator's `pass_mode`."""
+
+    SAMPLE = "sample"
+    PER_TEST_CASE = "per_test_case"
