@@ -17,7 +17,7 @@ from typing import TypeVar
 from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
-from fepflow.documents.loader import open_regular
+from fepflow.documents.files import open_regular
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
 from fepflow.protocol.check import SEMVER

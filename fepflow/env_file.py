@@ -103,7 +103,7 @@ def read_env_file(path: Path) -> dict[str, str]:
     """Return the variables that an environment can hold. Raises InputError for a file that cannot be read."""
     from dotenv import dotenv_values  # most folders have none
 
-    from fepflow.documents.loader import read_text
+    from fepflow.documents.files import read_text
 
     values = dotenv_values(stream=StringIO(read_text(path, str(path), MAX_ENV_BYTES)))
     return {name: value for name, value in values.items() if value is not None and "\0" not in value}

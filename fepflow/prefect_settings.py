@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow.documents.loader import open_regular
+from fepflow.documents.files import open_regular
 from fepflow.text import printable, shortened
 
 API_URL = "PREFECT_API_URL"

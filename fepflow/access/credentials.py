@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
 from fepflow.access.audit_writer import write_entries
 from fepflow.access.caller import SCOPES, Scope, name_of_user
-from fepflow.documents.loader import open_regular
+from fepflow.documents.files import open_regular
 from fepflow.errors import AuthenticationError, InfrastructureError, UserError
 from fepflow.security.api_keys import ID, new_api_key
 from fepflow.security.redaction import remember

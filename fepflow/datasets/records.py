@@ -18,8 +18,9 @@ from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
-from fepflow.documents.loader import MAX_BYTES as MAX_YAML_BYTES
-from fepflow.documents.loader import SAVE_AS_UTF8, decode, not_utf8, open_regular, other_encoding, parse_document
+from fepflow.documents.files import MAX_BYTES as MAX_YAML_BYTES
+from fepflow.documents.files import SAVE_AS_UTF8, decode, not_utf8, open_regular, other_encoding
+from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.json import values as parser
 from fepflow.text import brief

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.documents.loader import reason
+from fepflow.documents.files import reason
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.test_case import TestCase

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from fepflow.documents.loader import reason
+from fepflow.documents.files import reason
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
 from fepflow.evalguard.report import Report

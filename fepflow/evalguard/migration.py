@@ -25,7 +25,8 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from fepflow.documents.loader import Document, parse_document, read_text, reason
+from fepflow.documents.files import read_text, reason
+from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of
 from fepflow.evalguard.loader import METRICS, PolicyMetrics

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fepflow.documents.loader import Document, parse_document, read_text
+from fepflow.documents.files import read_text
+from fepflow.documents.loader import Document, parse_document
 from fepflow.documents.yaml import too_deep
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of

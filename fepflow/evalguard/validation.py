@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from fepflow.documents.loader import Document, parse_document, read_text
+from fepflow.documents.files import read_text
+from fepflow.documents.loader import Document, parse_document
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of

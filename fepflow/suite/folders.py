@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from fepflow.documents.loader import reason
+from fepflow.documents.files import reason
 from fepflow.errors import UserError
 from fepflow.settings import settings
 

@@ -3,7 +3,8 @@ import json
 
 import pytest
 
-from fepflow.documents.loader import MAX_BYTES, parse_document, read_document
+from fepflow.documents.files import MAX_BYTES
+from fepflow.documents.loader import parse_document, read_document
 from fepflow.errors import InputError, dotted
 from fepflow.json.values import MAX_DEPTH, loads
 
