@@ -29,6 +29,7 @@ from fepflow.api.evaluations.check_process import (
 from fepflow.api.evaluations.request_checks import CaseResults, Place, RequestChecks
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.errors import CheckTimeoutError, FepflowError, InfrastructureError, InputError, Problem
+from fepflow.host import lower_priority
 
 T = TypeVar("T")
 
@@ -46,6 +47,9 @@ PLACES, MEMORY = 32, 50_000_000
 
 LARGE_PLACES, LARGE_MEMORY = 2, 160_000_000
 """The same of large ones."""
+
+NICE_SECONDS, NICENESS = 0.05, 4
+"""Seconds after which a process lets others go first: most requests are done by then."""
 
 START_SECONDS = 60.0
 
@@ -165,6 +169,7 @@ async def _value(answers: AsyncGenerator[Any, None]) -> Any:
 async def _answers(task: Task) -> AsyncGenerator[Any, None]:
     """Yield what a process of its own answers to a task, until it ends, or is killed for not answering."""
     pid, connection = await asyncio.to_thread(_fork_server.fork)
+    aging = asyncio.get_running_loop().call_later(NICE_SECONDS, lower_priority, pid, NICENESS)
     reader, writer = await asyncio.open_connection(sock=connection)
     try:
         data = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
@@ -179,6 +184,7 @@ async def _answers(task: Task) -> AsyncGenerator[Any, None]:
     except (TimeoutError, OSError, asyncio.IncompleteReadError):
         return
     finally:
+        aging.cancel()
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         writer.transport.abort()

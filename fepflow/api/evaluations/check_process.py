@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import pickle
 import signal
 import socket
@@ -39,9 +38,6 @@ READ_SECONDS = 10.0
 
 CHECK_SECONDS = 5.0
 """Seconds that a check may take, with making it ready and looking up its paths; most have stricter limits within."""
-
-NICENESS = 4
-"""Lower priority than that of the interfaces, which answer meanwhile."""
 
 LENGTH_BYTES, PID_BYTES = 8, 8
 FLUSH_SECONDS = 0.005
@@ -176,7 +172,6 @@ def main() -> None:
 
 def _serve(requests: socket.socket, connection: socket.socket) -> None:
     requests.close()
-    os.nice(NICENESS)
     with connection.makefile("rb") as tasks:
         data = tasks.read(int.from_bytes(tasks.read(LENGTH_BYTES)))
     if not data:  # the request was given up

@@ -125,11 +125,11 @@ class FepService:
         await asyncio.to_thread(self._store.check)
 
     async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:
-        """Return an evaluation by its id: its result, or how far it is. Raises NotFoundError."""
-        run = await asyncio.to_thread(self.run, evaluation_id)
-        if run.status in ("pending", "running"):
-            return await asyncio.to_thread(self._pending, run)
-        return await asyncio.to_thread(self._stored, run)
+        """Return an evaluation by its id: its result, or its progress. Raises NotFoundError."""
+        found = await self.find_json(evaluation_id)
+        if isinstance(found, Pending):
+            return found
+        return await asyncio.to_thread(lambda: EvaluationRunResult.model_validate_json("".join(found)))
 
     async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
         """Find an evaluation, its result in pieces of its JSON, which are read from the store one by one."""
@@ -196,44 +196,32 @@ class FepService:
             total_test_cases=run.calls,
         )
 
-    def _stored(self, run: RunRecord) -> EvaluationRunResult:
-        given = self._asked(run)
-        if given is None:
-            return EvaluationRunResult.model_validate_json("".join(run_parts(self._store, run)))
-        return self._whole(run, given, list(self._stored_results(run)))
-
     def _stored_parts(self, run: RunRecord) -> Iterator[str]:
-        given = self._asked(run)
-        if given is None:
+        asked = self._asked(run)
+        if asked is None:
             yield from run_parts(self._store, run)
             return
         counted: list[TestCaseResult] = []
         yield '{"results":['
-        for result in self._stored_results(run):
-            yield f"{',' if counted else ''}{result.model_dump_json()}"
-            counted.append(result.model_copy(update={"check_results": []}))  # what its summary takes is enough
-        whole = self._whole(run, given, counted)
+        for stored in self._store.results.by_case(run.id):
+            if stored.output is not None:
+                result = case_result(bare(stored.case), stored.output, stored.checks)
+                yield f"{',' if counted else ''}{result.model_dump_json()}"
+                counted.append(result.model_copy(update={"check_results": []}))  # what its summary takes is enough
+        experiment = None if asked["experiment"] is None else ExperimentMetadata.model_validate(asked["experiment"])
+        started_at, metadata = run.started_at or run.created_at, _metadata(run, asked["unknown"])
+        whole = run_result(run.id, counted, started_at, experiment, run.completed_at, metadata)
         yield f"],{whole.model_dump_json(exclude={'results'})[1:]}"
-
-    def _stored_results(self, run: RunRecord) -> Iterator[TestCaseResult]:
-        for result in self._store.results.by_case(run.id):
-            if result.output is not None:
-                yield case_result(bare(result.case), result.output, result.checks)
-
-    def _whole(self, run: RunRecord, given: dict[str, Any], results: list[TestCaseResult]) -> EvaluationRunResult:
-        experiment = None if given["experiment"] is None else ExperimentMetadata.model_validate(given["experiment"])
-        metadata = _metadata(run, given["unknown"])
-        return run_result(run.id, results, run.started_at or run.created_at, experiment, run.completed_at, metadata)
 
     def _asked(self, run: RunRecord) -> dict[str, Any] | None:
         """Return what `asked` kept of an evaluation that is complete: carried out here, or as an operation."""
-        found: dict[str, Any] | None = None
+        asked: dict[str, Any] | None = None
         if run.cause == CAUSE:
-            found = run.suite["evaluate"]
+            asked = run.suite["evaluate"]
         elif run.is_requested and run.status == "completed":
             with suppress(NotFoundError):  # another interface may have requested it
-                found = self._store.requests.get(OPERATION, run.id)[1].request
-        return found
+                asked = self._store.requests.get(OPERATION, run.id)[1].request
+        return asked
 
 
 def name_of(request: EvaluationRequest) -> str:

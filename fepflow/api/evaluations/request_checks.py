@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
-from time import perf_counter
 
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
 from fepflow.checks.core.data_checks import REQUEST, CaseChecks, CheckDefaults
-from fepflow.checks.engine import MAX_WAITING, YIELD_INTERVAL, CheckedOutput, case_result
+from fepflow.checks.engine import MAX_WAITING, CheckedOutput, case_result
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CHECKS, others_checks, our_checks
 from fepflow.errors import CheckTimeoutError, FepflowError
@@ -132,9 +131,6 @@ def bare(case: TestCase) -> TestCase:
     return TestCase.model_validate({name: getattr(case, name) for name in case.model_fields_set - {"checks"}})
 
 
-_QUICK_NODES, _QUICK_CHARACTERS = 200, 5_000
-"""Up to here the arguments of a check are made ready in milliseconds, whatever they are."""
-
 MAX_FORMAT_NODES, MAX_FORMAT_CHARACTERS = 500, 20_000
 """Values in the schema of a judge's response, which is read in this process; a judgement has a dozen."""
 
@@ -162,31 +158,18 @@ class ChecksHere:
 
     async def run(self, places: Sequence[Place]) -> None:
         """Run the checks; each result is put as it comes. What is wrong with a check is in its result."""
-        last_yield = perf_counter()
         async with asyncio.TaskGroup() as group:
             for place in places:
                 await self._places.acquire()
-                answer = await self._begin(place)
-                if answer is None:
+                try:
+                    making = partial(self._checks.at, place)
+                    seen, large, check = await LOOKUPS.run(making, LARGE_LIMIT, "making the check ready")
+                except FepflowError as error:
+                    self._checks = self._ready()  # the thread that was given up still has the other one
+                    self._put(place, self._checks.failed(place, error))
                     self._places.release()
                 else:
-                    group.create_task(self._finish(place, *answer))
-                if perf_counter() - last_yield > YIELD_INTERVAL:
-                    await asyncio.sleep(0)
-                    last_yield = perf_counter()
-
-    async def _begin(self, place: Place) -> tuple[CompiledCheck, CheckedOutput, LargeArguments] | None:
-        try:
-            if is_small(to_check(self._checks.declared(place)[0]).arguments, _QUICK_NODES, _QUICK_CHARACTERS):
-                seen, large, check = self._checks.at(place)
-            else:
-                making = partial(self._checks.at, place)
-                seen, large, check = await LOOKUPS.run(making, LARGE_LIMIT, "making the check ready")
-        except FepflowError as error:
-            self._checks = self._ready()  # the thread that was given up still has the other one
-            self._put(place, self._checks.failed(place, error))
-            return None
-        return check, seen, large
+                    group.create_task(self._finish(place, check, seen, large))
 
     async def _finish(self, place: Place, check: CompiledCheck, seen: CheckedOutput, large: LargeArguments) -> None:
         try:
