@@ -226,7 +226,7 @@ def _stop_process_at_work(api: ApiProcess) -> int:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         for child in psutil.Process(api.process.pid).children(recursive=True):
-            if child.nice() > 0 and child.cpu_times().user > 0.2:
+            if child.nice() > 0 and child.cpu_times().user > 0.05:
                 os.kill(child.pid, signal.SIGSTOP)
                 return int(child.pid)
         time.sleep(0.01)

@@ -40,13 +40,10 @@ GRACE_SECONDS = 1.0
 """Seconds after its limit when a process that does not heed it is killed."""
 
 LARGE = 100_000
-"""Bytes of a request from which on it has more memory, and fewer are worked on at once."""
+"""Bytes of a large request: reading it takes much memory."""
 
-PLACES, MEMORY = 32, 50_000_000
-"""Requests that are worked on at once, and bytes that each may take."""
-
-LARGE_PLACES, LARGE_MEMORY = 2, 160_000_000
-"""The same of large ones."""
+PLACES, LARGE_PLACES = 16, 2
+"""Requests that are worked on at once, and large ones."""
 
 NICE_SECONDS, NICENESS = 0.05, 4
 """Seconds after which a process lets others go first: most requests are done by then."""
@@ -88,7 +85,7 @@ class CheckPool:
 
     async def read(self, source: Source[T]) -> T:
         """Return what a body is. Raises what its `read` raises, and InputError for one that takes too long to read."""
-        async with self._place(source) as memory, aclosing(_answers(Task(source, None, memory))) as answers:
+        async with self._place(source), aclosing(_answers(Task(source, None))) as answers:
             return cast(T, await _value(answers))
 
     async def begin(self, source: Source[EvaluationRequest], elsewhere: frozenset[str]) -> Reading:
@@ -107,12 +104,8 @@ class CheckPool:
             work.result()  # raises
         return begun.result()
 
-    @asynccontextmanager
-    async def _place(self, source: Source[Any]) -> AsyncIterator[int]:
-        """Wait for a place, and give the memory that comes with it."""
-        is_large = len(source.data) > LARGE
-        async with self._large_places if is_large else self._places:
-            yield LARGE_MEMORY if is_large else MEMORY
+    def _place(self, source: Source[Any]) -> asyncio.Semaphore:
+        return self._large_places if len(source.data) > LARGE else self._places
 
     async def _carry_out(
         self, source: Source[EvaluationRequest], elsewhere: frozenset[str], begun: asyncio.Future[Reading]
@@ -121,8 +114,8 @@ class CheckPool:
         work = asyncio.current_task()
         assert work is not None
         reading: Reading | None = None
-        async with self._place(source) as memory:
-            task = Task(source, elsewhere, memory)
+        async with self._place(source):
+            task = Task(source, elsewhere)
             with suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_SECONDS):
                     while reading is None or reading.places:
@@ -131,14 +124,16 @@ class CheckPool:
                             if reading is None:
                                 reading = Reading(request, CaseResults(request), deque(task.places(request)), work)
                                 begun.set_result(reading)
+                            left = len(reading.places)
                             async for results in answers:
                                 for result in results:
                                     reading.results.put(reading.places.popleft(), result)
-                        if reading.places and task.one_by_one:  # else it is one of those that were not sent yet
+                        is_stuck = len(reading.places) == left
+                        if is_stuck and task.one_by_one:  # else it is one of those that were not sent yet
                             place = reading.places.popleft()
                             late = RequestChecks(request).late(place, CHECK_SECONDS)
                             reading.results.put(place, late)
-                        task = replace(task, left=len(reading.places), one_by_one=True)
+                        task = replace(task, left=len(reading.places), one_by_one=is_stuck and not task.one_by_one)
         if reading is not None:
             await _give_up(reading)
 

@@ -39,9 +39,15 @@ READ_SECONDS = 10.0
 CHECK_SECONDS = 5.0
 """Seconds that a check may take, with making it ready and looking up its paths; most have stricter limits within."""
 
+MEMORY = 160_000_000
+"""Bytes that a process may take beyond what it has at its start."""
+
 LENGTH_BYTES, PID_BYTES = 8, 8
 FLUSH_SECONDS = 0.005
 """Seconds after which results are sent before the next check begins, so that they are not lost with it."""
+
+SPENT_SECONDS = 0.25
+"""Seconds of a check after which its process runs no further one: another process does."""
 
 _LIBRARIES = (
     "ctypes",
@@ -67,12 +73,11 @@ class Task:
     """Read a body and, unless `elsewhere` is None, run the checks of the request that it is.
 
     Those of the types `elsewhere` are left out; of the others the last `left` are run, or all. `one_by_one` has each
-    result sent before the next check begins. `memory` is in bytes, beyond what the process has at its start.
+    result sent before the next check begins.
     """
 
     source: Source[Any]
     elsewhere: frozenset[str] | None
-    memory: int
     left: int | None = None
     one_by_one: bool = False
 
@@ -103,7 +108,7 @@ def _ring(*_: Any) -> None:
 
 def _work(task: Task, send: Callable[[Any], None]) -> None:
     """Send what a body is, or the FepflowError of reading it, or None when that took too long; then the results."""
-    limit_memory(task.memory)
+    limit_memory(MEMORY)
     signal.signal(signal.SIGALRM, _ring)
     try:
         with _within(READ_SECONDS):
@@ -131,6 +136,7 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
         if results and (task.one_by_one or monotonic() > flushed + FLUSH_SECONDS):
             send(results)
             results, flushed = [], monotonic()
+        begun = monotonic()
         try:
             with _within(CHECK_SECONDS):
                 results.append(_result(checks, place, loop))
@@ -139,6 +145,8 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
             results.append(checks.late(place, CHECK_SECONDS))
         except MemoryError as error:
             results.append(checks.failed(place, error))
+        if monotonic() > begun + SPENT_SECONDS:  # a thread that was given up may go on, and take time and memory
+            break
     send(results)
 
 

@@ -43,6 +43,7 @@ def test_what_is_wrong_is_looked_for_in_one_order(client: httpx.Client, cases: l
         ({"test_case_ids": ["\ud800"]}, "INVALID_TEST_CASE_ID", "Test case not found: \\ud800"),
         ({"grader_ids": ["nope"]}, "INVALID_GRADER_ID", "Grader not found: nope"),
         ({"grader_ids": ["\0"]}, "INVALID_GRADER_ID", "Grader not found: \\u0000"),
+        ({"grader_ids": ["\ud800"]}, "INVALID_GRADER_ID", "Grader not found: \\ud800"),
         ({"grader_ids": [["string-match"]]}, "INVALID_GRADER_ID", "grader_ids must be an array of ids, each a text"),
         ({"agent_endpoint_url": 5}, "INVALID_URL", "Agent endpoint URL must be valid HTTP(S): it is no text"),
     ],
