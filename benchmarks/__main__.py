@@ -16,6 +16,7 @@ import click
 from benchmarks.children import CHECKS, CONCURRENCY
 from benchmarks.ecp_runs import ecp
 from benchmarks.evalguard_reports import evalguard
+from benchmarks.evaluations import evaluations
 from benchmarks.large_verdict import verdict
 from benchmarks.measuring import (
     House,
@@ -217,6 +218,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "evalguard": evalguard,
     "verdict": verdict,
     "rest": rest,
+    "evaluations": evaluations,
     "pages": pages,
 }
 
