@@ -33,7 +33,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--with-reaper", action="store_true", help="do what the reaper does, too")
     options = parser.parse_args(arguments)
     worker = WarmWorker(
-        work_pool_name=options.pool, work_queues=options.work_queue, name=options.name, limit=options.limit
+        work_pool_name=options.pool,
+        work_queues=options.work_queue,
+        name=options.name,
+        limit=options.limit,
+        prefetch_seconds=0,  # a run that is forked begins at once; it may be removed until it is due
     )
     with Store.open(settings().store_address) if options.with_reaper else contextlib.nullcontext() as store:
         asyncio.run(work(worker, store, with_healthcheck=options.with_healthcheck))
