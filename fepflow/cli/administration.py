@@ -160,14 +160,14 @@ def list_keys(as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        found, now = store.access.all_keys(), store.now()
+        api_keys, now = store.access.all_keys(), store.now()
     if as_json:
-        echo_json_lines(_key_data(key, now) for key in found)
+        echo_json_lines(_key_data(key, now) for key in api_keys)
         return
     from fepflow.cli.console import Console, moment, safe
 
     rows = []
-    for key in found:
+    for key in api_keys:
         created, expires = (moment(time) if time else "never" for time in (key.created_at, key.expires_at))
         rows.append((*map(safe, (key.id, key.name, ", ".join(key.scopes))), key.state_at(now), created, expires))
     columns = ("key", "name", "scopes", "state", "created", "expires")
@@ -218,14 +218,14 @@ def audit(since: float | None, caller: str | None, outcome: str | None, limit: i
     except OverflowError:
         start = None  # longer ago than anything
     with run_service.open_store() as store:
-        found = store.access.audit_entries(limit, since=start, caller=caller, outcome=outcome)
+        entries = store.access.audit_entries(limit, since=start, caller=caller, outcome=outcome)
     if as_json:
-        echo_json_lines({**asdict(entry), "at": entry.at.isoformat()} for entry in found)
+        echo_json_lines({**asdict(entry), "at": entry.at.isoformat()} for entry in entries)
         return
     from fepflow.cli.console import TO_THE_SECOND, Console, moment, safe
 
     rows = []
-    for entry in found:
+    for entry in entries:
         texts = (entry.caller, entry.source, entry.action, entry.resource, entry.outcome)
         rows.append((moment(entry.at, TO_THE_SECOND), *(safe(text or "·") for text in texts)))
     columns = ("at", "caller", "from", "action", "resource", "outcome")

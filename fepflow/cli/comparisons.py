@@ -82,12 +82,12 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
     p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
     made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
     for compared in runs:
-        each = compared.comparison
-        yield _run_line("new ", each.new)
-        yield f"      {safe(each.matched.sentence)}"
-        yield from (f"  [yellow]![/] {safe(warning)}" for warning in each.warnings)
+        comparison = compared.comparison
+        yield _run_line("new ", comparison.new)
+        yield f"      {safe(comparison.matched.sentence)}"
+        yield from (f"  [yellow]![/] {safe(warning)}" for warning in comparison.warnings)
         for name, *figures in compared.rows:
-            made.add_row(safe(name), *[each.new.id[:SHORT_ID]] * several, *figures)
+            made.add_row(safe(name), *[comparison.new.id[:SHORT_ID]] * several, *figures)
     yield made
     yield from (f"not compared: {safe(why)}" for compared in runs for why in compared.not_compared)
     if not several:
@@ -148,18 +148,20 @@ def list_baselines(as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        found = [(each, store.runs.get(each.run_id)) for each in store.runs.baselines()]
+        baselines = [(named_run, store.runs.get(named_run.run_id)) for named_run in store.runs.baselines()]
     if as_json:
-        for each, run in found:
-            fields = {name: getattr(each, name) for name in ("suite", "name", "run_id")}
-            echo_json_lines([{**fields, "set_at": each.set_at.isoformat(), "outcome": run.outcome}])
+        for named_run, run in baselines:
+            fields = {name: getattr(named_run, name) for name in ("suite", "name", "run_id")}
+            echo_json_lines([{**fields, "set_at": named_run.set_at.isoformat(), "outcome": run.outcome}])
         return
     from fepflow.cli.console import SHORT_ID, Console, coloured, moment, safe
 
     rows = []
-    for each, run in found:
+    for named_run, run in baselines:
         begun, verdict = moment(run.created_at), coloured(run.outcome)
-        rows.append((safe(each.suite), safe(each.name), run.id[:SHORT_ID], begun, verdict, moment(each.set_at)))
+        rows.append(
+            (safe(named_run.suite), safe(named_run.name), run.id[:SHORT_ID], begun, verdict, moment(named_run.set_at))
+        )
     columns = ("suite", "baseline", "run", "of", "verdict", "set")
     Console().table(columns, rows, empty="No baselines yet: fepflow baseline set main latest")
 
@@ -202,11 +204,11 @@ def trends(suite: str, metric: str | None, as_json: bool) -> None:
             from fepflow.suite.reader import name_of
 
             name = name_of(suite)
-        found, others = trends_of(store, name, metric)
+        series, others = trends_of(store, name, metric)
     if as_json:
-        echo_json_lines(map(_series_data, found))
+        echo_json_lines(map(_series_data, series))
     else:
-        Console().print(trend_view(name, found, others, one_by_one=metric is not None))
+        Console().print(trend_view(name, series, others, one_by_one=metric is not None))
 
 
 def _series_data(series: Series) -> dict[str, Any]:
@@ -218,17 +220,17 @@ def _series_data(series: Series) -> dict[str, Any]:
 
 
 def trend_view(
-    suite: str, found: Sequence[Series], others: int = 0, *, one_by_one: bool = False
+    suite: str, all_series: Sequence[Series], others: int = 0, *, one_by_one: bool = False
 ) -> Iterator[Table | str]:
     """Yield metrics over runs, a line for each, or the runs of the first one by one; `others` counts runs left out."""
     from fepflow.cli.console import safe
     from fepflow.page_links import trends_page
 
-    runs = max(len(series.points) for series in found)
+    runs = max(len(series.points) for series in all_series)
     left = f"; {others} others measured something else, or were started another way" if others else ""
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
-    yield _run_table(found[0]) if one_by_one else _trend_table(found)
-    for series in found:
+    yield _run_table(all_series[0]) if one_by_one else _trend_table(all_series)
+    for series in all_series:
         if series.has_drifted:
             yield f"[red]DRIFT[/]  {safe(series.sentence)}"
         elif series.evidence:
@@ -237,11 +239,11 @@ def trend_view(
         yield safe(page)
 
 
-def _trend_table(found: Sequence[Series]) -> Table:
+def _trend_table(all_series: Sequence[Series]) -> Table:
     from fepflow.cli.console import number, safe, table
 
     made = table("metric", "first", "last", "runs", "trend", "agreed rate", EVIDENCE)
-    for series in found:
+    for series in all_series:
         values = [point.value for point in series.points]
         made.add_row(
             safe(series.metric),

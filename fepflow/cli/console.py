@@ -30,7 +30,7 @@ _LEFT = ("suite", "impact", "model", "from", "tasks")
 
 
 class Console:
-    """Prints to stdout, or to stderr while stdout belongs to JSON. `quiet` leaves only the verdict."""
+    """A printer to stdout, or to stderr while stdout is for JSON. `quiet` leaves only the verdict."""
 
     def __init__(self, *, quiet: bool = False, to_stderr: bool = False) -> None:
         self._out = _console(stderr=to_stderr)

@@ -139,8 +139,8 @@ async def _ask(target: Target, inputs: Sequence[str]) -> None:
 
 def _print_step(number: int, result: dict[str, Any], seconds: float) -> None:
     click.echo(f"\nstep {number}: {result['status']}, {seconds:.2f} s")
-    said = result["public_output"]
-    click.echo("no public output" if said is None else _printed(said))
+    public_output = result["public_output"]
+    click.echo("no public output" if public_output is None else _printed(public_output))
     for name in _SHOWN:
         value = result[name]
         if isinstance(value, list):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from fepflow.verdict.verdict import Verdict
 
 IMPACTS = ("no_measurable", "very_low", "low", "moderate", "high", "severe")
-"""As `fepflow.suite.models` has them, which would take `fepflow --help` a while to load."""
+"""The impacts of `fepflow.suite.models`, which would slow `fepflow --help` down."""
 
 REPORT = click.argument("report", metavar="REPORT", type=click.Path(path_type=Path))
 
@@ -37,8 +37,8 @@ def schema(name: str | None) -> None:
     from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 
     if name is None:
-        for each in SCHEMAS:
-            click.echo(f"{each:<10} {schema_path(each)}")
+        for known in SCHEMAS:
+            click.echo(f"{known:<10} {schema_path(known)}")
     elif name not in SCHEMAS:
         raise click.UsageError(f"there is no schema {name} ({did_you_mean(name, SCHEMAS)})")
     else:
@@ -57,26 +57,28 @@ def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
     from fepflow.evalguard.validation import validate_catalogue
     from fepflow.text import plural
 
-    found = validate_catalogue(paths, is_lenient=lenient)
+    validation = validate_catalogue(paths, is_lenient=lenient)
     if as_json:
-        echo_json(_as_json(found))
+        echo_json(_as_json(validation))
     else:
-        print_problems(found.problems)
-        errors, warnings = plural(len(found.errors), "error"), plural(len(found.warnings), "warning")
-        ignored = f", {plural(len(found.ignored), 'file')} of other kinds ignored" if found.ignored else ""
-        click.echo(f"{plural(found.files, 'document')}: {errors}, {warnings}{ignored}.", err=bool(found.errors))
-    return int(bool(found.errors))
+        print_problems(validation.problems)
+        errors, warnings = plural(len(validation.errors), "error"), plural(len(validation.warnings), "warning")
+        ignored = f", {plural(len(validation.ignored), 'file')} of other kinds ignored" if validation.ignored else ""
+        click.echo(
+            f"{plural(validation.files, 'document')}: {errors}, {warnings}{ignored}.", err=bool(validation.errors)
+        )
+    return int(bool(validation.errors))
 
 
-def _as_json(found: CatalogueValidation) -> dict[str, Any]:
+def _as_json(validation: CatalogueValidation) -> dict[str, Any]:
     fields = ("severity", "rule", "message", "advice", "file", "line", "column", "path")
     return {
-        "valid": not found.errors,
-        "documents": found.files,
-        "errors": len(found.errors),
-        "warnings": len(found.warnings),
-        "ignored": [str(path) for path in found.ignored],
-        "problems": [{name: getattr(problem, name) for name in fields} for problem in found.problems],
+        "valid": not validation.errors,
+        "documents": validation.files,
+        "errors": len(validation.errors),
+        "warnings": len(validation.warnings),
+        "ignored": [str(path) for path in validation.ignored],
+        "problems": [{name: getattr(problem, name) for name in fields} for problem in validation.problems],
     }
 
 
@@ -105,14 +107,14 @@ def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str
     from fepflow.suite.models import Gate
     from fepflow.verdict.report import judge_report
 
-    found, warnings = find_report(report)
+    loaded, warnings = find_report(report)
     gate = Gate(max_impact=max_impact, confidence=confidence, verdict=mode)
-    judged = judge_report(found, load_all_thresholds(thresholds), gate, tasks)
+    judged = judge_report(loaded, load_all_thresholds(thresholds), gate, tasks)
     judged = judged.model_copy(update={"warnings": [*warnings, *judged.warnings]})
     if as_json:
         echo_json(judged.model_dump(mode="json", exclude_none=True))
     else:
-        _print_verdict(found, judged)
+        _print_verdict(loaded, judged)
     return EXIT_CODES[judged.outcome]
 
 

@@ -1,4 +1,4 @@
-"""The command line. Each command translates its words for the service, and the answer for a person."""
+"""The command line. Each command translates its arguments for a service, and the result for a person."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def fepflow() -> None:
 
 
 LEAVE_SECONDS = 10
-"""How long a process may take to end in which a call of an agent was given up."""
+"""Time that a process with a call that was given up may take to end."""
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
 COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]

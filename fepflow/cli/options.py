@@ -36,12 +36,12 @@ class Duration(click.ParamType[float]):
         from fepflow.text import seconds
 
         try:
-            found = float(seconds(value))
+            duration = float(seconds(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-        if not self._least <= found <= self._most:
+        if not self._least <= duration <= self._most:
             self.fail(f"{value}: {self._bounds}", param, ctx)
-        return found
+        return duration
 
 
 class Deadline(click.ParamType[float]):
@@ -55,12 +55,12 @@ class Deadline(click.ParamType[float]):
 
         text = str(value)
         try:
-            found = float(text) if text.replace(".", "", 1).isdecimal() else float(seconds(text))
+            duration = float(text) if text.replace(".", "", 1).isdecimal() else float(seconds(text))
         except ValueError as error:
             self.fail(f"{error}, or is a number of seconds", param, ctx)
-        if not 0 < found < math.inf:
+        if not 0 < duration < math.inf:
             self.fail("a deadline is more than 0 s", param, ctx)
-        return found
+        return duration
 
 
 def count_or_fraction(value: str) -> float:
@@ -135,12 +135,12 @@ def report_options(command: Command) -> Command:
     @click.option("--junit-failures", type=click.Choice(["gate", "checks"]), default="gate", show_default=True,
                   help="What fails in JUnit: what the verdict rests on, or every check that failed.")  # fmt: skip
     @wraps(command)
-    def with_reports(*, outputs: Sequence[Path], overwrite: bool, junit_failures: JunitFailures, **given: Any) -> Any:
+    def with_reports(*, outputs: Sequence[Path], overwrite: bool, junit_failures: JunitFailures, **options: Any) -> Any:
         if outputs:
             from fepflow.cli.report_files import require_writable
 
             require_writable(outputs, overwrite=overwrite)
-        return command(reports=Reports(outputs, junit_failures), **given)
+        return command(reports=Reports(outputs, junit_failures), **options)
 
     return with_reports  # type: ignore[return-value]  # click calls it as it would have called the command
 

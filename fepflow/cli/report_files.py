@@ -1,4 +1,4 @@
-"""Reports of a run as files, their format by the ending: .json, .jsonl, .csv, .parquet, .xml (JUnit), .html,
+"""Reports of a run as files. The ending sets the format: .json, .jsonl, .csv, .parquet, .xml (JUnit), .html,
 .evalguard.yaml."""
 
 from __future__ import annotations

@@ -267,9 +267,9 @@ def _check(check: CheckResult) -> Iterator[str]:
         yield f"  [dim]skipped[/]   {name}"
     elif passed is False:
         yield f"  [red]failed[/]    {name}: {why}"
-        found = findings(check, 10 * MAX_TEXT)
-        if sum(map(len, found)) > MAX_SENTENCE:
-            yield from (f"            {safe(line)}" for line in found)
+        lines = findings(check, 10 * MAX_TEXT)
+        if sum(map(len, lines)) > MAX_SENTENCE:
+            yield from (f"            {safe(line)}" for line in lines)
     else:
         word = "[green]passed[/]" if passed else "[dim]result[/]"
         yield f"  {word}    {name}{': ' if why else ''}{why}"

@@ -241,16 +241,16 @@ def _run_schedules(*arguments: str) -> Any:
     return prefect_api.run_prefect_module("fepflow.deployments.schedule", *arguments)
 
 
-def _show_schedules(found: dict[str, Any]) -> None:
+def _show_schedules(answer: dict[str, Any]) -> None:
     from fepflow.cli.console import TO_THE_SECOND, Console, moment, safe
 
     rows = []
-    for one in found["schedules"]:
-        due = "paused" if one["paused"] else moment(one["next"], TO_THE_SECOND) if one["next"] else "?"
-        rows.append((*map(safe, (one["name"], one["suite"] or "·", ", ".join(one["when"]))), due))
+    for schedule in answer["schedules"]:
+        due = "paused" if schedule["paused"] else moment(schedule["next"], TO_THE_SECOND) if schedule["next"] else "?"
+        rows.append((*map(safe, (schedule["name"], schedule["suite"] or "·", ", ".join(schedule["when"]))), due))
     empty = 'Nothing is scheduled: fepflow schedule suite.yaml --cron "0 2 * * *"'
     Console().table(("deployment", "suite", "when", "next run"), rows, empty=empty)
-    if any(not one["paused"] for one in found["schedules"]) and not found["worked"]:
+    if any(not schedule["paused"] for schedule in answer["schedules"]) and not answer["worked"]:
         _say_nobody_works()
 
 
@@ -314,15 +314,15 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
     if remove is not None:
         click.echo(f"Removed the alert {_run_alerts('remove', remove)['name']!r}.")
         return
-    given = {channel: address for channel, address in channels.items() if address is not None}
-    if not on or not given:
+    addresses = {channel: address for channel, address in channels.items() if address is not None}
+    if not on or not addresses:
         raise click.UsageError(
             f"say when and where: --on {'|'.join(KINDS)}, and --webhook, --slack, --email or --block"
         )
     kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
     options = [("grace", grace), *(("on", kind) for kind in kinds), ("suite", suite), ("name", name)]
     arguments = (f"--{option}={value}" for option, value in options if value)
-    for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(given))["alerts"]:
+    for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(addresses))["alerts"]:
         paused = "" if made["enabled"] else " It is still paused."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
@@ -330,8 +330,8 @@ def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace:
 
 
 def _show_alerts(alerts: list[dict[str, Any]]) -> None:
-    for one in alerts:
-        click.echo(f"{one['name']}{'' if one['enabled'] else '  (paused)'}")
+    for alert in alerts:
+        click.echo(f"{alert['name']}{'' if alert['enabled'] else '  (paused)'}")
     if not alerts:
         click.echo("No alerts yet: fepflow alert --on fail --webhook URL")
 

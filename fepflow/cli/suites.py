@@ -103,9 +103,9 @@ def plan(suite: Path, minimum: float | None, expected: float, power: float, repe
 
     plans = run_service.plan(suite, minimum, expected, power, repeats)
     if as_json:
-        echo_json([each.data() for each in plans])
+        echo_json([planned.data() for planned in plans])
     else:
-        click.echo("\n".join(line for each in plans for line in each.sentences()))
+        click.echo("\n".join(line for planned in plans for line in planned.sentences()))
 
 
 @click.command()

@@ -1,4 +1,4 @@
-"""A test case of a run as a page shows it: what went in, what came out, what each check found, and earlier runs."""
+"""A test case of a run as a page shows it: input, output, check results, and earlier runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms"})
 
 @dataclass(frozen=True, slots=True)
 class AttemptView:
-    """One call: when it began and how long it took, in seconds, the pause before it, and its error."""
+    """One call: its start, duration and the pause before it in seconds, and its error."""
 
     number: int
     start: float
@@ -36,7 +36,7 @@ class AttemptView:
 
 @dataclass(frozen=True, slots=True)
 class RepeatView:
-    """One repeat of a case. `expected` and `output` are marked where they differ, None where they stand as they are."""
+    """One repeat of a case. `expected` and `output` are spans that mark differences; None: unmarked."""
 
     result: CaseResult
     expected: list[Span] | None
@@ -86,7 +86,7 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
         for row in store.results.grid_rows(earlier_id, [earlier_index])
     ]
     ids = [check.check_id for repeat in repeats for check in repeat.result.checks]
-    ids += [check_id for each in earlier for _, check_id in each.row.marks]
+    ids += [check_id for view in earlier for _, check_id in view.row.marks]
     labels = [label for label in store.labels.of_case(run.id, index) if label.label is not None]
     (row,) = store.results.grid_rows(run.id, [index])
     return CaseView(
@@ -104,8 +104,13 @@ def repeat_view(result: CaseResult) -> RepeatView:
     metadata = (result.output.metadata if result.output else None) or {}
     attempts = _attempts(metadata)
     bars = [
-        {"number": one.number, "start": one.start, "end": one.start + one.seconds, "failed": one.cause is not None}
-        for one in attempts
+        {
+            "number": attempt.number,
+            "start": attempt.start,
+            "end": attempt.start + attempt.seconds,
+            "failed": attempt.cause is not None,
+        }
+        for attempt in attempts
     ]
     rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
     return RepeatView(result, expected, output, attempts, attempts_chart(bars), _steps(value), rest)
@@ -121,7 +126,7 @@ def _steps(value: Any) -> Sequence[Mapping[str, Any]]:
 
 def _attempts(metadata: Mapping[str, Any]) -> list[AttemptView]:
     log = metadata.get("attempt_log")
-    found: list[AttemptView] = []
+    attempts: list[AttemptView] = []
     first: datetime | None = None
     for entry in log if isinstance(log, list) else ():
         try:
@@ -133,6 +138,6 @@ def _attempts(metadata: Mapping[str, Any]) -> list[AttemptView]:
             return []  # an output that was handed to us says what it likes
         first = first or began
         start = (began - first).total_seconds()
-        before = found[-1].start + found[-1].seconds if found else 0.0
-        found.append(AttemptView(number, start, seconds, max(0.0, start - before), cause))
-    return found
+        before = attempts[-1].start + attempts[-1].seconds if attempts else 0.0
+        attempts.append(AttemptView(number, start, seconds, max(0.0, start - before), cause))
+    return attempts

@@ -90,5 +90,5 @@ def _series(store: Store, series: Series) -> SeriesView:
 def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:
     """Return the newest run of each suite that has judges, with them."""
     rows = [(summary, store.runs.get(summary.id)) for summary, _ in store.runs.newest_of_suites()]
-    found = [(summary, reliability_of_judges(store, run)) for summary, run in rows]
-    return [(summary, judges) for summary, judges in found if judges]
+    reliabilities = [(summary, reliability_of_judges(store, run)) for summary, run in rows]
+    return [(summary, judges) for summary, judges in reliabilities if judges]

@@ -1,4 +1,4 @@
-"""Templates and what they show values with. Whatever is not markup of ours is escaped, and made visible."""
+"""Templates, and the functions with which they show values. Text of others is escaped and made visible."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ LINKS = PageLinks()
 
 
 State = Literal["passed", "failed", "error", "skipped", "no verdict", "absent"]
-"""How a check or a case came out, in one word. Absence is never a pass."""
+"""The outcome of a check or a case in one word. Absence is never a pass."""
 
 
 def state(result: CheckResult | CheckMark | None) -> State:
@@ -86,14 +86,14 @@ def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
 
     `shared` are the ids of the checks that all cases share.
     """
-    states = {each for check_id in declared_check_ids(row.case, shared) for each in states_of(row, repeats, check_id)}
+    states = {known for check_id in declared_check_ids(row.case, shared) for known in states_of(row, repeats, check_id)}
     states |= set(map(state, row.marks.values()))
     if any(output.failed for output in row.outputs.values()):
         states.add("error")
     if len(row.outputs) < repeats:
         states.add("absent")
     order: tuple[State, ...] = ("failed", "error", "absent", "skipped", "no verdict", "passed")
-    return next((each for each in order if each in states), "no verdict")
+    return next((known for known in order if known in states), "no verdict")
 
 
 _OF_MODEL = (

@@ -21,7 +21,7 @@ MAX_TEXT = 3_000
 
 
 class FileLinks:
-    """The same of a report of one file, as far as its templates ask: its cases are in it, other pages are not."""
+    """Links of a one-file report, as far as its templates need them: to its own cases, but not to other pages."""
 
     def __init__(self, case_ids: dict[str, int]) -> None:
         self._case_ids = case_ids

@@ -52,7 +52,7 @@ RUNS_ON_A_PAGE = 50
 
 
 class Pages:
-    """Renders pages of a store."""
+    """The pages of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -88,10 +88,10 @@ class Pages:
         )
         number = _number(page)
         total = self._store.runs.count(wanted)
-        found = self._store.runs.find(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
+        runs = self._store.runs.find(wanted, RUNS_ON_A_PAGE, (number - 1) * RUNS_ON_A_PAGE)
         rows = [
             (run, seconds_of(run), self._store.results.progress(run.id) if run.status == "running" else None)
-            for run in found
+            for run in runs
         ]
         return self._page(
             request,
@@ -216,7 +216,7 @@ DEFAULT_DRAW, MAX_DRAW = 100, 2_000
 
 @dataclass(frozen=True, slots=True)
 class LabelView:
-    """One output of a queue, without what the judge said of it; `to_label` is None when nothing is left."""
+    """One output of a queue, without the judge's verdict; `to_label` is None if no output is left."""
 
     run: RunRecord
     judge: JudgeSpec
@@ -313,11 +313,11 @@ def _of_form(work: Callable[[Request, str, dict[str, str]], Response]) -> Callab
 
 def _judge(run: RunRecord, check: str) -> JudgeSpec:
     judges = [judge for judge in judges_of_run(run) if judge.fields]
-    found = [judge for judge in judges if not check or judge.check_id == check]
-    if not found:
+    matching = [judge for judge in judges if not check or judge.check_id == check]
+    if not matching:
         known = known_names(judge.check_id for judge in judges)
         raise NotFoundError(f"Run {run.id[:8]} has no judge {check!r} whose responses can be labelled: it has {known}.")
-    return found[0]
+    return matching[0]
 
 
 def _field(judge: JudgeSpec, field: str) -> str:

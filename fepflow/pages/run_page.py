@@ -27,7 +27,7 @@ PAGE_SIZE = 50
 
 @dataclass(frozen=True, slots=True)
 class GridFilter:
-    """Which cases are wanted: how they came out, of which check, with which text, and the page, from 1."""
+    """The wanted cases: their outcome, a check, a text that they contain, and the page, from 1."""
 
     show: Show = "all"
     check: str | None = None
@@ -73,7 +73,7 @@ def pages_of(total: int, size: int) -> int:
 
 
 class RunView:
-    """A run as its page shows it, but for its cases. What is not asked for is not read."""
+    """A run as its page shows it, without its cases. Each part is read when a template needs it."""
 
     def __init__(self, store: Store, run: RunRecord) -> None:
         self._store = store
@@ -130,11 +130,11 @@ def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: st
     """Return why checks did not pass, each sentence once; of one check if `check_id` names it."""
     wanted = Selection(failed=True, check_id=check_id)
     failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
-    found: dict[int, dict[str, None]] = defaultdict(dict)
+    reasons: dict[int, dict[str, None]] = defaultdict(dict)
     for result in store.results.by_case(run.id, case_indices=failed):
         for check in wanted.checks(result):
-            found[result.case_index][f"{check.check_id}: {explain(check)}"] = None
-    return {case_index: list(sentences) for case_index, sentences in found.items()}
+            reasons[result.case_index][f"{check.check_id}: {explain(check)}"] = None
+    return {case_index: list(sentences) for case_index, sentences in reasons.items()}
 
 
 def _is_problem(mark: CheckMark) -> bool:
@@ -162,16 +162,16 @@ def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]
     """Return the cases that are wanted, those that decided the verdict first."""
     problems = worst_first(store, run, Selection(failed=True, check_id=wanted.check))
     if wanted.show == "failed":
-        found = store.results.failed_case_indices(run.id, wanted.check, "failed")
+        indices = store.results.failed_case_indices(run.id, wanted.check, "failed")
     elif wanted.show == "errors":
-        found = store.results.failed_case_indices(run.id, wanted.check, "error")
+        indices = store.results.failed_case_indices(run.id, wanted.check, "error")
     elif wanted.show == "problems":
-        found = problems
+        indices = problems
     else:
         among = set(problems)
         others = [index for index in range(run.n_cases) if index not in among]
-        found = others if wanted.show == "others" else [*problems, *others]
+        indices = others if wanted.show == "others" else [*problems, *others]
     if wanted.text:
         with_text = set(store.results.find_cases(run.id, wanted.text))
-        found = [index for index in found if index in with_text]
-    return found
+        indices = [index for index in indices if index in with_text]
+    return indices

@@ -1,4 +1,4 @@
-"""A browser as a caller: a session is in its cookie, forms carry a token, and responses say what a page may load.
+"""Browsers as callers: a cookie with a session, forms with a token, and headers with what a page may load.
 
 The cookie holds an id that means nothing elsewhere: which key it stands for is in the store, so that scopes, limits,
 expiry and the audit log are the same as for programs. What changes something has to come from a page of ours, by what
@@ -95,7 +95,7 @@ def refuse_other_sites(headers: Headers) -> None:
 
 
 class PagesMiddleware:
-    """Around everything that is served: lets interfaces through, and makes a caller of a browser."""
+    """A middleware around everything: it lets interfaces through, and makes a browser a caller by its session."""
 
     def __init__(self, app: ASGIApp, access: Access, *, secure: bool) -> None:
         self._app = app

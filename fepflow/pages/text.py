@@ -1,4 +1,4 @@
-"""Text of agents and people on a page: what it holds is seen, and does nothing."""
+"""Text of agents and people on a page: everything in it is visible, and nothing takes effect."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
     "\U000e0000-\U000e007f]"
 )
-"""What a browser does not show, or would obey: control characters, changes of direction, what has no width, halves of
-characters, tags. Joiners stay: emoji and some scripts are written with them."""
+"""Characters that a browser does not show, or would obey: control characters, changes of direction, characters without
+width, lone surrogates, tags. Joiners stay: emoji and some scripts are written with them."""
 _WORD = re.compile(r"(\w+|[^\w\s]|^)(\s*)")
 """A word, or a punctuation mark, and the space behind it."""
 
@@ -99,5 +99,5 @@ def _spans(words: Sequence[_Word], others: Sequence[_Word], *, are_equal: bool) 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
     """Join neighbours that are alike, and leave out empty ones."""
-    found = groupby((span for span in spans if span.text), key=lambda span: span.change)
-    return [Span("".join(span.text for span in alike), change) for change, alike in found]
+    groups = groupby((span for span in spans if span.text), key=lambda span: span.change)
+    return [Span("".join(span.text for span in alike), change) for change, alike in groups]

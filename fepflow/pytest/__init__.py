@@ -1,4 +1,4 @@
-"""Where `evaluate`, the decorator for pytest, is found; as the package's face it defines nothing and loads it then.
+"""The public name of the pytest plugin, `evaluate`, loaded on first use.
 
 from fepflow.pytest import evaluate
 """

@@ -29,7 +29,7 @@ _RULES_OF_FLEX_EVALS: dict[str, PassRule] = {"per_test_case": "each_case", "samp
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked, how often, and what must hold.
+    """The calls of a decorated test, and the conditions for a pass.
 
     `concurrency` bounds the calls under way at once, None where the test does not say.
     """
@@ -140,7 +140,7 @@ _OF_THE_WHOLE_TEST = (KeyboardInterrupt, GeneratorExit, pytest.exit.Exception, p
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one call gave; `outcome` is None where the checks have the say, `output` where there is nothing to check."""
+    """The result of one call. `outcome` is None if the checks decide, `output` if there is nothing to check."""
 
     case_index: int
     sample: int
@@ -293,6 +293,6 @@ def _to_check(group: Sequence[_Answer], plan: Plan) -> tuple[list[TestCase], lis
 def _joined(group: Sequence[_Answer], checked: EvaluationRunResult | None) -> Iterator[SampleResult]:
     checks = iter(checked.results if checked else ())
     for answer in group:
-        found: list[CheckResult] = next(checks).check_results if answer.output is not None else []
-        outcome = answer.outcome or outcome_of(found)
-        yield SampleResult(answer.case_index, answer.sample, answer.output, found, outcome, answer.why)
+        check_results: list[CheckResult] = next(checks).check_results if answer.output is not None else []
+        outcome = answer.outcome or outcome_of(check_results)
+        yield SampleResult(answer.case_index, answer.sample, answer.output, check_results, outcome, answer.why)

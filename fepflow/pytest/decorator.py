@@ -1,4 +1,4 @@
-"""The decorator `evaluate`: a test function that answers test cases, many times, and is judged by its rate."""
+"""The decorator `evaluate`: it calls a test function for test cases, many times, and judges the rate of passes."""
 
 from __future__ import annotations
 
@@ -117,11 +117,11 @@ def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleRe
     if all(result.outcome == "skipped" for result in results):
         pytest.skip((results[0].why or "").removeprefix("skipped: "))
     verdict = judge_samples(results, plan.samples, plan.rule, plan.threshold)
-    found = request.node.user_properties
-    found.append((VERDICT, f"{verdict.outcome}, {verdict.reasons[0]}"))
+    properties = request.node.user_properties
+    properties.append((VERDICT, f"{verdict.outcome}, {verdict.reasons[0]}"))
     run_id = _store(plan, request, results, verdict, started_at)
     if run_id is not None:
-        found.append((RUN, run_id))
+        properties.append((RUN, run_id))
     if verdict.outcome != "pass":
         pytest.fail(failure_report(plan, results, verdict), pytrace=False)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from fepflow.store.store import Store
 
 STORE: pytest.StashKey[Store] = pytest.StashKey()
-"""Where the store of the session is, if results are to be kept."""
+"""The store of the session, if results are kept."""
 
 VERDICT = "fepflow_verdict"
 RUN = "fepflow_run"
@@ -93,22 +93,22 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """List the verdicts, those of passed tests too: a rate that only just passes is worth knowing."""
-    reports = [report for found in terminalreporter.stats.values() for report in found]
+    reports = [report for group in terminalreporter.stats.values() for report in group]
     verdicts = [
         (report.nodeid, dict(report.user_properties))
         for report in reports
         if isinstance(report, pytest.TestReport) and report.when == "call"
     ]
-    lines = [_line(nodeid, found) for nodeid, found in verdicts if VERDICT in found]
+    lines = [_line(nodeid, properties) for nodeid, properties in verdicts if VERDICT in properties]
     if lines and terminalreporter.config.get_verbosity() >= 0:
         terminalreporter.section("evaluations")
         for line in sorted(lines):
             terminalreporter.line(line)
 
 
-def _line(nodeid: str, found: dict[str, object]) -> str:
-    kept = f" (fepflow show {str(found[RUN])[:8]})" if RUN in found else ""
-    return f"{nodeid}: {found[VERDICT]}{kept}"
+def _line(nodeid: str, properties: dict[str, object]) -> str:
+    kept = f" (fepflow show {str(properties[RUN])[:8]})" if RUN in properties else ""
+    return f"{nodeid}: {properties[VERDICT]}{kept}"
 
 
 def _is_async_evaluation(obj: object) -> bool:

@@ -1,4 +1,4 @@
-"""Why a test's rate was not reached, to be read in a terminal: the verdict, then the cases that failed, worst first."""
+"""The report of a failed test for a terminal: the verdict, then the cases that failed, worst first."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def _block(outcome: SampleOutcome, title: str, plan: Plan, results: Sequence[Sam
         yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {printable(names)}", MAX_LINE)
 
 
-def _case(plan: Plan, case_index: int, found: Sequence[SampleResult]) -> Iterator[str]:
+def _case(plan: Plan, case_index: int, results: Sequence[SampleResult]) -> Iterator[str]:
     case = plan.cases[case_index]
-    which = f" in {len(found)} of {plan.samples} samples" if plan.samples > 1 else ""
+    which = f" in {len(results)} of {plan.samples} samples" if plan.samples > 1 else ""
     yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(printable(as_json(case.input)), MAX_INPUT)}"
     causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for result in found:
+    for result in results:
         for name, line in _causes(plan, result):
             causes[name].append((result.sample + 1, line))
     for name, examples in causes.items():

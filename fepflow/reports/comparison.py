@@ -58,15 +58,19 @@ class ComparedRun:
 
 def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | None = None) -> Iterator[ComparedRun]:
     """Yield each run beside the base, with at most `most_flips` of the cases that flipped each way."""
-    for each, p_values, rules in zip(judged.comparisons, judged.p_values, judged.rules, strict=True):
+    for comparison, p_values, rules in zip(judged.comparisons, judged.p_values, judged.rules, strict=True):
         yield ComparedRun(
-            each,
-            [[metric.id, *_figures(metric, p_values.get(metric.id))] for metric in each.metrics if metric.estimate],
-            [f"{metric.id}: {metric.why_not}" for metric in each.metrics if metric.why_not],
+            comparison,
+            [
+                [metric.id, *_figures(metric, p_values.get(metric.id))]
+                for metric in comparison.metrics
+                if metric.estimate
+            ],
+            [f"{metric.id}: {metric.why_not}" for metric in comparison.metrics if metric.why_not],
             [rule.reason for rule in rules if judged.asked or rule.outcome == "fail"],
             {
-                "worse": [_flip(store, each, flip) for flip in each.worsened[:most_flips]],
-                "better": [_flip(store, each, flip) for flip in each.improved[:most_flips]],
+                "worse": [_flip(store, comparison, flip) for flip in comparison.worsened[:most_flips]],
+                "better": [_flip(store, comparison, flip) for flip in comparison.improved[:most_flips]],
             },
         )
 
@@ -115,10 +119,11 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
     """Yield lines of markdown; what agents and cases say stays text."""
     yield f"### {HEADLINES[judged.outcome]}"
     for compared, rules in zip(compared_runs(store, judged, most_cases), judged.rules, strict=True):
-        each = compared.comparison
+        comparison = compared.comparison
         yield ""
-        yield f"{_linked(each.new)} against {_linked(each.base)}, {escape_markdown(each.matched.sentence)}"
-        if page := compare_page(each.base.id, each.new.id):
+        runs = f"{_linked(comparison.new)} against {_linked(comparison.base)}"
+        yield f"{runs}, {escape_markdown(comparison.matched.sentence)}"
+        if page := compare_page(comparison.base.id, comparison.new.id):
             yield ""
             yield link("Case by case", page)
         yield ""
@@ -127,7 +132,7 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         yield from (f"| {' | '.join([escape_markdown(name), *figures])} |" for name, *figures in compared.rows)
         yield ""
         notes = [rule.reason for rule in rules]
-        notes += [*(f"not compared: {why}" for why in compared.not_compared), *each.warnings]
+        notes += [*(f"not compared: {why}" for why in compared.not_compared), *comparison.warnings]
         yield from (f"- {escape_markdown(note)}" for note in notes)
         for word, flips in compared.flips.items():
             if flips:

@@ -1,4 +1,4 @@
-"""A stored run in the form of the Flexible Evaluation Protocol (FEP 4.2), as a stream: a run may be large."""
+"""A stored run in the format of the Flexible Evaluation Protocol (FEP 4.2), as a stream, because a run may be large."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
 
 _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
-"""What FEP calls the execution of a run as a whole, whatever became of its cases; one that is not over has no word."""
+"""FEP's status of a whole run, whatever the results of its cases; an unfinished run has none."""
 
 
 def test_case_results(store: Store, run: RunRecord) -> Iterator[dict[str, Any]]:

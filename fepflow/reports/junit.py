@@ -28,7 +28,7 @@ from fepflow.store.store import Store
 from fepflow.text import as_json
 
 JunitFailures = Literal["gate", "checks"]
-"""What fails: what the gate's verdict rests on, or every check that failed."""
+"""The checks that fail in JUnit: those on which the verdict rests, or every failed check."""
 
 Kind = Literal["passed", "failure", "error", "skipped"]
 
@@ -49,7 +49,7 @@ class _Case:
 
 @dataclass(slots=True)
 class _Suite:
-    """A test suite that is being written: its test cases are in a file of their own until it is known how many."""
+    """A test suite that is being written, in its own file until its number of test cases is known."""
 
     name: str
     file: TextIO
@@ -81,7 +81,7 @@ def write_junit(store: Store, run: RunRecord, file: TextIO, failures: JunitFailu
 
 
 class _Gate:
-    """Which failures the verdict rests on."""
+    """The failures on which the verdict rests."""
 
     def __init__(self, run: RunRecord, failures: JunitFailures) -> None:
         verdict = run.verdict or {}
@@ -145,9 +145,9 @@ def _call(name: str, result: CaseResult) -> _Case:
 
 
 def _checks(name: str, result: CaseResult, shared: Sequence[str]) -> Iterator[tuple[str, _Case]]:
-    found = {check.check_id: check for check in result.checks}
-    for check_id in dict.fromkeys([*declared_check_ids(result.case, shared), *found]):
-        check = found.get(check_id)
+    checks = {check.check_id: check for check in result.checks}
+    for check_id in dict.fromkeys([*declared_check_ids(result.case, shared), *checks]):
+        check = checks.get(check_id)
         if result.output is None or check is None:
             what = "the run did not get to it" if result.output is None else "the check was not run"
             yield check_id, _Case(name, "skipped", message=what)
@@ -164,13 +164,13 @@ def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
     if check.error is None and check.passed is not False:
         return _Case(name, "passed", seconds)
     why = explain(check)
-    given = [*_given(result), f"output: {as_json(result.output.value if result.output else None, MAX_VALUE)}"]
+    context = [*_given(result), f"output: {as_json(result.output.value if result.output else None, MAX_VALUE)}"]
     return _Case(
         name,
         "failure" if check.error is None else "error",
         seconds,
         why,
-        "\n".join([why, *findings(check, MAX_VALUE), *given]),
+        "\n".join([why, *findings(check, MAX_VALUE), *context]),
     )
 
 

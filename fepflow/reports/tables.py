@@ -56,7 +56,7 @@ MAX_CELL = 32_000
 """Excel takes 32,767 characters, and spreads the rest over other cells."""
 
 BYTE_ORDER_MARK = "\ufeff"
-"""By it Excel knows UTF-8; pandas and others read past it."""
+"""Excel recognizes UTF-8 by it; pandas and others skip it."""
 
 _FORMULA = frozenset("=+-@＝＋－＠")  # full-width signs begin a formula, too
 _OF_THE_CALL = ("error", "attempts", "attempt_log", "latency_ms")
@@ -154,7 +154,7 @@ def write_label_sheet(rows: Sequence[dict[str, Any]], path: Path) -> None:
 
 MAX_ROWS = 20_000
 MAX_CHARACTERS = 16_000_000
-"""What is in memory at once, and a row group of the file: so many rows, or fewer with so much text."""
+"""Limits of a row group of the file, which is in memory as a whole: rows, and characters of text."""
 
 _TEXTS = ("input", "expected", "output", "results", "metadata")
 
