@@ -25,7 +25,6 @@ from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats,
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import sequential_estimate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
-from fepflow.suite.reader import read_snapshot
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.estimates import MetricEstimate
@@ -69,6 +68,8 @@ def accumulate(
 
 def suite_of(run: RunRecord) -> Suite:
     """A run's suite, of its snapshot. Needs no environment: what the target would take from it is not looked at."""
+    from fepflow.suite.reader import read_snapshot  # commands that only show runs need no YAML parser
+
     return Suite.model_construct(**read_snapshot(run.suite, run.suite_path, run.name).sections)
 
 
