@@ -58,13 +58,15 @@ class Pool:
         )
 
     def processes(self) -> list[psutil.Process]:
-        """What the worker has started and is still there."""
-        return psutil.Process(self.worker.pid).children(recursive=True) if self.worker else []
+        """The processes of its runs, which the worker's fork server has started."""
+        own = psutil.Process(self.worker.pid).children() if self.worker else []
+        return [process for child in own for process in child.children(recursive=True)]
 
     def kill(self) -> None:
         """The machine is gone: the worker and all it has started, at once."""
         if self.worker is not None:
-            for process in [*self.processes(), psutil.Process(self.worker.pid)]:
+            worker = psutil.Process(self.worker.pid)
+            for process in [*worker.children(recursive=True), worker]:
                 process.kill()
             self.worker.wait()
             self.worker = None
