@@ -30,6 +30,7 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, Proc
 
 from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments.reaper import keep, stop_on_signals
+from fepflow.host import lead_session
 from fepflow.store.store import Store
 from fepflow.tasks.local_run import reaped_elsewhere
 
@@ -46,7 +47,7 @@ _context = multiprocessing.get_context("forkserver")
 
 def execute(flow_run_id: str, folder: str, environment: dict[str, str], reaped: bool) -> None:
     """Execute a flow run in this process, which was forked for it, as `python -m prefect.engine` does."""
-    os.setsid()  # the run, and what it starts, are one group of processes
+    lead_session()
     os.chdir(folder)
     os.environ.update(environment)
     reaped_elsewhere.set(reaped)

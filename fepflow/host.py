@@ -33,6 +33,11 @@ def fork(work: Callable[[], object]) -> int:
         os._exit(1)
 
 
+def lead_session() -> None:
+    """Make this process, and what it starts, a session and a group of processes, which can be killed as one."""
+    os.setsid()
+
+
 def _have_this_process_killed_with_its_parent() -> None:
     """Linux does so; elsewhere the child notices the end of its connection."""
     import ctypes

@@ -86,7 +86,7 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/core/compiled.py", 'set(CheckResult.model_fields) - {"error"}', "set(CheckResult.model_fields)"
     ),
     f"{REST}::test_outputs_are_checked_and_found_again": Mutation(
-        FEP, 'experiment = None if given["experiment"] is None else', "experiment = None if given else"
+        FEP, 'experiment = None if asked["experiment"] is None else', "experiment = None if asked else"
     ),
     f"{PATHS}::test_one_node_resolves_to_its_value": Mutation(
         PATH, "        else:\n            return value\n", "        else:\n            return [value]\n"

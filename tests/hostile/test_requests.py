@@ -92,7 +92,7 @@ def _result_of(interfaces: Interfaces, request: dict[str, Any], form: str) -> tu
 def test_many_bombs_of_several_callers_keep_nobody_waiting(interfaces: Interfaces) -> None:
     callers = [
         threading.Thread(target=interfaces.post, args=[request_of(output, *[check] * 3)])
-        for _, output, check in (SLOW, BOMBS[36], BOMBS[30], BOMBS[4])
+        for _, output, check in (SLOW, BOMBS[36], BOMBS[30], BOMBS[4]) * 6
     ]
     with others_beside(interfaces.api) as meanwhile:
         for caller in callers:

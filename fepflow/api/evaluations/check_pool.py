@@ -42,8 +42,12 @@ GRACE_SECONDS = 1.0
 LARGE = 100_000
 """Bytes of a large request: reading it takes much memory."""
 
-PLACES, LARGE_PLACES = 16, 2
-"""Requests that are worked on at once, and large ones."""
+QUICK_SECONDS = 0.25
+"""Seconds that each request has before it waits for a slow place. Nearly all are done by then, so that requests which
+hang keep no others waiting, however many they are; what a slow one has begun is begun again."""
+
+QUICK_PLACES, SLOW_PLACES, LARGE_PLACES = 16, 16, 2
+"""Requests that are worked on at once: new ones, slow ones, and large ones, which are slow from the beginning."""
 
 NICE_SECONDS, NICENESS = 0.05, 4
 """Seconds after which a process lets others go first: most requests are done by then."""
@@ -64,11 +68,48 @@ class Reading:
     work: asyncio.Task[None]
 
 
+@dataclass
+class _Work:
+    """The work on a request by one process after the other; a check that ends its process is an error."""
+
+    task: Task
+    begun: asyncio.Future[Reading]
+    work: asyncio.Task[None]
+    reading: Reading | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """True if all checks have results."""
+        return self.reading is not None and not self.reading.places
+
+    async def go_on(self) -> None:
+        """Have a process read the request, and run the checks that have no results yet."""
+        left = None if self.reading is None else len(self.reading.places)
+        self.task = replace(self.task, left=left)
+        async with aclosing(_answers(self.task)) as answers:
+            request = await _value(answers)
+            reading = self.reading
+            if reading is None:
+                places = deque(self.task.places(request))
+                reading = self.reading = Reading(request, CaseResults(request), places, self.work)
+                self.begun.set_result(reading)
+                left = len(places)
+            async for results in answers:
+                for result in results:
+                    reading.results.put(reading.places.popleft(), result)
+        is_stuck = len(reading.places) == left
+        if is_stuck and self.task.one_by_one:  # else it is one of those that were not sent yet
+            place = reading.places.popleft()
+            reading.results.put(place, RequestChecks(request).late(place, CHECK_SECONDS))
+        self.task = replace(self.task, one_by_one=is_stuck and not self.task.one_by_one)
+
+
 class CheckPool:
     """A process for each request, as many at once as there are places."""
 
     def __init__(self) -> None:
-        self._places, self._large_places = asyncio.Semaphore(PLACES), asyncio.Semaphore(LARGE_PLACES)
+        self._quick_places = asyncio.Semaphore(QUICK_PLACES)
+        self._slow_places, self._large_places = asyncio.Semaphore(SLOW_PLACES), asyncio.Semaphore(LARGE_PLACES)
         self._work: set[asyncio.Task[None]] = set()
 
     @classmethod
@@ -85,7 +126,12 @@ class CheckPool:
 
     async def read(self, source: Source[T]) -> T:
         """Return what a body is. Raises what its `read` raises, and InputError for one that takes too long to read."""
-        async with self._place(source), aclosing(_answers(Task(source, None))) as answers:
+        task = Task(source, None)
+        if len(source.data) <= LARGE:
+            with suppress(TimeoutError):
+                async with self._quick_places, asyncio.timeout(QUICK_SECONDS), aclosing(_answers(task)) as answers:
+                    return cast(T, await _value(answers))
+        async with self._slow_place(source), aclosing(_answers(task)) as answers:
             return cast(T, await _value(answers))
 
     async def begin(self, source: Source[EvaluationRequest], elsewhere: frozenset[str]) -> Reading:
@@ -104,38 +150,28 @@ class CheckPool:
             work.result()  # raises
         return begun.result()
 
-    def _place(self, source: Source[Any]) -> asyncio.Semaphore:
-        return self._large_places if len(source.data) > LARGE else self._places
-
     async def _carry_out(
         self, source: Source[EvaluationRequest], elsewhere: frozenset[str], begun: asyncio.Future[Reading]
     ) -> None:
-        """Run checks in one process after the other: a check that ends its process is an error, the others go on."""
         work = asyncio.current_task()
         assert work is not None
-        reading: Reading | None = None
-        async with self._place(source):
-            task = Task(source, elsewhere)
+        checks = _Work(Task(source, elsewhere), begun, work)
+        if len(source.data) <= LARGE:
+            with suppress(TimeoutError):
+                async with self._quick_places, asyncio.timeout(QUICK_SECONDS):
+                    await checks.go_on()
+        if checks.is_done:
+            return
+        async with self._slow_place(source):
             with suppress(TimeoutError):
                 async with asyncio.timeout(REQUEST_SECONDS):
-                    while reading is None or reading.places:
-                        async with aclosing(_answers(task)) as answers:
-                            request = await _value(answers)
-                            if reading is None:
-                                reading = Reading(request, CaseResults(request), deque(task.places(request)), work)
-                                begun.set_result(reading)
-                            left = len(reading.places)
-                            async for results in answers:
-                                for result in results:
-                                    reading.results.put(reading.places.popleft(), result)
-                        is_stuck = len(reading.places) == left
-                        if is_stuck and task.one_by_one:  # else it is one of those that were not sent yet
-                            place = reading.places.popleft()
-                            late = RequestChecks(request).late(place, CHECK_SECONDS)
-                            reading.results.put(place, late)
-                        task = replace(task, left=len(reading.places), one_by_one=is_stuck and not task.one_by_one)
-        if reading is not None:
-            await _give_up(reading)
+                    while not checks.is_done:
+                        await checks.go_on()
+        if checks.reading is not None:
+            await _give_up(checks.reading)
+
+    def _slow_place(self, source: Source[Any]) -> asyncio.Semaphore:
+        return self._large_places if len(source.data) > LARGE else self._slow_places
 
 
 async def _give_up(reading: Reading) -> None:
@@ -163,7 +199,12 @@ async def _value(answers: AsyncGenerator[Any, None]) -> Any:
 
 async def _answers(task: Task) -> AsyncGenerator[Any, None]:
     """Yield what a process of its own answers to a task, until it ends, or is killed for not answering."""
-    pid, connection = await asyncio.to_thread(_fork_server.fork)
+    forking = asyncio.ensure_future(asyncio.to_thread(_fork_server.fork))
+    try:
+        pid, connection = await asyncio.shield(forking)
+    except asyncio.CancelledError:
+        forking.add_done_callback(_discard)
+        raise
     aging = asyncio.get_running_loop().call_later(NICE_SECONDS, lower_priority, pid, NICENESS)
     reader, writer = await asyncio.open_connection(sock=connection)
     try:
@@ -183,6 +224,16 @@ async def _answers(task: Task) -> AsyncGenerator[Any, None]:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         writer.transport.abort()
+
+
+def _discard(forking: asyncio.Future[tuple[int, socket.socket]]) -> None:
+    """End a process that nobody waits for any more."""
+    if forking.cancelled() or forking.exception() is not None:
+        return
+    pid, connection = forking.result()
+    connection.close()
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _unpickled(data: bytes) -> Any:
