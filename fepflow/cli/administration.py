@@ -129,8 +129,15 @@ def keys() -> None:
 
 @keys.command()
 @click.argument("name")
-@click.option("--scope", "scopes", type=click.Choice(SCOPES), multiple=True, default=("read", "evaluate"),
-              show_default=True, help="What the key may do; repeatable.")  # fmt: skip
+@click.option(
+    "--scope",
+    "scopes",
+    type=click.Choice(SCOPES),
+    multiple=True,
+    default=("read", "evaluate"),
+    show_default=True,
+    help="What the key may do; repeatable.",
+)
 @click.option("--expires", type=Duration(), help="After how long it ends, such as 12h or 30d (default: never).")
 def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
     """Make a key and print it, once: only its hash is stored.

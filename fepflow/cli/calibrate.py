@@ -20,21 +20,38 @@ MOST_COLUMNS = 12
 
 @click.command()
 @SUITE
-@click.option("--labels", type=click.Path(path_type=Path), metavar="FILE",
-              help="People's labels: id,label (.csv, .jsonl, .json, .yaml); with --sample, the file to write. "
-              "Default: the labels of --run in the store.")  # fmt: skip
+@click.option(
+    "--labels",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="People's labels: id,label (.csv, .jsonl, .json, .yaml); with --sample, the file to write. "
+    "Default: the labels of --run in the store.",
+)
 @click.option("--check", metavar="ID", help="The judge, if the suite has several.")
 @click.option("--field", metavar="NAME", help="The field of its response to compare (default: passed).")
 @click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
 @click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
-@click.option("--sample", type=click.IntRange(1), metavar="N",
-              help="Draw N outputs of the run at random, and write them to --labels to be labelled.")  # fmt: skip
+@click.option(
+    "--sample",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Draw N outputs of the run at random, and write them to --labels to be labelled.",
+)
 @click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Seed of the draw (default: random).")
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @JSON
-def calibrate(suite: Path, labels: Path | None, check: str | None, field: str | None, former_field: str | None,
-              run_id: str | None, sample: int | None, seed: int | None, min_kappa: float | None,
-              as_json: bool) -> int:  # fmt: skip
+def calibrate(
+    suite: Path,
+    labels: Path | None,
+    check: str | None,
+    field: str | None,
+    former_field: str | None,
+    run_id: str | None,
+    sample: int | None,
+    seed: int | None,
+    min_kappa: float | None,
+    as_json: bool,
+) -> int:
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
     Runs the labelled cases as `fepflow run` does, or uses the verdicts of --run. The result is stored, and shown beside
@@ -83,8 +100,10 @@ def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | Non
     seed = secrets.randbelow(2**31) if seed is None else seed
     run, drawn = calibrations.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
     count = len(drawn.case_ids)
-    click.echo(f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
-               f"{drawn.seed}). Fill in each label, yes or no; then:")  # fmt: skip
+    click.echo(
+        f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
+        f"{drawn.seed}). Fill in each label, yes or no; then:"
+    )
     click.echo(f"  fepflow calibrate {suite} --run {run.id[:8]} --labels {labels}")
     return 0
 
@@ -177,8 +196,14 @@ def labels() -> None:
 @labels.command()
 @click.argument("run_id", metavar="RUN")
 @click.option("--check", metavar="ID", help="Labels for this judge only.")
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="FILE",
-              help="The file to write, .csv or .jsonl; it must not be there yet.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to write, .csv or .jsonl; it must not be there yet.",
+)
 def export(run_id: str, check: str | None, output: Path) -> None:
     """Write the labels of RUN (an id, its beginning, or latest) to a file that `calibrate --labels` reads.
 

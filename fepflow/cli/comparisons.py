@@ -41,12 +41,30 @@ def margin_of(value: str) -> Margin:
 @click.command()
 @click.argument("base")
 @click.argument("new", nargs=-1, required=True)
-@click.option("--margin", "margins", type=margin_of, multiple=True, metavar="[METRIC=]NUMBER",
-              help="Show that shares (or METRIC) are not worse by more than this; repeatable.")  # fmt: skip
-@click.option("--format", "form", type=click.Choice(["table", "json", "markdown"]), default="table", show_default=True,
-              help="markdown is for a comment on a pull request.")  # fmt: skip
-@click.option("-n", "--limit", type=click.IntRange(0), default=5, show_default=True,
-              help="How many changed cases to show, each way.")  # fmt: skip
+@click.option(
+    "--margin",
+    "margins",
+    type=margin_of,
+    multiple=True,
+    metavar="[METRIC=]NUMBER",
+    help="Show that shares (or METRIC) are not worse by more than this; repeatable.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "json", "markdown"]),
+    default="table",
+    show_default=True,
+    help="markdown is for a comment on a pull request.",
+)
+@click.option(
+    "-n",
+    "--limit",
+    type=click.IntRange(0),
+    default=5,
+    show_default=True,
+    help="How many changed cases to show, each way.",
+)
 def compare(base: str, new: tuple[str, ...], margins: tuple[Margin, ...], form: str, limit: int) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 

@@ -84,18 +84,36 @@ def _as_json(validation: CatalogueValidation) -> dict[str, Any]:
 
 @evalguard.command()
 @REPORT
-@click.option("--thresholds", required=True, type=click.Path(path_type=Path), metavar="PATH",
-              help="Threshold file, policy, or folder of them.")  # fmt: skip
-@click.option("--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True,
-              help="Worst impact that still passes.")  # fmt: skip
+@click.option(
+    "--thresholds",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Threshold file, policy, or folder of them.",
+)
+@click.option(
+    "--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True, help="Worst impact that still passes."
+)
 @click.option("--task", "tasks", multiple=True, metavar="ID", help="Judge this task only. Repeatable.")
-@click.option("--confidence", type=click.FloatRange(0.5, 1, min_open=True, max_open=True), default=0.95,
-              show_default=True, help="Confidence of the intervals.")  # fmt: skip
-@click.option("--verdict", "mode", type=click.Choice(["interval", "point"]), default="interval", show_default=True,
-              help="Judge by intervals, or by values alone.")  # fmt: skip
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.5, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Confidence of the intervals.",
+)
+@click.option(
+    "--verdict",
+    "mode",
+    type=click.Choice(["interval", "point"]),
+    default="interval",
+    show_default=True,
+    help="Judge by intervals, or by values alone.",
+)
 @JSON
-def verdict(report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any,
-            as_json: bool) -> int:  # fmt: skip
+def verdict(
+    report: Path, thresholds: Path, max_impact: Any, tasks: Sequence[str], confidence: float, mode: Any, as_json: bool
+) -> int:
     """Judge REPORT by the thresholds of its tasks.
 
     REPORT is a file, one of EvalGuard's or the results of lm-evaluation-harness, or the id of an imported report. Exit
@@ -172,8 +190,11 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
     with run_service.open_store() as store:
         reports = store.reports.newest_imported(limit, model)
     if not as_json:
-        Console().table(("report", "model", "from", "evaluated", "tasks"), map(_cells, reports),
-                        empty="No reports yet: fepflow evalguard import results.json")  # fmt: skip
+        Console().table(
+            ("report", "model", "from", "evaluated", "tasks"),
+            map(_cells, reports),
+            empty="No reports yet: fepflow evalguard import results.json",
+        )
         return
     for report in reports:
         times = {name: getattr(report, name) for name in ("evaluated_at", "imported_at")}
@@ -205,8 +226,14 @@ def export(report: Path, as_json: bool) -> None:
 
 @evalguard.command()
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--impact", "impacts", multiple=True, type=pair("LABEL=IMPACT"), metavar="LABEL=IMPACT",
-              help="Impact for a former label of ranges, as in Poor=severe. Repeatable.")  # fmt: skip
+@click.option(
+    "--impact",
+    "impacts",
+    multiple=True,
+    type=pair("LABEL=IMPACT"),
+    metavar="LABEL=IMPACT",
+    help="Impact for a former label of ranges, as in Poor=severe. Repeatable.",
+)
 @click.option("--write", is_flag=True, help="Write the files, instead of printing them.")
 def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None:
     """Bring a file, or all files of a folder, to the layouts of EvalGuard v1.

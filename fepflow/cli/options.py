@@ -128,12 +128,23 @@ def report_options(command: Command) -> Command:
     Raises UserError, before the command begins, for a place where no report can be written.
     """
 
-    @click.option("-o", "--output", "outputs", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
-                  help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .html, .evalguard.yaml. "
-                       "Repeatable.")  # fmt: skip
+    @click.option(
+        "-o",
+        "--output",
+        "outputs",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .html, .evalguard.yaml. Repeatable.",
+    )
     @click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
-    @click.option("--junit-failures", type=click.Choice(["gate", "checks"]), default="gate", show_default=True,
-                  help="What fails in JUnit: what the verdict rests on, or every check that failed.")  # fmt: skip
+    @click.option(
+        "--junit-failures",
+        type=click.Choice(["gate", "checks"]),
+        default="gate",
+        show_default=True,
+        help="What fails in JUnit: what the verdict rests on, or every check that failed.",
+    )
     @wraps(command)
     def with_reports(*, outputs: Sequence[Path], overwrite: bool, junit_failures: JunitFailures, **options: Any) -> Any:
         if outputs:

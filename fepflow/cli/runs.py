@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,23 +27,51 @@ if TYPE_CHECKING:
 @click.option("-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
 @click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
 @click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
-@click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
-              help="Only a random sample: a number of cases, or a fraction below 1.")  # fmt: skip
+@click.option(
+    "--limit",
+    type=count_or_fraction,
+    metavar="COUNT OR FRACTION",
+    help="Only a random sample: a number of cases, or a fraction below 1.",
+)
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
-@click.option("--filter-metadata", "metadata", multiple=True, type=pair("key=value"), metavar="KEY=VALUE",
-              help="Only cases with this metadata. Repeatable.")  # fmt: skip
+@click.option(
+    "--filter-metadata",
+    "metadata",
+    multiple=True,
+    type=pair("key=value"),
+    metavar="KEY=VALUE",
+    help="Only cases with this metadata. Repeatable.",
+)
 @click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
-@click.option("--no-cache", "cache", flag_value=False, type=bool, default=None,
-              help="Ask judges and embedding models again, and store the new answers.")  # fmt: skip
+@click.option(
+    "--no-cache",
+    "cache",
+    flag_value=False,
+    type=bool,
+    default=None,
+    help="Ask judges and embedding models again, and store the new answers.",
+)
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
-@click.option("--verdict", "verdict_mode", type=click.Choice(["interval", "point"]),
-              help="Judge by intervals, or by values alone.")  # fmt: skip
+@click.option(
+    "--verdict",
+    "verdict_mode",
+    type=click.Choice(["interval", "point"]),
+    help="Judge by intervals, or by values alone.",
+)
 @click.option("--resume", metavar="RUN", help="Continue this run (an id, its beginning, or latest).")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
-def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None, failed_exit_code: int, quiet: bool,
-        verbose: bool, **options: Any) -> int:  # fmt: skip
+def run(
+    suite: Path | None,
+    reports: Reports,
+    as_json: bool,
+    resume: str | None,
+    failed_exit_code: int,
+    quiet: bool,
+    verbose: bool,
+    **options: Any,
+) -> int:
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
     from fepflow.cli.console import Console
     from fepflow.errors import InfrastructureError, RunBusyError
@@ -68,6 +97,7 @@ def run(suite: Path | None, reports: Reports, as_json: bool, resume: str | None,
     with _stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
         try:
             with console.progress(begun.run) as listener:
+                gc.freeze()  # what was loaded stays: else each collection in the run searches it
                 finished = run_service.execute(begun, listener)
         except RunBusyError:
             raise
@@ -168,8 +198,18 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 @report_options
 @click.option("--no-pager", is_flag=True, help="Do not hand cases to PAGER on a terminal.")
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict.")
-def show(run: str, failed: bool, check_id: str | None, errors: bool, case_id: str | None, trend: str | None, limit: int,
-         reports: Reports, no_pager: bool, as_json: bool) -> int:  # fmt: skip
+def show(
+    run: str,
+    failed: bool,
+    check_id: str | None,
+    errors: bool,
+    case_id: str | None,
+    trend: str | None,
+    limit: int,
+    reports: Reports,
+    no_pager: bool,
+    as_json: bool,
+) -> int:
     """Show a run, also one that is under way: its verdict, metrics and cases.
 
     RUN is an id, its beginning, or latest.

@@ -182,11 +182,19 @@ def _connect() -> None:
 @click.command()
 @click.argument("suite", required=False)
 @click.option("--cron", metavar="EXPRESSION", help='When: minute, hour, day, month, weekday, such as "0 2 * * *".')
-@click.option("--every", type=Duration(1, 366 * 86_400, "between 1s and 366d"), metavar="DURATION",
-              help="Or how often: 30m, 6h, 1d.")  # fmt: skip
+@click.option(
+    "--every",
+    type=Duration(1, 366 * 86_400, "between 1s and 366d"),
+    metavar="DURATION",
+    help="Or how often: 30m, 6h, 1d.",
+)
 @click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, such as Europe/Berlin.")
-@click.option("--limit", type=count_or_fraction, metavar="COUNT OR FRACTION",
-              help="Only a number of cases, or a fraction of them below 1.")  # fmt: skip
+@click.option(
+    "--limit",
+    type=count_or_fraction,
+    metavar="COUNT OR FRACTION",
+    help="Only a number of cases, or a fraction of them below 1.",
+)
 @click.option("--repeats", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option("--name", help="Name of the deployment (default: the suite's name).")
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
@@ -195,7 +203,7 @@ def _connect() -> None:
 @click.option(
     "--remove", "action", flag_value="remove", help="Remove it; its runs stay, and a run under way continues."
 )
-def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:  # fmt: skip
+def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:
     """Run SUITE on a schedule: makes a Prefect deployment, which `fepflow serve` executes.
 
     To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
@@ -301,12 +309,24 @@ def kinds_of(value: str) -> list[str]:
 @click.option("--block", metavar="TYPE/NAME", help="Notify through a Prefect block, such as slack-webhook/team.")
 @click.option("--suite", metavar="NAME", help="Only for the suite of this name.")
 @click.option("--name", help="Name of the alert; an existing one is changed.")
-@click.option("--grace", type=Duration(10, bounds="at least 10s"), default="60s", show_default=True,
-              help="How late a run may begin before it counts as missed.")  # fmt: skip
+@click.option(
+    "--grace",
+    type=Duration(10, bounds="at least 10s"),
+    default="60s",
+    show_default=True,
+    help="How late a run may begin before it counts as missed.",
+)
 @click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
-def alert(on: tuple[list[str], ...], suite: str | None, name: str | None, grace: float, as_list: bool,
-          remove: str | None, **channels: str | None) -> None:  # fmt: skip
+def alert(
+    on: tuple[list[str], ...],
+    suite: str | None,
+    name: str | None,
+    grace: float,
+    as_list: bool,
+    remove: str | None,
+    **channels: str | None,
+) -> None:
     """Let Prefect notify you of a fail, a worse verdict, drift, or a run that crashed or was missed."""
     if as_list:
         _show_alerts(_run_alerts("list")["alerts"])

@@ -89,10 +89,17 @@ SHARE = click.FloatRange(0, 1)
 @click.command()
 @SUITE
 @click.option("--min", "minimum", type=SHARE, metavar="X", help="The minimum to show (default: the gate's).")
-@click.option("--expect", "expected", type=SHARE, required=True, metavar="X",
-              help="The share of answers that you expect to pass.")  # fmt: skip
-@click.option("--power", type=click.FloatRange(0, 1, min_open=True, max_open=True), default=0.8, show_default=True,
-              metavar="X", help="The wanted chance of a pass.")  # fmt: skip
+@click.option(
+    "--expect", "expected", type=SHARE, required=True, metavar="X", help="The share of answers that you expect to pass."
+)
+@click.option(
+    "--power",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.8,
+    show_default=True,
+    metavar="X",
+    help="The wanted chance of a pass.",
+)
 @click.option(
     "--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Repeats of each case (default: the suite's)."
 )
