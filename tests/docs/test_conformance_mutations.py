@@ -187,8 +187,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "tests/checks/test_entry_points.py::test_its_checks_are_there_side_by_side_in_their_versions": Mutation(
         "checks/registry.py",
-        "found.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)",
-        "found[entry.name] = {check_class.check_version: check_class}",
+        "loaded.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)",
+        "loaded[entry.name] = {check_class.check_version: check_class}",
     ),
     "tests/checks/test_plugins.py::test_a_plugin_registers_its_checks": Mutation(
         "checks/registry.py", "        spec.loader.exec_module(module)\n", "        pass\n"
@@ -255,7 +255,7 @@ MUTATIONS: dict[str, Mutation] = {
         "                pass\n",
     ),
     f"{AUDIT}::test_entries_are_shown_newest_first_and_can_do_nothing_to_a_terminal": Mutation(
-        "fepflow/cli/administration.py", "for entry in found:", "for entry in found[::-1]:"
+        "fepflow/cli/administration.py", "for entry in entries:", "for entry in entries[::-1]:"
     ),
 }
 
