@@ -118,7 +118,8 @@ def _compiled_text(text: str) -> Any:
     patterns = list(_patterns(schema))
     if any(len(pattern) > MAX_PATTERN for pattern in patterns):
         raise ValueError(f"must be a JSON Schema with patterns of up to {MAX_PATTERN:,} characters")
-    if '"unevaluatedProperties"' in text and not all(map(_is_simple, patterns)):
+    # Beside that keyword the library itself searches names, by `re`.
+    if '"unevaluatedProperties"' in text and not all(map(_is_simple, _patterns(schema, of_names=True))):
         raise ValueError("must be a JSON Schema with simple patterns, beside unevaluatedProperties")
     # As the library's `check_schema`, which takes 50 s for a schema of 1 MB.
     try:
@@ -132,15 +133,16 @@ def _compiled_text(text: str) -> Any:
     return _Validator(schema, registry=REGISTRY, format_checker=FormatChecker(FORMATS))
 
 
-def _patterns(schema: Any) -> Iterator[str]:
+def _patterns(schema: Any, *, of_names: bool = False) -> Iterator[str]:
+    """Yield the patterns of a schema, or only those of members' names."""
     if isinstance(schema, dict):
-        if isinstance(schema.get("pattern"), str):
+        if isinstance(schema.get("pattern"), str) and not of_names:
             yield schema["pattern"]
         if isinstance(schema.get("patternProperties"), dict):
             yield from schema["patternProperties"]
     children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
     for child in children:
-        yield from _patterns(child)
+        yield from _patterns(child, of_names=of_names)
 
 
 def _is_simple(pattern: str) -> bool:
