@@ -89,10 +89,11 @@ def _result_of(interfaces: Interfaces, request: dict[str, Any], form: str) -> tu
     ).lower()
 
 
-def test_many_bombs_of_several_callers_keep_nobody_waiting(interfaces: Interfaces) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(6, marks=pytest.mark.battery)])
+def test_many_bombs_of_several_callers_keep_nobody_waiting(interfaces: Interfaces, times: int) -> None:
     callers = [
         threading.Thread(target=interfaces.post, args=[request_of(output, *[check] * 3)])
-        for _, output, check in (SLOW, BOMBS[36], BOMBS[30], BOMBS[4]) * 6
+        for _, output, check in (SLOW, BOMBS[36], BOMBS[30], BOMBS[4]) * times
     ]
     with others_beside(interfaces.api) as meanwhile:
         for caller in callers:
