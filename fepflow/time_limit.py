@@ -7,10 +7,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import copy_context
 from ctypes import c_ulong, py_object, pythonapi
-from threading import Thread
+from threading import Event, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+AGAIN_SECONDS = 0.05
+"""From one try to stop a thread to the next: a callback or `__del__` that happens to run swallows the exception."""
 
 
 class _Stopped(SystemExit):
@@ -26,6 +30,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     """
     outcome: Future[T] = Future()
     context = copy_context()
+    ended = Event()
 
     def execute() -> None:
         with suppress(_Stopped):
@@ -33,6 +38,8 @@ def within(seconds: float, work: Callable[[], T]) -> T:
                 outcome.set_result(context.run(work))
             except Exception as error:
                 outcome.set_exception(error)
+            finally:
+                ended.set()
 
     thread = Thread(target=execute, name="fepflow-limited", daemon=True)
     thread.start()
@@ -40,4 +47,10 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         return outcome.result(seconds)
     finally:
         if not outcome.done():
-            pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident or 0), py_object(_Stopped))
+            Thread(target=_stop, args=[thread, ended], name="fepflow-stop", daemon=True).start()
+
+
+def _stop(thread: Thread, ended: Event) -> None:
+    while thread.is_alive() and not ended.is_set():
+        pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident or 0), py_object(_Stopped))
+        ended.wait(AGAIN_SECONDS)

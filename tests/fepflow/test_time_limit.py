@@ -38,3 +38,25 @@ def test_work_in_python_that_takes_too_long_is_stopped_even_if_it_catches_except
         within(0.1, work)
     threads[0].join(5)
     assert not threads[0].is_alive()
+
+
+def test_work_is_stopped_even_if_the_first_stops_are_swallowed() -> None:
+    """As by a callback of the garbage collector or a `__del__` that happens to run."""
+    threads: list[threading.Thread] = []
+    swallowed: list[int] = []
+
+    def work() -> None:
+        threads.append(threading.current_thread())
+        for number in count():
+            try:
+                sum(range(number % 100))
+            except SystemExit:
+                swallowed.append(number)
+                if len(swallowed) == 3:
+                    raise
+
+    with pytest.raises(TimeoutError):
+        within(0.1, work)
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+    assert len(swallowed) == 3
