@@ -68,7 +68,7 @@ def complete_suite_schema() -> dict[str, Any]:
 
 
 NUMBER, OTHER, ANY = "number", "other", "any"
-"""What is a number or a boolean, what is neither, and what may be either."""
+"""JSON Schemas of numbers and booleans, of everything else, and of all values."""
 
 _PASSED = {"passed": NUMBER}
 _SHAPES: Mapping[str, Mapping[str, Any]] = {

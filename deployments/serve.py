@@ -263,7 +263,8 @@ LOCAL_CLIENT = {
     "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
     "PREFECT_API_TLS_INSECURE_SKIP_VERIFY": "true",
 }
-"""For http:// to the loopback: each client would read all certificates of the system, and ask for a token in vain."""
+"""Settings of Prefect's client for http:// to the loopback: without them each client reads all certificates of the
+system, and asks for a token in vain."""
 
 
 def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:

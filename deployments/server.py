@@ -46,11 +46,11 @@ _ERROR = re.compile(
 )
 """A serious record of the server's log, with the lines of its traceback."""
 _SERVICE = re.compile(r"\b(?P<name>\w+)\([^)]{0,200}\)\{")
-"""How docket, which runs the server's services, names one in its log: `↩ [98ms] schedule_deployments(){…}`."""
+"""The name of a service in the log of docket, which runs them: `↩ [98ms] schedule_deployments(){…}`."""
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?(?P<words>[A-Za-z_]\w*[a-z]: .+)$", re.MULTILINE)
 """The last line of a traceback; not one that uvicorn writes, which begins with a level in capitals."""
 LOCKED, LOCKED_TOLERATED = "database is locked", 10
-"""With SQLite under it, Prefect's server loses a write to another one now and then, and does it again."""
+"""An error of writes on SQLite, which Prefect's server repeats, and how many of them are no trouble."""
 MAX_READ = 4_000_000
 """Bytes of the log's end that are read: a service that fails every five seconds fills it."""
 

@@ -65,7 +65,7 @@ class WarmWorker(ProcessWorker):
     """Prefect's process worker; a run that needs no command, environment or interpreter of its own is forked."""
 
     reaps = False
-    """Whether this process is the reaper, too."""
+    """True if this process is the reaper, too."""
 
     @classmethod
     def __dispatch_key__(cls) -> str:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 
 ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING"}
-"""What deployments of prefect.yaml have in theirs: a run that has another environment than the worker is not forked."""
+"""Variables of the deployments in prefect.yaml: a run that has another environment than the worker is not forked."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -238,7 +238,7 @@ FAULTS: tuple[str, ...] = get_args(Fault)
 
 @dataclass(frozen=True)
 class FaultConfig:
-    """How the stand-in behaves; each request may set them for itself, see `fault_config_of`.
+    """The behaviour of the stand-in; each request may set it for itself, see `fault_config_of`.
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
     requests. `say` is the text of the answer, whatever is asked; of several, `||` between them, each request gets the

@@ -255,7 +255,7 @@ NEWER_PARTS = ("slices",)
 """The same, which suites of before could not have: without them a suite has the hash that it always had."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
-"""How a target is asked. Where it is, and its retries and limits, may change: that is what is evaluated."""
+"""Fields that decide how a target is asked. Its address, retries and limits may change between compared runs."""
 
 MOST_CASES = 20_000
 """Cases that are looked through to say how many two runs have in common."""

@@ -223,7 +223,7 @@ FIELD = "passed"
 
 
 LabelsByMetric = Mapping[str, JudgeLabels | None]
-"""Of each metric that is the share that a judge passed, people's labels of that judge; None if there are none."""
+"""People's labels of the judge of each metric that is a share which a judge passed; None if there are none."""
 
 
 def labels_by_metric(

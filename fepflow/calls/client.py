@@ -79,7 +79,7 @@ class CallRecord:
     request: Any = UNSENT
     """The request as it was rendered, once, for all attempts."""
     progress: Progress = field(default_factory=Progress)
-    """How far the last attempt came."""
+    """The progress of the last attempt."""
     ends_at: float | None = None
     """When the time for the case is over, by the event loop's clock."""
 

@@ -33,7 +33,7 @@ class RecordedTarget:
     def __init__(self, config: target.RecordedTarget, records: dict[str, _Record]) -> None:
         self._config = config
         self._records = records
-        self.fingerprint = content_hash("scripted", config.output, config.metadata)
+        self.fingerprint = content_hash("recorded", config.output, config.metadata)
         self.secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:

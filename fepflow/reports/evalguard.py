@@ -15,7 +15,7 @@ from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
-_KINDS = ("http", "python", "ecp", "recorded", "scripted")
+_KINDS = ("http", "python", "ecp", "recorded")
 _NAMES = ("app", "url", "function", "command", "path")
 
 

@@ -27,7 +27,7 @@ from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
 
 SECTIONS = frozenset({"name", "description", "target", "checks", "metrics", "gate", "tags"})
-"""What the document of a requested run may say. It names no file, no code, no model and no key."""
+"""Sections that the document of a requested run may have. They name no file, no code, no model and no key."""
 
 
 def request_run(

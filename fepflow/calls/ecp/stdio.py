@@ -20,9 +20,9 @@ from fepflow.security.redaction import excerpt
 from fepflow.suite import target
 
 EOF_SECONDS = 2.0
-"""How long an agent has to end by itself when its stdin is closed; then it gets SIGTERM."""
+"""Seconds that an agent has to end by itself when its stdin is closed; then it gets SIGTERM."""
 TERM_SECONDS = 2.0
-"""How long it has after that; then it is killed."""
+"""Seconds that it has after that; then it is killed."""
 
 _SHOWN_TAIL = 500
 _ENDING_SECONDS = 1.0
