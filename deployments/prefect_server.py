@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
+import time
 from datetime import timedelta
+from threading import Thread
 from uuid import UUID
 
 from prefect.cli import app
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 
 LEASE = timedelta(minutes=1)
+START_SECONDS, COLLECT_SECONDS = 10.0, 1.0
 
 
 async def renew_leases(storage: ConcurrencyLeaseStorage) -> None:
@@ -23,7 +27,22 @@ async def renew_leases(storage: ConcurrencyLeaseStorage) -> None:
         await storage.renew_lease(UUID(file.stem), LEASE)
 
 
+def collect_garbage() -> None:
+    """Look for cycles of objects in this thread, for good, and leave the event loop alone.
+
+    A cursor of SQLite in a cycle is reset when it is collected, which waits while another thread uses its connection. If
+    that one waits for a lock whose holder is to go on in the event loop, and the loop collects, all stands still for 60 s.
+    """
+    gc.disable()
+    time.sleep(START_SECONDS)
+    gc.freeze()  # what was loaded stays, and need not be searched each time
+    while True:
+        time.sleep(COLLECT_SECONDS)
+        gc.collect()
+
+
 if __name__ == "__main__":
+    Thread(target=collect_garbage, daemon=True).start()
     asyncio.run(renew_leases(ConcurrencyLeaseStorage()))
     sys.argv[1:1] = ["server", "start"]
     app()
