@@ -15,10 +15,9 @@ from fepflow.statistics.drift import (
     REFERENCE_RUNS,
     RUNS,
     Trend,
-    agreed_rate,
-    cusum,
     fallen_rate,
     mann_kendall,
+    watch,
 )
 from fepflow.store.records import RunFigures, RunRecord
 from fepflow.suite.models import Gate, Suite
@@ -45,9 +44,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric over the runs, oldest first. `rate` is what it is held to, by the `gate` or the first `runs`; None of a
-    metric that is no share, or as long as there are too few runs. Of a metric with `less_is_better` it is the rate of
-    the rest."""
+    """A metric over the runs, oldest first. `rate` is what the last run is held to, by the first `runs` or the `gate`;
+    None for a metric that is no share, or while there are too few runs. If `less_is_better`, it is the rate of the
+    rest."""
 
     metric: str
     points: list[Point]
@@ -109,9 +108,9 @@ def series_of(run: RunRecord, runs: Sequence[RunFigures], suite: Suite | None = 
     `suite` is that of the run, if it was read already.
     """
     suite = suite or suite_of(run)
-    names = dict.fromkeys(metric["id"] for each in runs for metric in each.metrics or ())
-    found = [_series(name, runs, suite, run.repeats) for name in names]
-    return [series for series in found if series.points]
+    names = dict.fromkeys(metric["id"] for figures in runs for metric in figures.metrics or ())
+    every_series = [_series(name, runs, suite, run.repeats) for name in names]
+    return [series for series in every_series if series.points]
 
 
 def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -> Series:
@@ -120,7 +119,7 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     gate = suite.gate or Gate()
     less_is_better = name in gate.max or _is_error_rate(name, suite)
     for run in runs:
-        metric = next((each for each in run.metrics or () if each["id"] == name), None)
+        metric = next((metric for metric in run.metrics or () if metric["id"] == name), None)
         if metric is not None and metric.get("value") is not None:
             points.append(
                 Point(run.id, run.created_at, run.outcome, metric["value"], metric.get("low"), metric.get("high"))
@@ -130,13 +129,14 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     shares = [count for count in counts if count is not None]
     if len(shares) < len(points):
         return Series(name, points, trend)
-    agreed = gate.min.get(name, 1 - gate.max[name] if name in gate.max else None)
-    if agreed is not None and 0 < agreed <= 1:
-        return Series(name, _with_evidence(points, shares, agreed, 0), trend, agreed, "gate", less_is_better)
-    rate = agreed_rate(shares)
-    if rate is None:
+    minimum = gate.min.get(name, 1 - gate.max[name] if name in gate.max else None)
+    watched = watch(shares, minimum if minimum is not None and 0 < minimum <= 1 else None)
+    if watched is None:
         return Series(name, points, trend)
-    return Series(name, _with_evidence(points, shares, rate, REFERENCE_RUNS), trend, rate, "runs", less_is_better)
+    points = [
+        replace(point, log_evidence=evidence) for point, evidence in zip(points, watched.evidence, strict=True)
+    ]
+    return Series(name, points, trend, watched.rate, "runs" if watched.learned else "gate", less_is_better)
 
 
 def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> tuple[float, float] | None:
@@ -145,13 +145,6 @@ def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> 
         return None
     cases, share = metric["n_completed"] / repeats, metric["value"]
     return cases * (1 - share if less_is_better else share), cases
-
-
-def _with_evidence(
-    points: Sequence[Point], counts: Sequence[tuple[float, float]], rate: float, start: int
-) -> list[Point]:
-    evidence = [*[None] * start, *cusum(counts[start:], rate)]
-    return [replace(point, log_evidence=log) for point, log in zip(points, evidence, strict=True)]
 
 
 def _is_error_rate(name: str, suite: Suite) -> bool:

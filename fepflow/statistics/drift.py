@@ -23,7 +23,7 @@ RUNS = 365
 ALARM = math.log(RUNS)
 
 REFERENCE_RUNS = 10
-"""Runs that a rate is agreed by, where nobody has said one."""
+"""Runs from which the rate is learned that later runs are held to."""
 
 MOST_RATE = 0.995
 """Above it a single failure would be most of an alarm."""
@@ -60,9 +60,35 @@ def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
     return values
 
 
-def agreed_rate(counts: Sequence[tuple[float, float]]) -> float | None:
-    """The rate that later runs are held to: the low end of the 80 % Wilson interval of the first ten runs, as their
-    mean is above the true rate every other time. None with fewer runs, or if they have nothing."""
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """The evidence of a fall after each run, None where there is none yet. `rate` is what the last run is held to;
+    `learned` if the first runs have shown it, rather than the gate."""
+
+    evidence: list[float | None]
+    rate: float
+    learned: bool
+
+
+def watch(counts: Sequence[tuple[float, float]], minimum: float | None) -> Watch | None:
+    """Return the evidence against the rate that the first ten runs have shown, or against the gate's `minimum`.
+
+    The minimum is what counts until ten runs have shown that the rate is above it: an agent that falls from 0.97 to
+    0.91 never falls below a minimum of 0.9. None without either. ValueError for a minimum outside (0, 1].
+    """
+    learned = learned_rate(counts)
+    if minimum is not None and (learned is None or learned <= minimum):
+        return Watch([*cusum(counts, minimum)], minimum, learned=False)
+    if learned is None:
+        return None
+    first = counts[:REFERENCE_RUNS]
+    before: list[float | None] = [*cusum(first, minimum)] if minimum is not None else [None] * len(first)
+    return Watch([*before, *cusum(counts[REFERENCE_RUNS:], learned)], learned, learned=True)
+
+
+def learned_rate(counts: Sequence[tuple[float, float]]) -> float | None:
+    """Return the low end of the 80 % Wilson interval of the first ten runs, as their mean is above the true rate every
+    other time. None with fewer runs, or if they have nothing."""
     first = counts[:REFERENCE_RUNS]
     n = math.fsum(n for _, n in first)
     if len(first) < REFERENCE_RUNS or not n:

@@ -76,6 +76,18 @@ def test_without_a_minimum_the_first_ten_runs_agree_a_rate(cli: Cli, fill: Fill)
     assert "falling (p 0.0" in cli("trends", "s").stdout
 
 
+def test_a_fall_that_stays_above_the_gates_minimum_drifts_from_what_ten_runs_have_shown(cli: Cli, fill: Fill) -> None:
+    fill([48, 49] * 5 + [45, 46, 45, 45], {"gate": {"min": {"acc": 0.9}}})
+    done = cli("trends", "s")
+    assert "DRIFT" not in done.stdout
+    assert "The last runs are 203 times as likely if the rate has fallen to 0.899" in done.stdout
+    fill([45], {"gate": {"min": {"acc": 0.9}}})
+    lines = [line for line in cli("trends", "s").stdout.splitlines() if line.startswith("DRIFT")]
+    assert [line.split(". The")[0] for line in lines] == [
+        "DRIFT  acc has drifted: 0.9 in this run, against the rate of 0.9586 by the first 10 runs"
+    ]
+
+
 def test_one_metric_is_shown_run_by_run(cli: Cli, fill: Fill) -> None:
     fill([47, None, 40], {"gate": {"min": {"acc": 0.92}}})
     rows = [line.split() for line in cli("trends", "s", "acc").stdout.splitlines()[3:]]

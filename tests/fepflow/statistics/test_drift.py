@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm
 
-from fepflow.statistics.drift import ALARM, agreed_rate, cusum, mann_kendall
+from fepflow.statistics.drift import ALARM, cusum, learned_rate, mann_kendall, watch
 
 WORSE = [(46.0, 50.0), (41.0, 50.0), (40.0, 50.0), (42.0, 50.0)]
 
@@ -18,10 +18,10 @@ WORSE = [(46.0, 50.0), (41.0, 50.0), (40.0, 50.0), (42.0, 50.0)]
 def test_golden_values() -> None:
     evidence = [math.exp(value) for value in cusum(WORSE, 0.92)]
     assert evidence == pytest.approx([0.4215, 9.6934, 175.91, 910.82], rel=1e-4)
-    found = mann_kendall([0.94, 0.92, 0.93, 0.90, 0.91, 0.88, 0.89, 0.86])
-    assert found is not None
-    assert found.s == -22
-    assert found.p == pytest.approx(0.009375, abs=5e-7)
+    trend = mann_kendall([0.94, 0.92, 0.93, 0.90, 0.91, 0.88, 0.89, 0.86])
+    assert trend is not None
+    assert trend.s == -22
+    assert trend.p == pytest.approx(0.009375, abs=5e-7)
 
 
 def test_after_an_alarm_it_begins_anew() -> None:
@@ -43,29 +43,48 @@ def test_a_rate_of_all_takes_more_than_one_failure() -> None:
             cusum([], rate)
 
 
-def test_the_agreed_rate_is_the_low_end_of_ten_runs() -> None:
-    assert agreed_rate([(46, 50)] * 9) is None
-    assert agreed_rate([(0, 0)] * 10) is None
-    assert agreed_rate([(0, 50)] * 10) is None
-    rate = agreed_rate([(46, 50)] * 10 + [(0, 50)] * 90)
+def test_the_learned_rate_is_the_low_end_of_ten_runs() -> None:
+    assert learned_rate([(46, 50)] * 9) is None
+    assert learned_rate([(0, 0)] * 10) is None
+    assert learned_rate([(0, 50)] * 10) is None
+    rate = learned_rate([(46, 50)] * 10 + [(0, 50)] * 90)
     assert rate == pytest.approx(0.90304, abs=1e-5)
+
+
+def test_the_rate_of_ten_runs_counts_if_it_is_above_the_gates_minimum() -> None:
+    good, worse = [(48.5, 50.0)] * 10, [(45.5, 50.0)] * 6
+    learned = watch([*good, *worse], 0.9)
+    assert learned is not None
+    assert (learned.learned, learned.rate) == (True, learned_rate(good))
+    assert learned.evidence[:10] == cusum(good, 0.9)
+    assert learned.evidence[10:] == cusum(worse, learned.rate)
+    held_to_gate = watch([*good, *worse], 0.97)
+    assert held_to_gate is not None
+    assert (held_to_gate.learned, held_to_gate.rate) == (False, 0.97)
+    few = watch(good[:9], 0.9)
+    assert few is not None
+    assert (few.learned, few.rate, few.evidence) == (False, 0.9, cusum(good[:9], 0.9))
+    assert watch(good[:9], None) is None
+    without = watch([*good, *worse], None)
+    assert without is not None
+    assert without.evidence == [*[None] * 10, *learned.evidence[10:]]
 
 
 @given(st.lists(st.integers(0, 5), min_size=8, max_size=30))
 def test_the_trend_is_that_of_kendalls_tau_with_a_correction_for_continuity(values: list[int]) -> None:
     """scipy's z has s where ours has one less."""
-    found = mann_kendall([float(value) for value in values])
-    assert found is not None
-    back = mann_kendall([float(value) for value in reversed(values)])
-    assert back is not None
-    assert (back.s, back.p) == (-found.s, found.p)
-    if not found.s:
-        assert found.p == 1.0
+    trend = mann_kendall([float(value) for value in values])
+    assert trend is not None
+    mirrored = mann_kendall([float(value) for value in reversed(values)])
+    assert mirrored is not None
+    assert (mirrored.s, mirrored.p) == (-trend.s, trend.p)
+    if not trend.s:
+        assert trend.p == 1.0
         return
     expected = kendalltau(range(len(values)), values, method="asymptotic")
-    z = norm.isf(expected.pvalue / 2) * (abs(found.s) - 1) / abs(found.s)
-    assert found.s * expected.statistic > 0
-    assert found.p == pytest.approx(2 * norm.sf(z))
+    z = norm.isf(expected.pvalue / 2) * (abs(trend.s) - 1) / abs(trend.s)
+    assert trend.s * expected.statistic > 0
+    assert trend.p == pytest.approx(2 * norm.sf(z))
 
 
 def test_fewer_than_eight_values_have_no_trend() -> None:
@@ -91,7 +110,7 @@ def test_in_control_a_rate_that_was_learnt_from_ten_runs_raises_few_alarms(cases
     rng, years, alarmed = Random(cases), 400, 0
     for _ in range(years):
         counts = [(float(sum(rng.random() < 0.92 for _ in range(cases))), float(cases)) for _ in range(100)]
-        rate = agreed_rate(counts)
+        rate = learned_rate(counts)
         assert rate is not None
         alarmed += any(value >= ALARM for value in cusum(counts[10:], rate))
     assert alarmed / years <= 0.1
@@ -104,3 +123,34 @@ def test_a_fall_by_ten_points_is_noticed_within_a_fortnight() -> None:
         counts = [(float(sum(rng.random() < 0.82 for _ in range(50))), 50.0) for _ in range(14)]
         noticed += any(value >= ALARM for value in cusum(counts, 0.92))
     assert noticed / 500 >= 0.95
+
+
+def nights(rng: Random, rate: float, runs: int, cases: int = 50) -> list[tuple[float, float]]:
+    return [(float(sum(rng.random() < rate for _ in range(cases))), float(cases)) for _ in range(runs)]
+
+
+@pytest.mark.battery
+def test_a_fall_that_stays_above_the_gates_minimum_is_noticed_within_nights() -> None:
+    """From 0.97 to 0.91 with a minimum of 0.9: by the minimum alone, most falls are not noticed in 600 nights."""
+    rng, waited = Random(15), []
+    for _ in range(400):
+        watched = watch([*nights(rng, 0.97, 30), *nights(rng, 0.91, 100)], 0.9)
+        assert watched is not None
+        evidence = [-math.inf if value is None else value for value in watched.evidence]
+        waited.append(next((night for night, value in enumerate(evidence[30:], 1) if value >= ALARM), 101))
+    waited.sort()
+    assert waited[200] <= 8
+    assert waited[380] <= 30
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("rate", [0.9, 0.92, 0.97])
+def test_an_agent_that_stays_as_good_raises_an_alarm_in_365_runs_at_most(rate: float) -> None:
+    """With a minimum of 0.9. Some references are too good; all alarms are counted, over many references."""
+    rng, alarms, runs = Random(f"{rate} watch"), 0, 0
+    for _ in range(100):
+        watched = watch(nights(rng, rate, 730), 0.9)
+        assert watched is not None
+        alarms += sum(value is not None and value >= ALARM for value in watched.evidence)
+        runs += 730
+    assert alarms / runs <= 1 / 365
