@@ -133,9 +133,7 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     watched = watch(shares, minimum if minimum is not None and 0 < minimum <= 1 else None)
     if watched is None:
         return Series(name, points, trend)
-    points = [
-        replace(point, log_evidence=evidence) for point, evidence in zip(points, watched.evidence, strict=True)
-    ]
+    points = [replace(point, log_evidence=evidence) for point, evidence in zip(points, watched.evidence, strict=True)]
     return Series(name, points, trend, watched.rate, "runs" if watched.learned else "gate", less_is_better)
 
 
