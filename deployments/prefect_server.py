@@ -30,8 +30,9 @@ async def renew_leases(storage: ConcurrencyLeaseStorage) -> None:
 def collect_garbage() -> None:
     """Look for cycles of objects in this thread, for good, and leave the event loop alone.
 
-    A cursor of SQLite in a cycle is reset when it is collected, which waits while another thread uses its connection. If
-    that one waits for a lock whose holder is to go on in the event loop, and the loop collects, all stands still for 60 s.
+    A cursor of SQLite in a cycle is reset when it is collected, which waits while another thread uses its connection.
+    If that one waits for a lock whose holder is to go on in the event loop, and the loop collects, all stands still for
+    60 s.
     """
     gc.disable()
     time.sleep(START_SECONDS)
