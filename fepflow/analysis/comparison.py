@@ -23,6 +23,7 @@ from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.statistics.estimate import Scale
+from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import Pairs, corrected_difference, difference, paired_estimate
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -183,8 +184,7 @@ def _difference(
     earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, gate: Gate
 ) -> MetricDifference:
     metric, scale = later.metric, _scale(earlier, later)
-    carried = set(later.case_indices)
-    values = [(earlier.case_value(then), later.case_value(now)) for then, now in matched.pairs if now in carried]
+    values = case_values(earlier, later, matched)
     differences = [difference(base, new, scale) for base, new in values]
     if not differences:
         return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
@@ -213,6 +213,14 @@ def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> Metric
         return metric
     found = labels[metric.id]
     return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, found) if found else None)
+
+
+def case_values(
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases
+) -> list[tuple[CaseValue, CaseValue]]:
+    """Return a metric's values of each matched case that has its check, in both runs."""
+    carried = set(later.case_indices)
+    return [(earlier.case_value(then), later.case_value(now)) for then, now in matched.pairs if now in carried]
 
 
 def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:

@@ -19,7 +19,7 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.text import known_names
-from fepflow.verdict.regression_rules import Regression, judge_differences
+from fepflow.verdict.regression_rules import Regression, detectable, in_words, judge_differences
 from fepflow.verdict.verdict import (
     Comparison,
     CorrectedShare,
@@ -36,13 +36,16 @@ from fepflow.verdict.verdict import (
 class JudgedComparisons:
     """Runs beside the same base, in order, each with the rules about it, and all p-values adjusted by Holm's method.
 
-    `outcome` is the worst. Without margins that were `asked` for there is no pass: it is None where no regression is
-    shown, which does not show that there is none.
+    `detectable` are the least regressions that such comparisons show, `power` says so in sentences. `outcome` is the
+    worst. Without margins that were `asked` for there is no pass: it is None where no regression is shown, which does
+    not show that there is none.
     """
 
     comparisons: list[RunComparison]
     rules: list[list[RuleOutcome]]
     p_values: list[dict[str, float]]
+    detectable: list[dict[str, float]]
+    power: list[list[str]]
     asked: bool
     outcome: Outcome | None
 
@@ -57,11 +60,26 @@ def judge_comparisons(
     if asked and not any(wanted):
         raise UserError("No metric is a share that passed: name the metric, as in --margin score=0.3.")
     family = sum(map(len, wanted))
+    gates = [Gate(confidence=each.gate.confidence, judge=each.gate.judge) for each in comparisons]
     judged = [
-        judge_differences(
-            each.metrics, found, "the base", Gate(confidence=each.gate.confidence, judge=each.gate.judge), family
-        )
-        for each, found in zip(comparisons, wanted, strict=True)
+        judge_differences(each.metrics, found, "the base", gate, family)
+        for each, found, gate in zip(comparisons, wanted, gates, strict=True)
+    ]
+    least = [
+        {
+            metric.id: regression
+            for metric in each.metrics
+            if metric.id in found and (regression := detectable(metric, found[metric.id], gate, family)) is not None
+        }
+        for each, found, gate in zip(comparisons, wanted, gates, strict=True)
+    ]
+    power = [
+        [
+            in_words(metric, regressions[metric.id], found[metric.id])
+            for metric in each.metrics
+            if metric.id in regressions
+        ]
+        for each, found, regressions in zip(comparisons, wanted, least, strict=True)
     ]
     rules = [found for found, _ in judged]
     comparisons = [
@@ -77,7 +95,7 @@ def judge_comparisons(
         outcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     else:
         outcome = None if any(value is not None for value in values) else "inconclusive"
-    return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), asked, outcome)
+    return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), least, power, asked, outcome)
 
 
 def judge_regression(
@@ -103,11 +121,11 @@ def judge_regression(
         return Regression([rule], RegressionVerdict(baseline=name))
     rules, warnings = judge_differences(comparison.metrics, wanted, name, gate)
     comparison = replace(comparison, warnings=[*comparison.warnings, *warnings])
-    return Regression(rules, _verdict(comparison, name, wanted, rules))
+    return Regression(rules, _verdict(comparison, name, wanted, rules, gate))
 
 
 def _verdict(
-    comparison: RunComparison, name: str, margins: Mapping[str, float], rules: Sequence[RuleOutcome]
+    comparison: RunComparison, name: str, margins: Mapping[str, float], rules: Sequence[RuleOutcome], gate: Gate
 ) -> RegressionVerdict:
     outcomes = {rule.metric: rule.outcome for rule in rules}
     found = [
@@ -126,6 +144,7 @@ def _verdict(
             n_expected=each.estimate.counts.expected,
             n_completed=each.estimate.counts.completed,
             margin=margins.get(each.id),
+            detectable=detectable(each, margins[each.id], gate, len(margins)) if each.id in margins else None,
             corrected=CorrectedShare.of(each.corrected),
             outcome=outcomes.get(each.id),
         )

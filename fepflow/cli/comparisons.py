@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import echo_json_lines
+from fepflow.cli.options import Margin, echo_json_lines, margin_of, margins_by_metric
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from fepflow.reports.comparison import ComparedRun
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
-
-
-Margin = tuple[str | None, float]
-"""The name of a metric, None for all shares, and how much worse is still accepted."""
-
-
-def margin_of(value: str) -> Margin:
-    """Return a margin from a number, or from `METRIC=NUMBER`."""
-    name, _, number = value.rpartition("=")
-    try:
-        margin = float(number)
-    except ValueError:
-        margin = math.nan
-    if not 0 <= margin < math.inf:
-        raise click.BadParameter(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3")
-    return name or None, margin
 
 
 @click.command()
@@ -73,8 +57,7 @@ def compare(base: str, new: tuple[str, ...], margins: tuple[Margin, ...], form: 
     """
     from fepflow.services import baselines, run_service
 
-    by_metric = {name: margin for name, margin in margins if name is not None}
-    plain = next((margin for name, margin in reversed(margins) if name is None), None)
+    plain, by_metric = margins_by_metric(margins)
     with run_service.open_store() as store:
         judged = baselines.compare(store, base, new, plain, by_metric)
         if form == "table":
@@ -112,6 +95,7 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
         yield from _flips(runs[0])
     yield f"[bold {COLOURS[judged.outcome or 'inconclusive']}]{HEADLINES[judged.outcome].upper()}[/]"
     yield from (f"  - {safe(reason)}" for compared in runs for reason in compared.reasons)
+    yield from (f"  {safe(sentence)}" for compared in runs for sentence in compared.power)
     if not judged.asked:
         yield "  To exclude a regression, give the margin that you would accept: --margin 0.02"
 

@@ -209,3 +209,25 @@ def _read_env_file(context: click.Context, path: Path | None) -> None:
 
     context.meta[_ENV_FILE_READ] = True
     run_service.load_env_file(path)
+
+
+Margin = tuple[str | None, float]
+"""The name of a metric, None for all shares, and how much worse is still accepted."""
+
+
+def margin_of(value: str) -> Margin:
+    """Return a margin from a number, or from `METRIC=NUMBER`."""
+    name, _, number = value.rpartition("=")
+    try:
+        margin = float(number)
+    except ValueError:
+        margin = math.nan
+    if not 0 <= margin < math.inf:
+        raise click.BadParameter(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3")
+    return name or None, margin
+
+
+def margins_by_metric(margins: Sequence[Margin]) -> tuple[float | None, dict[str, float]]:
+    """Return the margin of all shares, the last one if there are several, and those of metrics."""
+    plain = next((margin for name, margin in reversed(margins) if name is None), None)
+    return plain, {name: margin for name, margin in margins if name is not None}

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fepflow.cli.options import JSON, SUITE, echo_json
+from fepflow.cli.options import JSON, SUITE, Margin, echo_json, margin_of, margins_by_metric
 
 if TYPE_CHECKING:
+    from fepflow.analysis.paired_planning import PairedPlan
+    from fepflow.analysis.planning import Plan
     from fepflow.checks.docgen import Argument
     from fepflow.errors import Problem
 
@@ -89,8 +91,25 @@ SHARE = click.FloatRange(0, 1)
 @click.command()
 @SUITE
 @click.option("--min", "minimum", type=SHARE, metavar="X", help="The minimum to show (default: the gate's).")
+@click.option("--expect", "expected", type=SHARE, metavar="X", help="The share of answers that you expect to pass.")
 @click.option(
-    "--expect", "expected", type=SHARE, required=True, metavar="X", help="The share of answers that you expect to pass."
+    "--against",
+    metavar="BASE",
+    help="Plan to show that a new version is not worse than BASE: a baseline's name, previous, or a run.",
+)
+@click.option(
+    "--margin",
+    "margins",
+    type=margin_of,
+    multiple=True,
+    metavar="[METRIC=]NUMBER",
+    help="With --against: how much worse is still accepted (default: the gate's); repeatable.",
+)
+@click.option(
+    "--discordant",
+    type=SHARE,
+    metavar="X",
+    help="With --against: the share of cases that differ between two runs (default: as between earlier runs).",
 )
 @click.option(
     "--power",
@@ -104,11 +123,33 @@ SHARE = click.FloatRange(0, 1)
     "--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Repeats of each case (default: the suite's)."
 )
 @JSON
-def plan(suite: Path, minimum: float | None, expected: float, power: float, repeats: int | None, as_json: bool) -> None:
-    """Say how many test cases SUITE needs to show a minimum, if the agent is as good as you expect. Makes no call."""
-    from fepflow.services import run_service
+def plan(
+    suite: Path,
+    minimum: float | None,
+    expected: float | None,
+    against: str | None,
+    margins: tuple[Margin, ...],
+    discordant: float | None,
+    power: float,
+    repeats: int | None,
+    as_json: bool,
+) -> None:
+    """Say how many test cases SUITE needs for a pass, if the agent is as good as you expect. Makes no call.
 
-    plans = run_service.plan(suite, minimum, expected, power, repeats)
+    A pass shows a minimum (--min, with --expect), or that a new version is not worse than another run (--against).
+    """
+    from fepflow.services import baselines, run_service
+
+    plans: Sequence[Plan | PairedPlan]
+    if against is None:
+        if expected is None or margins or discordant is not None:
+            raise click.UsageError("Give --expect, the share of answers that you expect to pass; or --against BASE.")
+        plans = run_service.plan(suite, minimum, expected, power, repeats)
+    else:
+        if not (minimum is None and expected is None and repeats is None):
+            raise click.UsageError("--against takes --margin, --discordant and --power; repeats are those of BASE.")
+        plain, by_metric = margins_by_metric(margins)
+        plans = baselines.plan_against(suite, against, plain, by_metric, power, discordant)
     if as_json:
         echo_json([planned.data() for planned in plans])
     else:

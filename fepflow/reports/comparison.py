@@ -41,13 +41,15 @@ class FlipText:
 class ComparedRun:
     """A run beside the base: rows of metrics with their figures, and the cases that flipped, `shown` of all of them.
 
-    `reasons` are the sentences of the rules; where no margin was asked for, of those that fail.
+    `reasons` are the sentences of the rules; where no margin was asked for, of those that fail. `power` says which
+    regressions such a comparison shows.
     """
 
     comparison: RunComparison
     rows: list[list[str]]
     not_compared: list[str]
     reasons: list[str]
+    power: list[str]
     shown: Mapping[str, Sequence[FlipText]]
 
     @property
@@ -58,7 +60,9 @@ class ComparedRun:
 
 def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | None = None) -> Iterator[ComparedRun]:
     """Yield each run beside the base, with at most `most_flips` of the cases that flipped each way."""
-    for comparison, p_values, rules in zip(judged.comparisons, judged.p_values, judged.rules, strict=True):
+    for comparison, p_values, rules, power in zip(
+        judged.comparisons, judged.p_values, judged.rules, judged.power, strict=True
+    ):
         yield ComparedRun(
             comparison,
             [
@@ -68,6 +72,7 @@ def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | Non
             ],
             [f"{metric.id}: {metric.why_not}" for metric in comparison.metrics if metric.why_not],
             [rule.reason for rule in rules if judged.asked or rule.outcome == "fail"],
+            power,
             {
                 "worse": [_flip(store, comparison, flip) for flip in comparison.worsened[:most_flips]],
                 "better": [_flip(store, comparison, flip) for flip in comparison.improved[:most_flips]],
@@ -131,7 +136,7 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         yield f"|{' --- |' * 8}"
         yield from (f"| {' | '.join([escape_markdown(name), *figures])} |" for name, *figures in compared.rows)
         yield ""
-        notes = [rule.reason for rule in rules]
+        notes = [*(rule.reason for rule in rules), *compared.power]
         notes += [*(f"not compared: {why}" for why in compared.not_compared), *comparison.warnings]
         yield from (f"- {escape_markdown(note)}" for note in notes)
         for word, flips in compared.flips.items():
@@ -171,14 +176,14 @@ def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
                 "not_matched": {
                     name: getattr(compared.comparison.matched, name) for name in ("changed", "only_base", "only_new")
                 },
-                "metrics": [_metric(metric, p_values) for metric in compared.comparison.metrics],
+                "metrics": [_metric(metric, p_values, detectable) for metric in compared.comparison.metrics],
                 "rules": [rule.model_dump(mode="json", exclude_none=True) for rule in rules],
                 "worsened": [_flip_data(text) for text in compared.shown["worse"]],
                 "improved": [_flip_data(text) for text in compared.shown["better"]],
                 "warnings": compared.comparison.warnings,
             }
-            for compared, p_values, rules in zip(
-                compared_runs(store, judged), judged.p_values, judged.rules, strict=True
+            for compared, p_values, detectable, rules in zip(
+                compared_runs(store, judged), judged.p_values, judged.detectable, judged.rules, strict=True
             )
         ],
     }
@@ -188,7 +193,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
     return {"id": run.id, "suite": run.name, "created_at": run.created_at.isoformat(), "outcome": run.outcome}
 
 
-def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, Any]:
+def _metric(metric: MetricDifference, p_values: dict[str, float], detectable: dict[str, float]) -> dict[str, Any]:
     estimate = metric.estimate
     names: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
     if estimate is None:
@@ -205,6 +210,7 @@ def _metric(metric: MetricDifference, p_values: dict[str, float]) -> dict[str, A
         "method": estimate.method,
         "p": metric.p,
         "p_adjusted": p_values.get(metric.id),
+        "detectable": detectable.get(metric.id),
         "worsened": metric.worsened,
         "improved": metric.improved,
         "n_expected": estimate.counts.expected,

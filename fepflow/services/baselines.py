@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fepflow.errors import NotFoundError, UserError
-from fepflow.services.run_service import open_store
+from fepflow.services.run_service import open_store, validate
 from fepflow.suite.values import is_baseline_name
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from fepflow.analysis.drift import Series
+    from fepflow.analysis.paired_planning import PairedPlan
     from fepflow.analysis.regressions import JudgedComparisons
     from fepflow.store.records import RunFigures, RunRecord
     from fepflow.store.store import Store
@@ -48,6 +51,23 @@ def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
                 )
             runs[name] = store.runs.get(found[0].run_id)
     return [runs[name] for name in names]
+
+
+def plan_against(
+    path: Path, base: str, margin: float | None, margins: Mapping[str, float], power: float, discordant: float | None
+) -> list[PairedPlan]:
+    """Return how many test cases it takes to show that shares are not worse than in a base by more than a margin.
+
+    Raises InputError for a suite that is not valid, NotFoundError, UserError where there is nothing to plan for.
+    """
+    from fepflow.analysis.paired_planning import plan_against
+    from fepflow.protocol.content_hash import content_hash
+
+    validation = validate(path)
+    suite = validation.require()
+    contents = {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(validation.cases)}
+    with open_store() as store:
+        return plan_against(store, suite, contents, base, margin, margins, power, discordant)
 
 
 def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:

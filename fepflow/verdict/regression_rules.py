@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fepflow.statistics.estimate import Estimate
+from fepflow.statistics.paired_planning import detectable_regression
 from fepflow.suite.models import Gate
-from fepflow.text import number
+from fepflow.text import number, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.metric_rules import MetricRules, as_judged, warnings_of_judge
 from fepflow.verdict.verdict import Outcome, RegressionVerdict, RuleOutcome
@@ -104,10 +105,7 @@ def judge_differences(
     for metric, margin in margins.items():
         each = found.get(metric)
         if each is not None and each.estimate is not None and each.less_is_better is not None:
-            estimate = MetricEstimate(
-                metric, each.check_id, each.estimate, by_judge=each.by_judge, corrected=each.corrected
-            )
-            judged.append((estimate, [NotWorse(margin, each.less_is_better, name)]))
+            judged.append((_as_metric(each, each.estimate), [NotWorse(margin, each.less_is_better, name)]))
         else:
             why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
             outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
@@ -118,6 +116,36 @@ def judge_differences(
         for warning in warnings_of_judge(metric, gate, required, by_metric[metric.id])
     ]
     return [*outcomes, *(rule for each in by_metric.values() for rule in each)], warnings
+
+
+def detectable(metric: MetricDifference, margin: float, gate: Gate, family: int) -> float | None:
+    """Return the least regression that such a comparison, of `family` metrics, shows to be beyond the margin in 80 % of
+    cases; None where there is no interval, or it is not known which way is worse."""
+    if metric.estimate is None or metric.less_is_better is None:
+        return None
+    estimate = as_judged(_as_metric(metric, metric.estimate), gate).estimate.at(1 - (1 - gate.confidence) / family)
+    return detectable_regression(estimate, margin, less_is_better=metric.less_is_better)
+
+
+def in_words(metric: MetricDifference, least: float, margin: float) -> str:
+    """Return what `detectable` has found, as a sentence."""
+    assert metric.estimate is not None
+    cases = plural(metric.estimate.counts.expected, "test case")
+    beyond = f" to be beyond the margin of {number(margin)}" if margin else ""
+    if metric.is_share and least >= 1:
+        return f"{metric.id}: {cases} cannot be relied on to show any regression{beyond}."
+    regression = f"a regression of {number(least)} or more"
+    return f"{metric.id}: with {cases} like these, {regression} is shown{beyond} in 80 % of such comparisons."
+
+
+def _as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimate:
+    return MetricEstimate(
+        difference.id,
+        difference.check_id,
+        estimate,
+        by_judge=difference.by_judge,
+        corrected=difference.corrected,
+    )
 
 
 def _not_compared(metric: str, each: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:

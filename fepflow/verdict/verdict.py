@@ -127,6 +127,7 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 class DifferenceVerdict(Part):
     """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
     fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted.
+    `detectable` is the least regression that is shown to be beyond the margin in 80 % of such comparisons.
     `corrected` is None for one that is not by a calibrated judge, `outcome` for one without a margin."""
 
     metric: str
@@ -143,6 +144,7 @@ class DifferenceVerdict(Part):
     n_expected: int
     n_completed: int
     margin: float | None = None
+    detectable: float | None = None
     corrected: CorrectedShare | None = None
     outcome: Outcome | None = None
 

@@ -88,6 +88,10 @@ def test_the_difference_has_an_interval_and_a_p_value(cli: Cli, ran: Ran) -> Non
     assert "all 100 test cases matched" in lines
     assert "says_so 0.97 0.88 -0.09 -0.1737 to -0.01598 0.021 12 3" in lines
     assert "REGRESSION" in lines
+    power = (
+        "says_so: with 100 test cases like these, a regression of 0.1058 or more is shown in 80 % of such comparisons."
+    )
+    assert power in " ".join(done.stdout.split())
     assert "worse now (5 of 12, --limit):" in lines
     assert "base 00000000 says True" in lines
     assert "better now (3 of 3):" in lines
@@ -95,6 +99,7 @@ def test_the_difference_has_an_interval_and_a_p_value(cli: Cli, ran: Ran) -> Non
     metric = found["compared"][0]["metrics"][0]
     assert (metric["low"], metric["high"]) == pytest.approx(tango_interval(3, 12, 100))
     assert metric["p"] == metric["p_adjusted"] == pytest.approx(mcnemar_mid_p(3, 12))
+    assert metric["detectable"] == pytest.approx(0.1058, abs=1e-4)
     assert (found["outcome"], found["exit_code"], metric["worsened"], metric["improved"]) == ("fail", 1, 12, 3)
     flips = found["compared"][0]["worsened"]
     assert (len(flips), flips[0]["base_output"], flips[0]["new_output"]) == (

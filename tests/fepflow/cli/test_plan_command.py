@@ -26,7 +26,7 @@ checks:
 
 @pytest.fixture
 def suite(home: Path) -> Path:
-    (home / "cases.jsonl").write_text("".join(f'{{"input": {n}}}\n' for n in range(100)), encoding="utf-8")
+    (home / "cases.jsonl").write_text("".join(f'{{"id": "{n}", "input": {n}}}\n' for n in range(100)), encoding="utf-8")
     path = home / "suite.yaml"
     path.write_text(SUITE, encoding="utf-8")
     return path
@@ -87,3 +87,64 @@ def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
     done = cli("plan", suite, "--expect", "0.9")
     assert done.exit_code == 2
     assert "has no minimum of a share that passed to plan for: name one (--min)" in done.stderr
+
+
+def compared_runs(store: Store, *passed: str) -> list[str]:
+    """Completed runs of the suite's 100 cases, each once; each text has a run's passes and fails."""
+    result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
+    cases = [TestCase(id=str(n), input=n) for n in range(100)]
+    check = {"type": "contains", "id": "right", "arguments": {"text": "$.output.value", "phrases": "a"}}
+    document = {"name": "planned", "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": [],
+                "checks": [check]}  # fmt: skip
+    ids = [f"{number:04x}0000" for number in range(len(passed))]
+    for run_id, of_run in zip(ids, passed, strict=True):
+        store.runs.create(NewRun(run_id, "planned", document, None, 1), cases)
+        store.leases.acquire(run_id, "me", 30)
+        store.results.write(
+            run_id,
+            [NewOutput(n, 0, "b" * 64, Output(value="x")) for n in range(100)],
+            [NewCheckResult(n, 0, "right", "a" * 64, result, of_run[n] == "1") for n in range(100)],
+        )
+        verdict = {"gate": "Every check must pass.", "reasons": [], "warnings": []}
+        store.leases.finish(run_id, "me", "completed", outcome="fail", verdict=verdict, metrics=[])
+    return ids
+
+
+def test_it_says_how_many_cases_show_that_a_version_is_not_worse(cli: Cli, suite: Path, store: Store) -> None:
+    (base,) = compared_runs(store, "1" * 90 + "0" * 10)
+    assert cli("baseline", "set", "main", base).exit_code == 0
+    done = cli("plan", suite, "--against", "main", "--margin", "0.05")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        "To show that right is not worse than main (run 00000000) by more than 0.05, with 95 % confidence, takes 340 "
+        "test cases, if both are equally good: then 80 % of comparisons do.",
+        "The 100 test cases in both have a chance of 28.9 %.",
+        "Assumed: 0.1 of the cases differ between two runs, as no other run tells (--discordant states it).",
+    ]
+    stated = cli("plan", suite, "--against", base, "--margin", "right=0.05", "--discordant", "0.04").stdout
+    assert "Stated: 0.04 of the cases differ between two runs" in stated
+
+
+def test_how_many_cases_differ_is_learned_from_earlier_runs(cli: Cli, suite: Path, store: Store) -> None:
+    """Each other run has two cases that the base has not, and lacks two that it has."""
+    same = "1" * 80 + "0" * 16
+    suite.write_text(SUITE + "gate: {regression: {margin: 0.05}}\n", encoding="utf-8")
+    compared_runs(store, same + "1100", same + "0011", same + "1100")
+    (plan,) = json.loads(cli("plan", suite, "--against", "previous", "--json").stdout)
+    assert (plan["base"], plan["learned_from"], plan["pairs"]) == (
+        "previous (run 00020000)",
+        ["00010000", "00000000"],
+        200,
+    )
+    assert (plan["discordant"], plan["margin"], plan["matched"], plan["is_stated"]) == (0.02, 0.05, 100, False)
+    assert 73 < plan["cases"] < 340
+
+
+def test_what_cannot_be_planned_against_is_said(cli: Cli, suite: Path, store: Store) -> None:
+    assert "no baseline main of the suite planned" in cli("plan", suite, "--against", "main").stderr
+    (base,) = compared_runs(store, "1" * 100)
+    assert "Give a margin above 0" in cli("plan", suite, "--against", base).stderr
+    unknown = cli("plan", suite, "--against", base, "--margin", "wrong=0.1")
+    assert (unknown.exit_code, "it has right" in unknown.stderr) == (2, True)
+    assert "--against takes --margin" in cli("plan", suite, "--against", base, "--expect", "0.9").stderr
+    assert "or --against BASE" in cli("plan", suite).stderr
