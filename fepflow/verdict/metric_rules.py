@@ -15,16 +15,21 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from fepflow.statistics.estimate import Estimate, describe
+from fepflow.statistics.proportions import z_score
 from fepflow.suite.models import Gate
-from fepflow.text import listed, percent, plural
+from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.requirements import Requirement
 from fepflow.verdict.verdict import Mode, Outcome, RuleOutcome
 
 MOST_CASES = 1_000_000
-"""How many test cases are still advised to settle a verdict."""
+"""The largest number of test cases that is advised to settle a verdict."""
+
+POWER = 0.8
+"""The share of reruns that the advised number of test cases settles."""
 
 
 @dataclass(frozen=True)
@@ -120,28 +125,32 @@ class MetricRules:
         return f", but {why}; {leans}, and {settled}"
 
     def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
-        """Return, in words, how many test cases like these would show what the verdict leans to."""
+        """Return, in words, how many test cases like these would show what the verdict leans to, in most reruns."""
         confidence = self.confidence if lean == "pass" else fail_confidence
-        sample = estimate.sample
-        if sample is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
+        sample, value = estimate.sample, estimate.value
+        if sample is None or value is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
             return "more test cases are needed"
+        low, high = estimate.at(confidence).interval
+        # A rerun's value may be worse than this one: in one of five by more than this part of the interval's half.
+        bad_luck = NormalDist().inv_cdf(POWER) / z_score(confidence) if estimate.stderr != 0 else 0.0
+        luck_of_low = bad_luck if requirement.judge(low, value) != lean else 0.0
+        luck_of_high = bad_luck if requirement.judge(value, high) != lean else 0.0
 
-        def shown(cases: int) -> bool:
+        def shows(cases: int, of_low: float, of_high: float) -> bool:
             low, high = sample.with_cases(cases, confidence)
-            bounds = (-math.inf if low is None else low, math.inf if high is None else high)
-            return requirement.judge(*bounds) == lean
+            least = -math.inf if low is None else low - of_low * (value - low)
+            most = math.inf if high is None else high + of_high * (high - value)
+            return requirement.judge(least, most) == lean
 
-        if shown(sample.cases):
-            if estimate.counts.missing:
-                return "the results that are missing would settle it"
-            return "more test cases are needed"
-        few, many = sample.cases, sample.cases * 2
-        while not shown(many):
-            few, many = many, many * 2
-            if many > MOST_CASES:
-                return f"{_no_number(estimate, requirement)} would settle it"
-        needed = bisect_left(range(many), True, lo=few + 1, key=shown)
-        return f"about {needed} test cases like these would settle it"
+        if estimate.counts.missing and shows(sample.cases, 0.0, 0.0):
+            return "the results that are missing would settle it, if they come out as the rest"
+        few = many = sample.cases
+        while not shows(many, luck_of_low, luck_of_high):
+            if many == MOST_CASES:
+                return _no_number(estimate, requirement)
+            few, many = many, min(many * 2, MOST_CASES)
+        needed = bisect_left(range(many), True, lo=few + 1, key=lambda n: shows(n, luck_of_low, luck_of_high))
+        return f"about {needed} test cases like these would settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
@@ -161,10 +170,18 @@ def _advice_on_range(estimate: Estimate) -> str:
 
 def _no_number(estimate: Estimate, requirement: Requirement) -> str:
     if estimate.is_proportion and requirement.limit is not None and requirement.limit >= 1:
-        return "no number of them (no sample can show a proportion of 1; lower the minimum, or judge by point values)"
+        return (
+            "no number of test cases would settle it (no sample can show a proportion of 1; lower the minimum, or judge "
+            "by point values)"
+        )
     if estimate.method in ("rogan-gladen", "mover", "paired-rogan-gladen"):
-        return "no number of them (it takes more labels of the judge, too)"
-    return "no number of them that can be had"
+        return "no number of test cases would settle it (it takes more labels of the judge, too)"
+    return f"up to {MOST_CASES:,} test cases would not settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
+
+
+def _true(estimate: Estimate, requirement: Requirement) -> str:
+    assert estimate.value is not None
+    return f"{number(estimate.value, requirement.limit)} is its true value"
 
 
 GATE = "every check must pass"

@@ -195,7 +195,8 @@ def test_a_budget_says_how_many_cases_it_takes(store: Store) -> None:
     verdict = called(store, [100.0 + n for n in range(50)], metrics=[LATENCY], gate={"max": {"p95_latency": 2000}})
     assert verdict.reasons == [
         "p95_latency: 147 (95 % interval from 143, n = 50) keeps to the maximum of 2000, but its interval ends above; "
-        "it leans towards a pass, and about 72 test cases like these would settle it."
+        "it leans towards a pass, and about 72 test cases like these would settle it in 4 of 5 runs, if 147 is its "
+        "true value."
     ]
     assert verdict.gate == "p95_latency must be at most 2000 (95 % intervals)."
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.statistics.estimate import Counts, Estimate, Scale
-from fepflow.statistics.proportions import wilson_interval
+from fepflow.statistics.planning import power
 from fepflow.suite.models import Gate
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
@@ -69,30 +69,40 @@ class TestMinimum:
     @pytest.mark.parametrize(
         ("passed", "reason"),
         [
-            (91, "reaches the minimum of 0.9, but its interval begins below; it leans towards a pass, and about 3458 "),
-            (89, "is below the minimum of 0.9, but its interval ends above; it leans towards a fail, and about 3458 "),
+            (91, "reaches the minimum of 0.9, but its interval begins below; it leans towards a pass, and about 6875 "),
+            (89, "is below the minimum of 0.9, but its interval ends above; it leans towards a fail, and about 7252 "),
         ],
     )
     def test_it_is_inconclusive_when_the_minimum_is_within_the_interval(self, passed: int, reason: str) -> None:
         verdict = by_minimum(proportion(passed, 100 - passed), acc=0.9)
         assert verdict.outcome == "inconclusive"
         assert reason in verdict.reasons[0]
-        assert verdict.reasons[0].endswith("test cases like these would settle it.")
+        assert "test cases like these would settle it in 4 of 5 runs, if 0." in verdict.reasons[0]
 
-    def test_the_number_that_would_settle_it_is_the_least_that_does(self) -> None:
+    @pytest.mark.parametrize(("passed", "n"), [(85, 100), (86, 100), (87, 100), (92, 100), (95, 100), (66, 68)])
+    def test_the_number_that_would_settle_it_does_so_in_four_of_five_runs(self, passed: int, n: int) -> None:
+        """By the exact chance of so many passes, if the measured rate is the true one."""
+        (reason,) = by_minimum(proportion(passed, n - passed), acc=0.9).reasons
+        rate = passed / n
+        cases = int(reason.split("about ")[1].split()[0])
+        chance = power(cases, 0.9, rate) if rate > 0.9 else power(cases, 0.1, 1 - rate)
+        assert 0.75 <= chance <= 0.88
+        assert f"would settle it in 4 of 5 runs, if {rate:.4g} is its true value." in reason
+
+    def test_of_an_agent_that_makes_no_mistake_the_least_number_settles_it(self) -> None:
         assert "about 35 test cases like these" in by_minimum(proportion(34), acc=0.9).reasons[0]
         assert by_minimum(proportion(35), acc=0.9).outcome == "pass"
-        (said,) = by_minimum(proportion(86, 14), acc=0.9).reasons
-        n = int(said.split("about ")[1].split()[0])
-        assert wilson_interval(0.86, n)[1] < 0.9 <= wilson_interval(0.86, n - 1)[1]
 
     def test_a_gate_that_no_number_of_cases_can_show_is_reported(self) -> None:
         assert "no sample can show a proportion of 1" in by_minimum(proportion(500), acc=1.0).reasons[0]
-        assert "no number of them that can be had would settle it" in by_minimum(proportion(90, 10), acc=0.9).reasons[0]
+        assert (
+            "up to 1,000,000 test cases would not settle it in 4 of 5 runs, if 0.9 is its true value"
+            in by_minimum(proportion(90, 10), acc=0.9).reasons[0]
+        )
 
     def test_the_advice_names_missing_results_that_would_decide(self) -> None:
         (reason,) = by_minimum(proportion(95, error=5), acc=0.9).reasons
-        assert "its interval begins below; it leans towards a pass, and the results that are missing would" in reason
+        assert "it leans towards a pass, and the results that are missing would settle it, if they come out as" in reason
 
     def test_a_gate_may_fail_by_value(self) -> None:
         verdict = by_minimum(proportion(89, 11), fail="value", acc=0.9)
