@@ -171,8 +171,8 @@ def _advice_on_range(estimate: Estimate) -> str:
 def _no_number(estimate: Estimate, requirement: Requirement) -> str:
     if estimate.is_proportion and requirement.limit is not None and requirement.limit >= 1:
         return (
-            "no number of test cases would settle it (no sample can show a proportion of 1; lower the minimum, or judge "
-            "by point values)"
+            "no number of test cases would settle it (no sample can show a proportion of 1; lower the minimum, or "
+            "judge by point values)"
         )
     if estimate.method in ("rogan-gladen", "mover", "paired-rogan-gladen"):
         return "no number of test cases would settle it (it takes more labels of the judge, too)"

@@ -102,7 +102,9 @@ class TestMinimum:
 
     def test_the_advice_names_missing_results_that_would_decide(self) -> None:
         (reason,) = by_minimum(proportion(95, error=5), acc=0.9).reasons
-        assert "it leans towards a pass, and the results that are missing would settle it, if they come out as" in reason
+        assert (
+            "it leans towards a pass, and the results that are missing would settle it, if they come out as" in reason
+        )
 
     def test_a_gate_may_fail_by_value(self) -> None:
         verdict = by_minimum(proportion(89, 11), fail="value", acc=0.9)
