@@ -168,10 +168,14 @@ def _wanted(
     if not count:
         raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
     case_options: dict[str, Any] = {}
-    if options.metadata:
-        case_options["metadata"] = dict(options.metadata)
-    if options.failing_in is not None:
-        case_options["failing_in"] = record.id
+    if count < len(cases):  # a filter that every case meets leaves the whole suite
+        if options.metadata:
+            case_options["metadata"] = dict(options.metadata)
+        if options.failing_in is not None:
+            case_options["failing_in"] = record.id
+        if options.cases is not None:
+            case_options["case_ids"] = len(options.cases)
+        case_options["suite_cases"] = len(cases)
     most = _max_cases(gate)
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:

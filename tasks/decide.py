@@ -13,10 +13,13 @@ from fepflow.analysis.metrics import compute_verdict, costs_of
 from fepflow.analysis.regressions import compare, find_baseline, why_none
 from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_of_top_up
 from fepflow.errors import FepflowError
+from fepflow.store.records import RunRecord
+from fepflow.suite.models import Gate
 from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log, verdict_state
-from fepflow.verdict.verdict import Verdict
+from fepflow.verdict.gate import with_rules
+from fepflow.verdict.verdict import RuleOutcome, Verdict
 
 
 async def decide_run(context: RunContext) -> Verdict:
@@ -28,6 +31,7 @@ async def decide_run(context: RunContext) -> Verdict:
     if context.suite.top_up is not None:
         reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
+    verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
     if context.suite.baseline is not None:
@@ -41,6 +45,21 @@ async def decide_run(context: RunContext) -> Verdict:
         stats=dict(context.counts),
     )
     return verdict
+
+
+def _of_its_cases(run: RunRecord, gate: Gate, verdict: Verdict) -> Verdict:
+    """Return the verdict with what part of the suite's cases it is about. Cases that filters chose are no sample of the
+    suite: if they pass, the suite is not shown to."""
+    if run.sample:
+        warning = f"{run.sample[0].upper()}{run.sample[1:]}."
+        verdict = verdict.model_copy(update={"warnings": [warning, *verdict.warnings]})
+    if not run.filtered:
+        return verdict
+    if verdict.outcome == "pass":
+        reason = f"{run.filtered} were run, and meet the gate. This is no verdict of the suite: run it whole for one."
+    else:
+        reason = f"Only {run.filtered} were run: this is no verdict of the suite."
+    return with_rules(verdict, [RuleOutcome(rule="all test cases", outcome="inconclusive", reason=reason)], gate)
 
 
 def _left_out(context: RunContext) -> list[str]:

@@ -248,10 +248,12 @@ def why_none(store: Store, run: RunRecord) -> str:
 
 
 def with_outcome(store: Store, run_id: str) -> RunRecord:
-    """The run with this id, if it has an outcome. Raises NotFoundError or UserError."""
+    """The run with this id, if it has an outcome and no filter chose its cases. Raises NotFoundError or UserError."""
     baseline = store.runs.get(run_id)
     if baseline.outcome is None:
         raise UserError(f"The run {baseline.id} has no verdict to compare with: it is {baseline.status}.")
+    if baseline.filtered:
+        raise UserError(f"The run {baseline.id} is no baseline, as it has only {baseline.filtered}.")
     return baseline
 
 

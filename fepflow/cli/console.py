@@ -76,8 +76,8 @@ class Console:
 
         calls = run.calls
         if not self.quiet:
-            sample = f", {run.sample}" if run.sample else ""
-            self._err.print(f"{safe(run.name)}: {calls} calls, run {run.id[:SHORT_ID]}{sample}")
+            part = f", {safe(run.part)}" if run.part else ""
+            self._err.print(f"{safe(run.name)}: {calls} calls, run {run.id[:SHORT_ID]}{part}")
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         visible = self._err.is_terminal and not self.quiet
         with Progress(*columns, console=self._err, transient=True, disable=not visible) as bar:

@@ -105,7 +105,7 @@ def _head(store: Store, run: RunRecord) -> str:
     return (
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
         f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
-        + (f"\n{run.sample}" if run.sample else "")
+        + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
     )
 
 

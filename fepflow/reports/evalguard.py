@@ -25,9 +25,10 @@ def report_of_run(run: RunRecord) -> dict[str, Any]:
     task: dict[str, Any] = {"task_ref": run.suite.get("task") or run.name}
     if (path := _dataset(run.suite.get("test_cases"))) is not None:
         task["dataset_path"] = path
-    sample = (run.options or {}).get("sample")
+    options = run.options or {}
+    original = options.get("suite_cases") or options.get("sample", {}).get("of") or run.n_cases
     task["repeats"] = run.repeats
-    task["n_samples"] = {"original": sample["of"] if sample else run.n_cases, "effective": run.n_cases}
+    task["n_samples"] = {"original": original, "effective": run.n_cases}
     if notes:
         task["metadata"] = notes
     return {
@@ -75,7 +76,7 @@ def _metadata(run: RunRecord) -> dict[str, str]:
         "thresholds_digest": verdict.get("thresholds_digest"),
         "suite_hash": run.suite_hash,
         "cases_hash": run.cases_hash,
-        "sample": run.sample,
+        "sample": run.part,
         "tags": ", ".join(run.tags) or None,
     }
     return {name: text for name, text in known.items() if text is not None}

@@ -103,7 +103,7 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
     other runs of it have one. Raises NotFoundError."""
     from fepflow.analysis.drift import MOST_RUNS
 
-    judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None]
+    judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None and not run.filtered]
     if not judged:
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
     alike = store.runs.alike(judged[0], MOST_RUNS)
@@ -118,6 +118,8 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
         raise UserError(
             f"Run {run.id[:8]} has no verdict, so it has no place among the runs before: it is {run.status}."
         )
+    if run.filtered:
+        raise UserError(f"Run {run.id[:8]} has no place among the runs before, as it has only {run.filtered}.")
     return _series(run, store.runs.alike(run, MOST_RUNS), metric)[0]
 
 

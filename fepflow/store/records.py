@@ -33,6 +33,9 @@ outputs that exist (FEP 5), or one for a run whose target is called at guarded a
 FailureKind = Literal["failed", "error"]
 KeyState = Literal["active", "expired", "revoked"]
 
+FILTERS = ("metadata", "failing_in", "case_ids")
+"""The options of a run that choose among the suite's cases, but for a random sample."""
+
 OPERATION = "operation"
 """The kind of the requests whose runs are FEP's operations."""
 
@@ -133,6 +136,24 @@ class RunRecord(Row, table=True):
         if not sample or sample["of"] == self.n_cases:
             return None
         return f"a random sample of {self.n_cases} of {sample['of']} test cases (seed {sample['seed']})"
+
+    @property
+    def filtered(self) -> str | None:
+        """A phrase for people if the run has only those of the suite's cases that a filter chose."""
+        options = self.options or {}
+        filters = [f"--filter-metadata {name}={value}" for name, value in options.get("metadata", {}).items()]
+        if "failing_in" in options:
+            filters.append(f"--filter-failing {options['failing_in'][:8]}")
+        if "case_ids" in options:
+            filters.append("those with labels")
+        if not filters:
+            return None
+        return f"{self.n_cases} of {options['suite_cases']} test cases ({', '.join(filters)})"
+
+    @property
+    def part(self) -> str | None:
+        """A phrase for people if the run has a part of the suite's cases only, by filters, a random sample, or both."""
+        return "; ".join(filter(None, (self.filtered, self.sample))) or None
 
 
 class CaseRow(Row, table=True):

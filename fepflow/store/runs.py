@@ -17,6 +17,7 @@ from sqlalchemy import (
     delete,
     func,
     insert,
+    or_,
     select,
     type_coerce,
     update,
@@ -34,6 +35,7 @@ from fepflow.store.database import Repository, now_of, records
 from fepflow.store.records import (
     BASELINE,
     CASE,
+    FILTERS,
     RUN,
     Baseline,
     NewCheckResult,
@@ -132,12 +134,12 @@ class Runs(Repository):
         return self._records(newest if name is None else newest.where(RUN.c.name == name))
 
     def before(self, run: RunRecord, *, alike: bool = True) -> RunRecord | None:
-        """Return the newest older run of this name with an outcome.
+        """Return the newest older run of this name with an outcome, whose cases no filter chose.
 
         Only runs that measured the same on the same cases, and were begun by the same cause, are considered if `alike`.
         """
         older = select(RunRecord).where(RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
-        older = older.where(*_equal(run, "name"))
+        older = older.where(*_equal(run, "name"), *_unfiltered())
         if alike:
             same = "suite_hash", "cases_hash", "cause"
             older = older.where(*_equal(run, *same), *(RUN.c[name].is_not(None) for name in same))
@@ -145,7 +147,12 @@ class Runs(Repository):
 
     def alike(self, run: RunRecord, limit: int) -> list[RunFigures]:
         """Return the newest runs with an outcome that measured the same on the same cases and were begun by the same
-        cause as this one, itself included and none that is newer; the oldest first."""
+        cause as this one, itself included and none that is newer; the oldest first.
+
+        There are none for a run whose cases a filter chose.
+        """
+        if run.filtered:
+            return []
         newest = (
             select(RUN.c.id, RUN.c.created_at, RUN.c.outcome, RUN.c.metrics)
             .where(RUN.c.outcome.is_not(None), RUN.c.created_at <= run.created_at)
@@ -356,6 +363,13 @@ def _with_prefix(prefix: str) -> Select[tuple[RunRecord]]:
 
 def _equal(run: RunRecord, *names: str) -> list[ColumnElement[bool]]:
     return [RUN.c[name] == getattr(run, name) for name in names]
+
+
+def _unfiltered() -> Iterator[ColumnElement[bool]]:
+    """Yield the conditions that no filter chose the cases of a run."""
+    for name in FILTERS:  # a key of a JSON object: with its quotes it is found whole
+        has_filter = type_coerce(RUN.c.options, Text).contains(str(encode(name)), autoescape=True)
+        yield or_(RUN.c.options.is_(None), ~has_filter)
 
 
 def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any]]:

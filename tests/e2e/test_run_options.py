@@ -61,6 +61,19 @@ def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     assert again.stdout == "FAIL  exact_match: 1 of 1 result failed.\n"
     assert again.stderr == ""
 
+    workplace.write_suite([{**case, "expected": case["input"]} for case in CASES], tags=["nightly"])
+    xml, document = workplace.folder / "run.xml", workplace.folder / "run.json"
+    mended = workplace.run("--filter-failing", result["evaluation_id"][:8], "-o", xml, "-o", document)
+    assert mended.returncode == 4, "one case is no verdict of the suite"
+    chosen = f"1 of 8 test cases (--filter-failing {result['evaluation_id'][:8]})"
+    words = f"{chosen} were run, and meet the gate. This is no verdict of the suite: run it whole for one."
+    assert f"INCONCLUSIVE {words}" in " ".join(mended.stdout.split())
+    stored = json.loads(document.read_text(encoding="utf-8"))["metadata"]
+    assert stored["verdict"]["reasons"] == [words, "exact_match: 1 of 1 result passed."]
+    assert f'<error message="{words}"' in xml.read_text(encoding="utf-8")
+    refused = workplace.fepflow("baseline", "set", "main", "latest")
+    assert (refused.returncode, f"is no baseline, as it has only {chosen}" in refused.stderr) == (2, True)
+
 
 @pytest.mark.battery
 def test_a_verdict_by_points_passes_where_the_interval_is_too_wide(workplace: Workplace) -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.create_run import create_run
+from fepflow.tasks.create_run import RunOptions, create_run
 
 Plan = Callable[..., str]
 
@@ -76,7 +76,14 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[
 def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
     """Plans a run that asks the agent each case's input; a case that is a text is its own id, input and answer."""
 
-    def make(cases: Sequence[Any], *, checks: Sequence[Any] = (SAME,), in_file: bool = False, **sections: Any) -> str:
+    def make(
+        cases: Sequence[Any],
+        *,
+        checks: Sequence[Any] = (SAME,),
+        in_file: bool = False,
+        options: RunOptions | None = None,
+        **sections: Any,
+    ) -> str:
         whole = [case if isinstance(case, dict) else {"id": case, "input": case} for case in cases]
         whole = [{"expected": case.get("input"), **case} for case in whole]
         http = {"url": agent.url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}
@@ -88,6 +95,6 @@ def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
         document = {"name": "s", "target": target, "test_cases": source, "checks": list(checks), **sections}
         path = tmp_path / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        return create_run(store, validate_suite(path)).run.id
+        return create_run(store, validate_suite(path), options).run.id
 
     return make

@@ -7,6 +7,7 @@ import pytest
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
+from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
@@ -35,6 +36,27 @@ async def verdict_on(run_id: str, called: int, checked: int) -> Verdict:
 async def test_without_a_gate_every_check_has_to_pass(plan: Plan, cases: list[Any], outcome: str) -> None:
     verdict = await verdict_on(plan(cases), 2, 2)
     assert verdict.outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("expected", "outcome", "reason"),
+    [
+        ("a", "inconclusive", "1 of 2 test cases (--filter-metadata topic=x) were run, and meet the gate."),
+        ("b", "fail", "Only 1 of 2 test cases (--filter-metadata topic=x) were run: this is no verdict of the suite."),
+    ],
+)
+async def test_cases_that_a_filter_chose_fail_and_never_pass(
+    plan: Plan, expected: str, outcome: str, reason: str
+) -> None:
+    cases = [{"id": "a", "input": "a", "expected": expected, "metadata": {"topic": "x"}}, "b"]
+    verdict = await verdict_on(plan(cases, options=RunOptions(metadata={"topic": "x"})), 1, 1)
+    assert (verdict.outcome, verdict.blocks) == (outcome, True)
+    assert any(text.startswith(reason) for text in verdict.reasons)
+
+
+async def test_a_random_sample_has_a_verdict_and_says_so(plan: Plan) -> None:
+    verdict = await verdict_on(plan(["a", "b"], options=RunOptions(limit=1)), 1, 1)
+    assert (verdict.outcome, verdict.warnings) == ("pass", ["A random sample of 1 of 2 test cases (seed 0)."])
 
 
 async def test_missing_results_stay_in_the_denominator(plan: Plan) -> None:

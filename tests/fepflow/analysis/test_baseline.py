@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.regressions import _change, compare, find_baseline, why_none
-from fepflow.errors import FepflowError
+from fepflow.analysis.regressions import _change, compare, find_baseline, regression_baseline, why_none
+from fepflow.errors import FepflowError, UserError
 from fepflow.protocol.test_case import TestCase
+from fepflow.services.baselines import trend_up_to
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
@@ -29,10 +30,11 @@ def ended(
     cases: int = 2,
     cause: Cause = "command",
     suite: str | None = "1",
+    options: Any = None,
 ) -> RunRecord:
     """A run that has ended, of so many cases; without an outcome if that is None."""
     run_id = f"{number:032x}"
-    run = NewRun(run_id, name, {}, None, 1, suite_hash=suite, cause=cause)
+    run = NewRun(run_id, name, {}, None, 1, suite_hash=suite, cause=cause, options=options)
     store.runs.create(run, [TestCase(id=str(n), input=n) for n in range(cases)])
     store.leases.acquire(run_id, "me", 60)
     store.leases.finish(run_id, "me", "completed" if outcome else "cancelled", outcome=outcome)
@@ -48,6 +50,21 @@ def test_the_previous_run_is_the_newest_of_the_suite_with_a_verdict(store: Store
     assert find_baseline(store, run, "previous") == second
     assert find_baseline(store, second, "previous") == first
     assert find_baseline(store, first, "previous") is None
+
+
+@pytest.mark.parametrize("chosen", [{"metadata": {"topic": "a"}}, {"failing_in": "5f2c81d0"}, {"case_ids": 2}])
+def test_a_run_whose_cases_a_filter_chose_is_no_baseline_and_no_part_of_a_trend(store: Store, chosen: Any) -> None:
+    whole = ended(store, 1)
+    filtered = ended(store, 2, options={**chosen, "suite_cases": 9})
+    run = ended(store, 3, options={"sample": {"limit": 2, "seed": 0, "cases": 2, "of": 9}})
+    assert find_baseline(store, run, "previous") == whole
+    assert regression_baseline(store, run, "previous") == whole
+    for find in (find_baseline, regression_baseline):
+        with pytest.raises(FepflowError, match="is no baseline, as it has only 2 of 9 test cases"):
+            find(store, run, filtered.id)
+    assert store.runs.alike(filtered, 9) == []
+    with pytest.raises(UserError, match="no place among the runs before"):
+        trend_up_to(store, filtered, "acc")
 
 
 def test_only_runs_of_the_same_cases_suite_and_cause_are_compared(store: Store) -> None:

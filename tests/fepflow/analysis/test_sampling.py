@@ -61,6 +61,17 @@ def test_a_fraction_is_of_the_cases_that_the_filters_leave(store: Store, suite: 
     assert options["metadata"] == {"odd": "true"}
 
 
+def test_a_filtered_run_is_described_unless_the_filter_leaves_all(store: Store, suite: Path) -> None:
+    options = RunOptions(limit=20, metadata={"odd": "true"})
+    run = create_run(store, validate_suite(suite), options).run
+    assert run.filtered == "20 of 500 test cases (--filter-metadata odd=true)"
+    assert run.part == f"{run.filtered}; a random sample of 20 of 250 test cases (seed 0)"
+    labelled = create_run(store, validate_suite(suite), RunOptions(cases=frozenset(["case 1", "case 2"]))).run
+    assert labelled.part == "2 of 500 test cases (those with labels)"
+    whole = RunOptions(cases=frozenset(f"case {n}" for n in range(500)))
+    assert create_run(store, validate_suite(suite), whole).run.part is None
+
+
 @pytest.mark.parametrize("limit", [None, 500, 1000])
 def test_without_a_limit_or_with_a_large_one_all_cases_are_there(
     store: Store, suite: Path, limit: float | None
