@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from fepflow.analysis.dependence import Duplicates, Survey, warns_of_resemblance
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
 from fepflow.diagnose.checks import checks_by_id, validate_checks
@@ -43,6 +44,7 @@ def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: 
     validate_paths(validation, _validate_target(validation))
     _validate_baselines(validation)
     _validate_correction(validation)
+    _warn_of_dependence(validation)
     files: dict[Path, dict[str, str]] = {}
     validation.problems = [_with_env_file(problem, loaded.folder, files) for problem in validation.problems]
     validation.problems.sort(
@@ -160,6 +162,22 @@ def _validate_correction(validation: SuiteValidation) -> None:
                     validation.warn(location, message, "fepflow calibrate compares it with people's labels")
     except FepflowError as error:
         validation.warn(location, str(error))
+
+
+def _warn_of_dependence(validation: SuiteValidation) -> None:
+    """Warn of cases that tell less than their number: duplicates, and such as share a document, without a cluster."""
+    loaded, survey = validation.loaded, Survey()
+    duplicates = Duplicates(loaded.snapshot)
+    for case in validation.cases:
+        if duplicates.add(case):
+            survey.add(case)
+    if (sentence := duplicates.sentence) is not None:
+        validation.warn(("test_cases",), sentence, "they count as repeats of one case: remove them, or use repeats")
+    gate, slices = loaded.section("gate") or Gate(), loaded.section("slices")
+    if "cluster" not in loaded.snapshot and warns_of_resemblance(gate, validation.thresholds, slices):
+        resemblance = survey.resemblance()
+        if resemblance is not None:
+            validation.warn(("test_cases",), resemblance.sentence, resemblance.advice)
 
 
 _NOT_SET = re.compile(r"(?:\$\{|needs )?\b([A-Za-z_]\w*+)(\}| and \w++,|,)?(?: is)? not set in the environment")

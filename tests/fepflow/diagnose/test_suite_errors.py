@@ -282,7 +282,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with the files of the good suite in it."""
     monkeypatch.chdir(tmp_path)
-    cases = [{"id": str(n), "input": "?", "expected": "Paris", "metadata": {"topic": "a"}} for n in range(3)]
+    cases = [{"id": str(n), "input": f"{n}?", "expected": "Paris", "metadata": {"topic": "a"}} for n in range(3)]
     (tmp_path / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     (tmp_path / "outputs.jsonl").write_text('{"value": {"answer": "Paris"}}\n' * 3)
     return tmp_path

@@ -16,7 +16,7 @@ from fepflow.tasks.create_run import RunOptions, create_run
 def folder(tmp_path, monkeypatch):
     """The working directory, with a suite's files in it."""
     monkeypatch.chdir(tmp_path)
-    cases = [{"id": str(index), "input": "?", "expected": "Paris"} for index in range(10)]
+    cases = [{"id": str(index), "input": f"{index}?", "expected": "Paris"} for index in range(10)]
     (tmp_path / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
     (tmp_path / "outputs.jsonl").write_text("".join('{"value": "Paris"}\n' for _ in cases))
     return tmp_path
@@ -288,7 +288,7 @@ def topics(folder, sizes, section, more=""):
     """What is said of slices, of cases with these topics."""
     named = [topic for topic, n in sizes.items() for _ in range(n)]
     cases = [
-        {"id": str(n), "input": 1, "expected": "x", "metadata": {"topic": topic} if topic else {}}
+        {"id": str(n), "input": n, "expected": "x", "metadata": {"topic": topic} if topic else {}}
         for n, topic in enumerate(named)
     ]
     (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
@@ -335,3 +335,35 @@ def test_minima_of_slices_are_for_shares_and_means_with_a_range(folder):
 def test_slices_are_groups(folder):
     (problem,) = topics(folder, {f"topic {n}": 1 for n in range(201)}, "{by: topic}")
     assert "topic has 201 different values, and there can be 200 slices (slices are groups of test cases)" in problem
+
+
+GATE = "gate: {min: {contains: 0.5}}\n"
+
+
+def documents(folder, key="document"):
+    """Write 20 questions about each of ten documents, after the same question under ten ids."""
+    same = [{"input": "Paris?", "metadata": {}}] * 10
+    about = [
+        {"input": f"{number}?", "expected": "Paris", "metadata": {key: f"d{number % 10}"}} for number in range(200)
+    ]
+    cases = [{"id": str(number), **case} for number, case in enumerate([*same, *about])]
+    (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
+
+
+def test_the_same_case_under_several_ids_and_documents_of_several_cases_are_warned_of(folder):
+    documents(folder)
+    assert told(folder, BASE + CHECKS + GATE) == [
+        "suite.yaml:3: test_cases: 10 of 210 test cases have the same content under different ids: 0, 1, 2 and 7 more "
+        "(they count as repeats of one case: remove them, or use repeats)",
+        "suite.yaml:3: test_cases: 200 test cases share 10 values of metadata.document: cases of one document are "
+        "rarely independent, so the intervals may be too narrow (set cluster: $.test_case.metadata.document; cluster: "
+        "$.test_case.id says that they are independent)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "gate"), [("topic", GATE), ("document", ""), ("document", "gate: {min: {contains: 0.5}, verdict: point}\n")]
+)
+def test_topics_and_gates_without_intervals_need_no_clusters(folder, key, gate):
+    documents(folder, key)
+    assert [problem for problem in told(folder, BASE + CHECKS + gate) if "metadata" in problem] == []

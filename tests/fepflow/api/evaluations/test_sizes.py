@@ -15,7 +15,7 @@ LONG = "x" * 45_000
 
 def request(output: Any, checks: list[dict[str, Any]], cases: int = 1) -> dict[str, Any]:
     return {
-        "test_cases": [{"id": str(index), "input": "?"} for index in range(cases)],
+        "test_cases": [{"id": str(index), "input": f"{index}?"} for index in range(cases)],
         "outputs": [{"value": output}] * cases,
         "checks": checks,
     }

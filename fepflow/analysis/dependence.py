@@ -1,0 +1,218 @@
+"""Test cases that tell less than their number: the same content under several ids, or a text or document in common.
+
+Duplicates are known for sure, and count as repeats of one case. What cases may have in common otherwise is a guess: it
+is warned of, until `cluster:` says which cases belong together.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fepflow.protocol.check import to_check
+from fepflow.protocol.content_hash import canonical_json
+from fepflow.protocol.test_case import TestCase
+from fepflow.suite.models import Gate, Slices
+from fepflow.text import cut, listed, plural
+
+NAMED = 3
+"""Ids that a sentence names."""
+
+MOST_SURVEYED, MOST_TEXT = 10_000, 20_000
+"""Cases that are searched for something in common, the first ones, and characters of each: a second or two."""
+
+LONG_TEXT, SENTENCE = 200, 40
+"""Characters from which on a text may be a document, and a part of it a sentence that no two documents have."""
+
+SENTENCES = 8
+"""Longest sentences of a case that are compared."""
+
+_READS_METADATA = re.compile(
+    r"""\$\.test_case(?!\w)(?:\.metadata(?!\w)(?:\.(?P<name>\w+)|\[\s*\\?["'](?P<key>[^"'\\]+))?|(?![.\[]))"""
+)
+_SENTENCE = re.compile(rf"[^\n.!?\u3002\uff01\uff1f]{{{SENTENCE},}}")
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+
+_DOCUMENT = re.compile(
+    "document|doc|article|passage|page|paper|book|chapter|file|url|website|repo|repository|conversation|chat|dialog|"
+    "dialogue|thread|session|transcript|call|meeting|email|user|customer|client|account|patient|person|speaker|"
+    "participant|author|ticket|contract|report"
+)
+_MAYBE_DOCUMENT = re.compile("source|context|reference|group|parent|family|template|scenario|story|episode")
+_FEWEST_DOCUMENTS, _FEWEST_IF_IN_DOUBT = 5, 10
+
+
+def metadata_read(snapshot: Mapping[str, Any]) -> frozenset[str] | None:
+    """Return the metadata fields that a suite's target and checks read, as they make a case another; None for all."""
+    names = set()
+    for match in _READS_METADATA.finditer(json.dumps([snapshot.get("target"), snapshot.get("checks")], default=str)):
+        name = match["name"] or match["key"]
+        if name is None:
+            return None
+        names.add(name)
+    return frozenset(names)
+
+
+class Duplicates:
+    """The cases of equal content: input, expected, own checks, and the metadata that the suite's request or checks
+    read. Ids and other metadata make no difference, and cases with an empty input cannot be told apart by it."""
+
+    def __init__(self, snapshot: Mapping[str, Any]) -> None:
+        self._metadata_read = metadata_read(snapshot)
+        self._first_of_content: dict[int, int] = {}
+        self._ids: list[str] = []
+        self.first = array("Q")
+        """The index of the first case with the same content, for each case."""
+
+    def add(self, case: TestCase) -> bool:
+        """Take in the next case; return whether its content is new."""
+        index = len(self.first)
+        first = index if case.input in (None, "", [], {}) else self._first_of_content.setdefault(self._of(case), index)
+        self.first.append(first)
+        self._ids.append(case.id)
+        return first == index
+
+    def _of(self, case: TestCase) -> int:
+        metadata = case.metadata or {}
+        if self._metadata_read is not None:
+            metadata = {name: metadata[name] for name in self._metadata_read if name in metadata}
+        checks = [to_check(check).model_dump() for check in case.checks or ()]
+        return hash(canonical_json([case.input, case.expected, checks, metadata]))
+
+    @property
+    def sentence(self) -> str | None:
+        """The duplicates in words, without an end; None if there are none."""
+        repeated = Counter(first for index, first in enumerate(self.first) if first != index)
+        if not repeated:
+            return None
+        cases = repeated.total() + len(repeated)
+        most = max(repeated, key=lambda first: repeated[first])
+        ids = [cut(self._ids[index], 60) for index, first in enumerate(self.first) if first == most]
+        named = listed([*ids[:NAMED], f"{len(ids) - NAMED} more"] if len(ids) > NAMED else ids)
+        if len(repeated) == 1:
+            return f"{cases:,} of {len(self.first):,} test cases have the same content under different ids: {named}"
+        return (
+            f"{cases:,} of {len(self.first):,} test cases are only {len(repeated):,} different ones: "
+            f"{named}, for example, have the same content"
+        )
+
+
+class Resemblance(NamedTuple):
+    """A sign that cases depend on one another: a sentence without an end, and the cluster key that allows for it."""
+
+    sentence: str
+    key: str | None
+
+    @property
+    def advice(self) -> str:
+        """The ways out."""
+        if self.key is None:
+            return "name the text in a field of metadata, and set cluster: $.test_case.metadata.FIELD"
+        return f"set cluster: {self.key}; cluster: $.test_case.id says that they are independent"
+
+
+@dataclass
+class Survey:
+    """What different test cases may have in common, as they are read."""
+
+    _cases: int = 0
+    _sentences: Counter[int] = field(default_factory=Counter)
+    _of_cases: list[list[tuple[int, int]]] = field(default_factory=list)
+    _values: dict[str, Counter[int]] = field(default_factory=dict)
+    _long_values: Counter[str] = field(default_factory=Counter)
+
+    def add(self, case: TestCase) -> None:
+        """Take in a case that is no duplicate of another one."""
+        if self._cases >= MOST_SURVEYED:
+            return
+        self._cases += 1
+        if sentences := _longest_sentences(case.input):
+            self._of_cases.append(sentences)
+            self._sentences.update(each for each, _ in sentences)
+        for name, value in (case.metadata or {}).items():
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                self._values.setdefault(name, Counter())[hash(value)] += 1
+                self._long_values[name] += isinstance(value, str) and len(value) >= LONG_TEXT
+
+    def resemblance(self) -> Resemblance | None:
+        """Return the strongest sign that cases depend on one another, if there is one."""
+        return self._shared_values() or self._shared_text()
+
+    def _shared_values(self) -> Resemblance | None:
+        """Find a field that looks like a document or a person, with few cases each: topics and levels do not."""
+        candidates = []
+        for name, counts in self._values.items():
+            shared = [count for count in counts.values() if count > 1]
+            needed = self._fewest(name)
+            if needed is not None and len(shared) >= needed and 2 * sum(shared) >= self._cases:
+                candidates.append((-sum(shared), len(shared), name))
+        if not candidates:
+            return None
+        cases, values, name = min(candidates)
+        noun = re.sub(r"[_-]?ids?$", "", name, flags=re.IGNORECASE) or name
+        return Resemblance(
+            f"{self._of(-cases)} share {values:,} values of metadata.{cut(name, 60)}: cases of one {cut(noun, 60)} are "
+            "rarely independent, so the intervals may be too narrow",
+            f"$.test_case.metadata.{name}"
+            if re.fullmatch(r"[A-Za-z_]\w*", name)
+            else f"$.test_case.metadata[{name!r}]",
+        )
+
+    def _fewest(self, name: str) -> int | None:
+        """Return how many values a field has to have to be that of a document; None for any other field."""
+        words = [word.lower().removesuffix("s") for word in _WORD.findall(name)]
+        if any(map(_DOCUMENT.fullmatch, words)) or 2 * self._long_values[name] > self._values[name].total():
+            return _FEWEST_DOCUMENTS
+        return _FEWEST_IF_IN_DOUBT if any(map(_MAYBE_DOCUMENT.fullmatch, words)) else None
+
+    def _shared_text(self) -> Resemblance | None:
+        """Find texts that several cases have most of in common; what more than half of all cases have is no text of
+        theirs, but how they are asked."""
+        texts = Counter[int]()
+        for sentences in self._of_cases:
+            own = [(each, length) for each, length in sentences if 2 * self._sentences[each] <= self._cases]
+            shared = [(self._sentences[each], length, each) for each, length in own if self._sentences[each] > 1]
+            if shared and 2 * sum(length for _, length, _ in shared) >= sum(length for _, length in own):
+                texts[max(shared)[2]] += 1
+        shared_texts = [count for count in texts.values() if count > 1]
+        if len(shared_texts) < 2 or 5 * sum(shared_texts) < self._cases:
+            return None
+        return Resemblance(
+            f"{self._of(sum(shared_texts))} share most of their text with others, {len(shared_texts):,} texts in all: "
+            "cases of one text are rarely independent, so the intervals may be too narrow",
+            None,
+        )
+
+    def _of(self, cases: int) -> str:
+        whole = plural(cases, "test case")
+        return f"{whole} of the first {self._cases:,}" if self._cases == MOST_SURVEYED else whole
+
+
+def warns_of_resemblance(gate: Gate, thresholds: object, slices: Slices | None) -> bool:
+    """Return whether a gate speaks of other cases than these: without intervals, it does not."""
+    judged = gate.min or gate.max or gate.max_impact or gate.regression or thresholds or (slices and slices.min)
+    these_cases = gate.top_up is not None and gate.top_up.max_repeats is not None
+    return bool(judged) and gate.verdict == "interval" and not these_cases
+
+
+def _longest_sentences(value: Any) -> list[tuple[int, int]]:
+    """Return the hashes and lengths of the longest sentences of an input; none of a short one."""
+    text = value if isinstance(value, str) else "\n".join(_texts_in(value))
+    if len(text) < LONG_TEXT:
+        return []
+    sentences = set(_SENTENCE.findall(text[:MOST_TEXT]))
+    longest = sorted(sentences, key=lambda sentence: (len(sentence), sentence))[-SENTENCES:]
+    return [(hash(sentence), len(sentence)) for sentence in longest]
+
+
+def _texts_in(value: Any) -> Iterable[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts_in(part)
