@@ -38,6 +38,7 @@ class Options(TypedDict, total=False):
     filter_metadata: Mapping[str, str]
     filter_failing: str
     cache: bool
+    version: str
     verdict: Literal["interval", "point"]
     env_file: str | Path
     verbose: bool
@@ -237,6 +238,7 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
         failing_in=options.get("filter_failing"),
         verdict_mode=options.get("verdict"),
         cache=options.get("cache"),
+        version=options.get("version"),
     )
     return run_service.start(Path(suite), run_options, note, show_logs=verbose)
 

@@ -13,6 +13,7 @@ from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_si
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
@@ -43,6 +44,8 @@ class RunOptions:
     verdict_mode: str | None = None
     cache: bool | None = None
     """Whether answers of models that are kept are used."""
+    version: str | None = None
+    """Name of the target's version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +83,7 @@ def create_run(
         tags=list(dict.fromkeys([*suite.tags, *options.tags])),
         flow_run_id=flow_run_id,
         suite_hash=suite_hash(loaded.snapshot, repeats, loaded.folder),
+        version=_version(loaded, options),
         cause=cause,
         options=case_options,
         n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
@@ -87,6 +91,12 @@ def create_run(
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
     return CreatedRun(store.runs.get(run_id), loaded)
+
+
+def _version(loaded: LoadedSuite, options: RunOptions) -> str | None:
+    """Return the name of the target's version, if there is one; it is shown, so no secret is left in it."""
+    version = options.version or (loaded.suite.target.version if loaded.suite else None)
+    return redact(version, loaded.secrets) if version else None
 
 
 def _require_repeats(suite: Suite, repeats: int) -> None:

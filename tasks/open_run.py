@@ -21,7 +21,7 @@ from prefect import get_client
 
 from fepflow.asyncio_helpers import in_background
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.factory import open_target
+from fepflow.calls.factory import open_target, target_hash
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
@@ -185,6 +185,10 @@ async def _prepare(
         secrets=loaded.secrets,
         addresses=AgentAddresses.configured() if record.is_requested else None,
     )
+    if spec == FULL_RUN:
+        asked = await asyncio.to_thread(target_hash, target, loaded.suite.target, loaded.folder)
+        await asyncio.to_thread(store.runs.note_target, record.id, asked)
+        record = record.replaced(target_hash=asked)
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
     context = RunContext(store, record, owner, loaded, loaded.suite, target, spec, is_resumed=is_resumed)

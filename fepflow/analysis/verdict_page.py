@@ -59,6 +59,7 @@ def verdict_page(
     lines += [*(f"**Drift**: {escape_markdown(drift)}" for drift in drifts), ""] if drifts else []
     lines += [*(f"- {escape_markdown(reason)}" for reason in others), ""] if others else []
     lines += [verdict.top_up.summary, ""] if verdict.top_up else []
+    lines += [escape_markdown(verdict.looks.summary), ""] if verdict.looks else []
     if verdict.not_judged:
         lines += [f"**Not judged**, as no rule is about it: {escape_markdown(', '.join(verdict.not_judged))}", ""]
     if verdict.baseline is not None:

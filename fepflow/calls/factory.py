@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
 from fepflow.errors import InputError, Problem
+from fepflow.protocol.content_hash import content_hash
 from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
 
@@ -81,6 +83,14 @@ def _http_target(
     elif is_called:
         _load_connections()  # else the first call would wait for it
     return HttpTarget(config, secrets, app, addresses)
+
+
+def target_hash(opened: Target, config: target.Target, folder: Path) -> str:
+    """Return the content hash of how a target is asked, its address included; of recorded outputs, that of the file."""
+    if config.recorded is None:
+        return opened.fingerprint
+    with (folder / config.recorded.path).open("rb") as file:
+        return content_hash(opened.fingerprint, file_digest(file, "sha256").hexdigest())
 
 
 def load_early(section: Mapping[str, Any]) -> None:

@@ -65,6 +65,8 @@ def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool =
     yield f"  gate: {safe(verdict['gate'])}"
     if topped_up := verdict.get("top_up"):
         yield f"  {safe(topped_up['summary'])}"
+    if looks := verdict.get("looks"):
+        yield f"  {safe(looks['summary'])}"
     if digest := verdict.get("thresholds_digest"):
         yield f"  thresholds: sha256 {digest[:SHORT_DIGEST]}"
     if baseline := verdict.get("baseline"):
@@ -106,6 +108,7 @@ def _head(store: Store, run: RunRecord) -> str:
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
         f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
         + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
+        + (f"\nversion {safe(run.version)}" if run.version else "")
     )
 
 

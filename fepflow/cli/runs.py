@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     type=click.Choice(["interval", "point"]),
     help="Judge by intervals, or by values alone.",
 )
+@click.option("--version", metavar="NAME", help="Name of the target's version, whose runs are counted.")
 @click.option("--resume", metavar="RUN", help="Continue this run (an id, its beginning, or latest).")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")

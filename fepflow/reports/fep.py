@@ -57,6 +57,7 @@ def run_metadata(run: RunRecord) -> dict[str, Any]:
         "status": run.status,
         "repeats": run.repeats,
         "tags": run.tags,
+        "version": run.version,
         "flow_run_id": run.flow_run_id,
         "error": run.error,
         "outcome": run.outcome,

@@ -247,6 +247,8 @@ def _attributes(attributes: dict[str, str]) -> str:
 
 def _properties(store: Store, run: RunRecord) -> ElementTree.Element:
     properties: dict[str, Any] = {"run": run.id, "outcome": run.outcome or "", "status": run.status}
+    if looks := (run.verdict or {}).get("looks"):
+        properties["looks"] = looks["summary"]
     properties |= {f"judge.{judge.check_id}": judge.sentence() for judge in reliability_of_judges(store, run)}
     element = ElementTree.Element("properties")
     for name, value in properties.items():

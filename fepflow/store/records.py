@@ -88,8 +88,9 @@ class RunRecord(Row, table=True):
     """One execution of a suite; `outcome` is there once the run is completed.
 
     `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
-    of what the suite measures, `cases_hash` that of the set of its cases; `options` is what was asked of this run
-    beyond the suite.
+    of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of how the target is
+    asked, its address included. `version` is the name of the target's version, if one was given; `options` is what was
+    asked of this run beyond the suite.
     """
 
     __tablename__: ClassVar[str] = "run"
@@ -116,6 +117,8 @@ class RunRecord(Row, table=True):
     error: str | None = Field(sa_type=EscapedText)
     suite_hash: str | None = Field(max_length=64)
     cases_hash: str | None = Field(max_length=64)
+    target_hash: str | None = Field(max_length=64)
+    version: str | None = Field(sa_type=EscapedText)
     cause: Cause | None = Field(sa_type=_WORD)
     options: Any = Field(sa_type=OptionalJson, nullable=True)
 
@@ -476,6 +479,7 @@ class NewRun:
     flow_run_id: str | None = None
     started_at: datetime | None = None
     suite_hash: str | None = None
+    version: str | None = None
     cause: Cause | None = None
     options: dict[str, Any] | None = None
     n_cases: int | None = None

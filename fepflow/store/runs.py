@@ -163,6 +163,26 @@ class Runs(Repository):
         with self._database.reading() as connection:
             return [RunFigures(*row) for row in connection.execute(newest)][::-1]
 
+    def looks(self, run: RunRecord) -> list[tuple[str, Outcome | None]]:
+        """Return the ids and outcomes of the other runs of the same suite on the same version of its target, the
+        oldest first: those with an outcome, and those that were created earlier and are under way. A random sample of
+        the cases is one, cases that a filter chose are not."""
+        under_way = RUN.c.status.in_(("pending", "running")) & (RUN.c.created_at < run.created_at)
+        same = "name", "suite_hash", "target_hash", "version"
+        others = (
+            select(RUN.c.id, RUN.c.outcome)
+            .where(*_equal(run, *same), *_unfiltered(), RUN.c.id != run.id)
+            .where(RUN.c.outcome.is_not(None) | under_way)
+            .order_by(RUN.c.created_at, RUN.c.id)
+        )
+        with self._database.reading() as connection:
+            return [(row.id, row.outcome) for row in connection.execute(others)]
+
+    def note_target(self, run_id: str, target_hash: str) -> None:
+        """Note how the run asks its target."""
+        change = update(RUN).where(RUN.c.id == run_id).values(target_hash=target_hash)
+        self._database.write(lambda connection: connection.execute(change))
+
     def of_flow_run(self, flow_run_id: str) -> RunRecord | None:
         """Return the run that this Prefect flow run executes."""
         return next(iter(self._records(select(RunRecord).where(RUN.c.flow_run_id == flow_run_id))), None)

@@ -179,6 +179,9 @@ class Target(Section):
     recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Of runs that were requested with their outputs; a suite file cannot have it."""
+    version: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None, description="Name of the version that is evaluated, such as ${GIT_SHA}: its runs are counted."
+    )
     timeout: Duration = Field(30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario.")
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")

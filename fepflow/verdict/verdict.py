@@ -172,6 +172,20 @@ class TopUpVerdict(Part):
     summary: str
 
 
+class LooksVerdict(Part):
+    """The `number` of the run among those of the suite on this version of its target, and how the others came out.
+
+    `version` is None without a name. `summary` says it in words.
+    """
+
+    number: int
+    version: str | None = None
+    passed: int = 0
+    failed: int = 0
+    inconclusive: int = 0
+    summary: str
+
+
 class MetricChange(Part):
     """A metric's value now and in the baseline, None where there was none, and now minus then."""
 
@@ -251,6 +265,7 @@ class Verdict(Part):
     thresholds_digest: str | None = None
     regression: RegressionVerdict | None = None
     top_up: TopUpVerdict | None = None
+    looks: LooksVerdict | None = None
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None
