@@ -98,8 +98,9 @@ def percent(share: float) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """Return `1 check`, `2 checks`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return `1 check`, `2 checks`, `3 stories`."""
+    ending = noun if count == 1 else f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{count} {ending}"
 
 
 def ordinal(number: int) -> str:

@@ -11,10 +11,11 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fepflow.analysis.clusters import ClusteredCases, clusters_by
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -46,24 +47,27 @@ class Carriers(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """The cases of each check, an accumulator for each metric, and the counts of results by check."""
+    """The cases of each check, an accumulator for each metric, the counts of results by check, and the clusters of
+    cases if the suite has them."""
 
     carriers: dict[str, Carriers]
     accumulators: list[MetricAccumulator]
     counted: dict[str, CheckCounts]
+    clusters: ClusteredCases | None
 
 
 def accumulate(
     store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None = None, *, one_by_one: bool
 ) -> Accumulated:
     """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`."""
-    carriers = _carriers(store, run, suite, sliced)
-    accumulators = _accumulators(run, suite, carriers)
+    clusters = clusters_by(suite.cluster)
+    carriers = _carriers(store, run, suite, [cases for cases in (sliced, clusters) if cases is not None])
+    accumulators = _accumulators(run, suite, carriers, clusters)
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
-    _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one)
+    _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None)
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
-    return Accumulated(carriers, accumulators, counted)
+    return Accumulated(carriers, accumulators, counted, clusters)
 
 
 def suite_of(run: RunRecord) -> Suite:
@@ -101,17 +105,19 @@ def _accumulate_outputs(store: Store, run: RunRecord, accumulators: Sequence[Met
                 accumulator.add_output(case_index, stored)
 
 
-def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None) -> dict[str, Carriers]:
+def _carriers(
+    store: Store, run: RunRecord, suite: Suite, others: Sequence[SlicedCases | ClusteredCases]
+) -> dict[str, Carriers]:
     """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came.
 
-    `sliced` gets each case, too.
+    `others` get each case, too.
     """
     ids = check_ids(suite.checks)
     shared = dict(zip(ids, suite.checks, strict=True))
     carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
     for case_index, case in enumerate(cases_of(store, run)):
-        if sliced is not None:
-            sliced.add(case)
+        for cases in others:
+            cases.add(case)
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
             found = carriers.setdefault(check_id, Carriers(array("Q"), []))
@@ -123,13 +129,15 @@ def _carriers(store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | 
     return carriers
 
 
-def _accumulators(run: RunRecord, suite: Suite, carriers: dict[str, Carriers]) -> list[MetricAccumulator]:
+def _accumulators(
+    run: RunRecord, suite: Suite, carriers: dict[str, Carriers], clusters: ClusteredCases | None
+) -> list[MetricAccumulator]:
     no_carriers, every_case = Carriers(array("Q"), []), Carriers(array("Q", range(run.n_cases)), [])
     accumulators = []
     for metric in suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]:
         found = every_case if metric.check is None else carriers.get(metric.check, no_carriers)
         accumulators.append(
-            MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats)
+            MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats, clusters)
         )
     return accumulators
 
@@ -200,13 +208,15 @@ def _declared(schema: Any, members: list[str]) -> Scale | None:
 class MetricAccumulator:
     """The results for one metric, of the cases at `case_indices`, which have its check (or an output).
 
-    `scale` is that of single values, None if it is not known.
+    `scale` is that of single values, None if it is not known. `clusters` are those of all cases of the run, None if
+    cases are independent.
     """
 
     metric: Metric
     scale: Scale | None
     case_indices: Sequence[int]
     repeats: int
+    clusters: ClusteredCases | None = None
     _aggregate: Aggregate = field(init=False)
     _path: Path | None = None
     _outside: int = 0
@@ -258,7 +268,7 @@ class MetricAccumulator:
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """The same of some of its cases only; results must have been added one by one."""
-        part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats)
+        part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
         part._values = {index: self._values[index] for index in case_indices if index in self._values}
         part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
         part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
@@ -278,7 +288,7 @@ class MetricAccumulator:
 
     def estimate(self, gate: Gate) -> MetricEstimate:
         """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
-        counts = self._counts()
+        counts = replace(self._counts(), clusters=self.clusters.sizes(self.case_indices) if self.clusters else None)
         try:
             estimate = self._estimate(counts, gate)
         except (ArithmeticError, ValueError) as error:
@@ -365,24 +375,33 @@ class MetricAccumulator:
             cases = [self._case_value(self._values.get(index, ())) for index in self.case_indices]
             scale = scale_of_aggregate(self.metric, self.scale)
             assert scale is not None
-            return estimate_of_cases(cases, counts, gate.confidence, scale, gate.interval)
+            numbers = [self.clusters.numbers[index] for index in self.case_indices] if self.clusters else None
+            return estimate_of_cases(cases, counts, gate.confidence, scale, gate.interval, numbers)
         if aggregate.of_cases:  # the worst of values without a known range
-            found: list[Sequence[float]] = [
-                [min(values)] for values in self._values.values() if len(values) == self.repeats
-            ]
+            values = self._by_unit(
+                {index: [min(values)] for index, values in self._values.items() if len(values) == self.repeats}
+            )
         elif self._counted is not None:
-            found = [*repeat((1.0,), self._counted.passed), *repeat((0.0,), self._counted.failed)]
+            values = [*repeat((1.0,), self._counted.passed), *repeat((0.0,), self._counted.failed)]
+            values += repeat((), len(self.case_indices) - len(values))
         else:
-            found = list(self._values.values())
-        # A case without results is in the sample, too.
-        by_case = [*found, *repeat((), len(self.case_indices) - len(found))]
+            values = self._by_unit(self._values)
         if aggregate.kind == "quantile":
-            return quantile_estimate(by_case, counts, aggregate.level, gate.confidence, self.scale)
-        estimate = mean_estimate(by_case, counts, gate.confidence, self.scale, gate.interval)
+            return quantile_estimate(values, counts, aggregate.level, gate.confidence, self.scale)
+        estimate = mean_estimate(values, counts, gate.confidence, self.scale, gate.interval)
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None
-        return sequential_estimate(estimate, by_case, self.repeats, self.scale, these_cases=these_cases)
+        return sequential_estimate(estimate, values, self.repeats, self.scale, these_cases=these_cases)
+
+    def _by_unit(self, by_case: Mapping[int, Sequence[float]]) -> list[Sequence[float]]:
+        """Return the values of each case, or of each cluster; one without results is in the sample, too."""
+        if self.clusters is None:
+            return [*by_case.values(), *repeat((), len(self.case_indices) - len(by_case))]
+        by_cluster: dict[int, list[float]] = {}
+        for index in self.case_indices:
+            by_cluster.setdefault(self.clusters.numbers[index], []).extend(by_case.get(index, ()))
+        return list(by_cluster.values())
 
     def _warnings(self) -> Iterator[str]:
         if self._outside and self.scale is not None:
@@ -455,9 +474,11 @@ class SlicedCases:
             for case_index in accumulator.case_indices:
                 parts.setdefault(self._of_cases[case_index], array("Q")).append(case_index)
             scale = scale_of_aggregate(accumulator.metric, accumulator.scale)
-            found += [
-                SliceEstimate(accumulator.over(parts[number]).estimate(gate), self.by, name, len(parts[number]), scale)
-                for name, number in sorted(self._names.items())
-                if number in parts
-            ]
+            for name, number in sorted(self._names.items()):
+                if number not in parts:
+                    continue
+                metric = accumulator.over(parts[number]).estimate(gate)
+                clusters = metric.estimate.counts.clusters
+                cases = int(clusters.worth) if clusters else len(parts[number])
+                found.append(SliceEstimate(metric, self.by, name, cases, scale))
         return found

@@ -188,7 +188,11 @@ def _difference(
     differences = [difference(base, new, scale) for base, new in values]
     if not differences:
         return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
-    estimate = paired_estimate(differences, gate.confidence, scale)
+    clusters = later.clusters
+    carried = set(later.case_indices)
+    numbers = None if clusters is None else [clusters.numbers[now] for _, now in matched.pairs if now in carried]
+    noun = "cluster" if clusters is None else clusters.noun
+    estimate = paired_estimate(differences, gate.confidence, scale, numbers, noun)
     both = [(base.value, new.value) for base, new in values if base.value is not None and new.value is not None]
     less = _less_is_better(later, gate)
     changes = [new - base for base, new in both]
@@ -259,7 +263,7 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
 PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
 """Sections that say how outputs are judged."""
 
-NEWER_PARTS = ("slices",)
+NEWER_PARTS = ("slices", "cluster")
 """The same, which suites of before could not have: without them a suite has the hash that it always had."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")

@@ -25,7 +25,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     gate = suite.gate or Gate()
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
     one_by_one = sliced is not None or gate.regression is not None
-    carriers, accumulators, counted = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
+    carriers, accumulators, counted, clusters = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
     metrics = [accumulator.metric for accumulator in accumulators]
     labels = labels_by_metric(store, run, metrics, {name: found.declared for name, found in carriers.items()})
     estimates = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
@@ -35,14 +35,17 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
         _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
         for check_id, found in carriers.items()
     ]
-    if suite.slices is None or sliced is None:
-        return decide(estimates, suite.gate, thresholds, totals, regression=regression)
-    minima = minima_of(suite.slices, metrics)
-    of_slices = [
-        replace(each, metric=with_correction(each.metric, labels, of_part=True))
-        for each in sliced.estimates(accumulators, gate)
-    ]
-    return decide(estimates, suite.gate, thresholds, totals, of_slices, minima, regression)
+    minima, of_slices = {}, []
+    if suite.slices is not None and sliced is not None:
+        minima = minima_of(suite.slices, metrics)
+        of_slices = [
+            replace(each, metric=with_correction(each.metric, labels, of_part=True))
+            for each in sliced.estimates(accumulators, gate)
+        ]
+    verdict = decide(estimates, suite.gate, thresholds, totals, of_slices, minima, regression)
+    if clusters is None or clusters.warning is None:
+        return verdict
+    return verdict.model_copy(update={"warnings": [clusters.warning, *verdict.warnings]})
 
 
 def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:

@@ -143,6 +143,7 @@ def _verdict(
             worsened=each.worsened,
             n_expected=each.estimate.counts.expected,
             n_completed=each.estimate.counts.completed,
+            n_clusters=each.estimate.counts.clusters.number if each.estimate.counts.clusters else None,
             margin=margins.get(each.id),
             detectable=detectable(each, margins[each.id], gate, len(margins)) if each.id in margins else None,
             corrected=CorrectedShare.of(each.corrected),

@@ -127,6 +127,8 @@ def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> No
         for index, metric in enumerate(validation.loaded.section("metrics") or ())
         if metric is not None and metric.check is None and metric.value is not None
     ]
+    cluster: str | None = validation.loaded.section("cluster")
+    uses += [_Use(("cluster",), cluster, leading_keys(cluster))] if cluster else []
     body = [] if target is None else list(_validate_request(validation, target))
     uses = [use for use in uses if _fits_context(validation, target, use)]
     _look_into_cases(validation, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
@@ -262,6 +264,8 @@ def _report_lacking(validation: SuiteValidation, use: _Use, cases: str) -> None:
             f"{use.lacking:,} of {use.seen:,} test cases have no {use.expression}; the first is {use.first_lacking}"
         )
         advice = f"it is an error of the {'check' if use.location[0] != 'target' else 'call'} there"
+        if use.location == ("cluster",):
+            advice = "each of them counts as a cluster of its own"
         _report(validation, use, message, advice, is_error=False)
     elif use.seen > 1:
         _report(validation, use, f"none of the {use.seen:,} {cases} has {use.expression}", use.advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
@@ -13,6 +14,7 @@ from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
 from fepflow.statistics.sequential import passes_in_a_row
 from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
+from fepflow.text import plural
 from fepflow.verdict.requirements import ImpactAtMost
 
 MOST_TRIED = 200
@@ -23,8 +25,26 @@ USUAL_POWER = 0.8
 MEANS = ("mean", "rate", "error_rate")
 
 
+class _Units(NamedTuple):
+    """What a run's intervals count: so many test cases, or clusters of equal size."""
+
+    number: int
+    noun: str
+
+    def __str__(self) -> str:
+        return plural(self.number, self.noun)
+
+
 def _sample_size(validation: SuiteValidation) -> int:
     return sample_size(len(validation.cases), validation.limit)
+
+
+def _units(validation: SuiteValidation) -> _Units:
+    cases, clusters = _sample_size(validation), validation.clusters
+    if clusters is None:
+        return _Units(cases, "test case")
+    sizes = clusters.sizes(range(len(validation.cases)))
+    return _Units(min(cases, int(sizes.worth)), sizes.noun)
 
 
 def warn_of_sample_size(
@@ -35,20 +55,20 @@ def warn_of_sample_size(
     scales: Mapping[str, Scale | None],
 ) -> None:
     """Warn of limits and impacts that the cases cannot show, whatever the target answers. `scales` are by metric."""
-    cases = _sample_size(validation)
-    if gate.verdict == "point" or not cases:
+    units = _units(validation)
+    if gate.verdict == "point" or not units.number:
         return
     for metric in metrics:
         for bound, limit in (("min", gate.min.get(metric.id)), ("max", gate.max.get(metric.id))):
             if limit is not None:
-                _warn_of_limit(validation, gate, metric, scales[metric.id], bound, limit, cases)
+                _warn_of_limit(validation, gate, metric, scales[metric.id], bound, limit, units)
     if max_impact is None or validation.thresholds is None:
         return
     field = "max_impact" in (validation.loaded.snapshot.get("gate") or {})
     for name, ranges in validation.thresholds.thresholds.items():
         scale = scales.get(name)
-        if scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, cases):
-            message = f"{cases} test cases cannot show that {name} has an impact of {max_impact} at most"
+        if scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, units.number):
+            message = f"{units} cannot show that {name} has an impact of {max_impact} at most"
             reach = f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one"
             location = ("gate", "max_impact") if field else ("thresholds",)
             validation.warn(location, message, f"{reach}: more cases, or wider ranges")
@@ -67,10 +87,10 @@ def warn_of_regression_margin(validation: SuiteValidation, gate: Gate, margin: f
 
     Then the low end of Tango's interval is -z² / (n + z²).
     """
-    cases = _sample_size(validation)
+    units = _units(validation)
     needed = None if margin == 0 else math.ceil(z_score(gate.confidence) ** 2 * (1 - margin) / margin)
-    if cases and gate.verdict == "interval" and (needed is None or cases < needed):
-        message = f"{cases} test cases cannot show a regression of at most {margin:g}, even if none changes"
+    if units.number and gate.verdict == "interval" and (needed is None or units.number < needed):
+        message = f"{units} cannot show a regression of at most {margin:g}, even if none changes"
         advice = "no number of them shows a margin of 0" if needed is None else f"it takes {needed}"
         validation.warn(("gate", "regression", "margin"), message, advice)
 
@@ -82,13 +102,13 @@ def _warn_of_limit(
     scale: Scale | None,
     bound: str,
     limit: float,
-    cases: int,
+    units: _Units,
 ) -> None:
     needed = _cases_needed(gate, metric, scale, bound, limit)
-    if needed is not None and needed > cases:
+    if needed is not None and needed > units.number:
         best = "even if all pass" if is_of_passes(metric) and bound == "min" else "whatever their values are"
-        message = f"{cases} test cases cannot show {_limit_in_words(metric.id, bound, limit)}, {best}"
-        more = _more_to_expect(gate, metric, limit) if bound == "min" else ""
+        message = f"{units} cannot show {_limit_in_words(metric.id, bound, limit)}, {best}"
+        more = _more_to_expect(gate, metric, limit) if bound == "min" and validation.clusters is None else ""
         validation.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}{more}")
 
 
@@ -193,9 +213,11 @@ def _warn_of_most(
 ) -> None:
     bound, name = location
     share = scale.share(limit) if bound == "min" else 1 - scale.share(limit)
-    cases = _sample_size(validation)
-    most = min(cases, top_up.max_cases) if top_up.max_cases else cases * (top_up.max_repeats or 1)
+    cases, units = _sample_size(validation), _units(validation)
+    most, words = cases * (top_up.max_repeats or 1), f"results of {plural(cases, 'test case')}"
+    if top_up.max_cases:
+        most = min(cases, top_up.max_cases) * units.number // max(cases, 1)
+        words = plural(most, units.noun).partition(" ")[2]
     if cases and 0 < share < 1 and (needed := passes_in_a_row(share, gate.confidence)) > most:
-        results = "test cases" if top_up.max_cases else f"results of {cases} test cases"
-        message = f"{most} {results} cannot show {_limit_in_words(name, bound, limit)}, however good they are"
+        message = f"{most} {words} cannot show {_limit_in_words(name, bound, limit)}, however good they are"
         validation.warn(("gate", bound, name), message, f"it takes {needed} at {gate.confidence:.0%}")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
+from fepflow.analysis.clusters import ClusteredCases, clusters_by
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.documents.files import reason
@@ -32,6 +34,11 @@ class SuiteValidation:
     thresholds: Thresholds | None = None
     limit: float | None = None
     problems: list[Problem] = field(default_factory=list)
+
+    @cached_property
+    def clusters(self) -> ClusteredCases | None:
+        """The clusters of all cases; None if they are independent."""
+        return clusters_by(self.loaded.section("cluster"), self.cases)
 
     @property
     def path(self) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -14,6 +15,7 @@ Method = Literal[
     "clopper-pearson",
     "clopper-pearson-clustered",
     "bounded",
+    "bounded-clustered",
     "t",
     "t-clustered",
     "normal",
@@ -23,8 +25,11 @@ Method = Literal[
     "mover",
     "tango",
     "paired-t",
+    "paired-t-clustered",
     "paired-bounded",
+    "paired-bounded-clustered",
     "sequential",
+    "sequential-clustered",
     "sequential-these-cases",
     "paired-rogan-gladen",
     "none",
@@ -34,10 +39,29 @@ Method = Literal[
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
 without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
 its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs, `paired-rogan-gladen` of one
-of shares that a judge passed, corrected. `-clustered` says that cases were repeated and the interval allows for it.
+of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or belong together (the suite's
+`cluster`), and the interval allows for it.
 `normal` is of a value and a standard error that somebody else has computed. `sequential` holds however often it is
 looked at, of all such test cases or of these alone. `none`: no value.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Clusters:
+    """The clusters (documents, conversations, users) that the test cases of a metric belong to.
+
+    `number` is how many there are, `noun` what one of them is, `worth` how many clusters of equal size they stand for:
+    one large cluster beside many small ones tells about as little as it would alone (Kish 1965).
+    """
+
+    number: int
+    worth: float
+    noun: str
+
+    @classmethod
+    def of(cls, sizes: Collection[int], noun: str) -> Clusters:
+        """Return clusters that have so many test cases each."""
+        return cls(len(sizes), sum(sizes) ** 2 / max(sum(size * size for size in sizes), 1), noun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +69,15 @@ class Counts:
     """The expected results of one metric, and how they ended.
 
     A result without a usable number (NaN, an infinity) counts as an error. Those that are in none of `completed`,
-    `error` and `skipped` never came. ValueError on counts that cannot be.
+    `error` and `skipped` never came. `clusters` is None where test cases are independent. ValueError on counts that
+    cannot be.
     """
 
     expected: int
     completed: int
     error: int = 0
     skipped: int = 0
+    clusters: Clusters | None = None
 
     def __post_init__(self) -> None:
         if min(self.expected, self.completed, self.error, self.skipped) < 0:
@@ -66,7 +92,10 @@ class Counts:
 
 
 class Sample(Protocol):
-    """The data of an estimate: enough for its interval at another confidence, or another number of test cases."""
+    """The data of an estimate: enough for its interval at another confidence, or another number of test cases.
+
+    Where test cases belong to clusters, `cases` are these.
+    """
 
     @property
     def cases(self) -> int:
@@ -157,7 +186,6 @@ PROPORTION = Scale(0.0, 1.0, binary=True)
 
 
 _CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover", "paired-rogan-gladen")
-_DIFFERENCES: tuple[Method, ...] = ("tango", "paired-t", "paired-bounded", "paired-rogan-gladen")
 
 
 def describe(estimate: Estimate, limit: float | None = None) -> str:
@@ -171,7 +199,8 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
         return f"no value ({size})"
     width = percent(estimate.confidence)
     value = number(estimate.value, limit)
-    value = f"a difference of {value}" if estimate.method in _DIFFERENCES else value
+    is_difference = estimate.method == "tango" or estimate.method.startswith("paired")
+    value = f"a difference of {value}" if is_difference else value
     ends = [(word, bound) for word, bound in (("from", estimate.low), ("to", estimate.high)) if bound is not None]
     if not ends:
         return f"{value} (no {width} interval, {size})"
@@ -182,9 +211,10 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
 
 
 def _size(counts: Counts) -> str:
+    clusters = f" in {plural(counts.clusters.number, counts.clusters.noun)}" if counts.clusters else ""
     if not counts.missing:
-        return f"n = {counts.completed}"
+        return f"n = {counts.completed}{clusters}"
     never_came = counts.missing - counts.error - counts.skipped
     parts = [(plural(counts.error, "error"), counts.error), (f"{counts.skipped} skipped", counts.skipped)]
     parts.append((f"{never_came} never came", never_came))
-    return f"n = {counts.completed} of {counts.expected}: {', '.join(text for text, count in parts if count)}"
+    return f"n = {counts.completed} of {counts.expected}{clusters}: {', '.join(text for text, count in parts if count)}"

@@ -3,7 +3,9 @@
 There are three kinds of mean, by the values that are possible, never by those that occur. A *proportion* (the
 share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
 with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval.
-Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered.
+Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered. Where
+test cases belong together (questions about one document), their clusters are what was sampled: everything here that
+is said of a case and its repeats then holds for a cluster and all its results.
 
 Nothing that was expected leaves the denominator. What is missing (an error, a skip, a check that never ran) is taken
 at the worst end of the range for the low bound, at the best for the high one; without a range there are no bounds.
@@ -28,10 +30,9 @@ class Sums:
     """Summary of a metric's values, from which an interval of any confidence is computed.
 
     Shares are values by their place in the scale, from 0 to 1: `share` is the mean of those that completed,
-    `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `case_means`
-    is the sum of the mean shares of the cases that have `answered`, `within` that of their variances as of coins; there
-    are so many `values`. `warning` is of a metric
-    without a scale.
+    `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `units`
+    sums up the shares of the cases that have `answered`; there are so many `values`. `warning` is of a metric without a
+    scale.
     """
 
     scale: Scale | None
@@ -48,8 +49,7 @@ class Sums:
     share: float
     least_share: float
     most_share: float
-    case_means: float
-    within: float
+    units: UnitSums
     warning: str | None
 
     def estimate(self, confidence: float) -> Estimate:
@@ -76,7 +76,7 @@ class Sums:
         if self.scale is None:
             return "t-clustered" if self.repeated else "t"
         if not self.scale.binary:
-            return "bounded"
+            return "bounded-clustered" if self.counts.clusters else "bounded"
         if self.kind == "wilson":
             return "wilson-clustered" if self.repeated else "wilson"
         return "clopper-pearson-clustered" if self.repeated else "clopper-pearson"
@@ -113,27 +113,56 @@ class Sums:
         """
         if factor is None:
             if self.counts.missing:
-                return self.cases
+                return self.counts.clusters.worth if self.counts.clusters else self.cases
             factor = 1.0
-        worth = observations(self.case_means * factor, self.within * factor, self.answered * factor, confidence)
+        worth = self.units.observations(confidence, factor)
         return min(worth, self.values * factor) if self.scale and self.scale.binary else worth
 
 
-def observations(case_means: float, within: float, cases: float, confidence: float) -> float:
-    """Return how many independent observations of 0 or 1 the values of so many cases are worth.
+class UnitSums(NamedTuple):
+    """Sums over the mean shares p of cases, or of clusters.
 
-    `case_means` is the sum of the cases' mean shares p, `within` that of p (1 - p). Cases whose values are all at
-    either end of the scale are worth one each; values in between, and repeats that scatter within their case, more:
-    cases / (1 - W / T), with W the mean variance within a case, taken as that of a coin with the case's mean, and T
-    the variance in all.
-
-    Agreement seen in a few cases is weak evidence, and none at all when every result is the same. So W and T are taken
-    with z² cases more, half all 0 and half all 1, as in the centre of Wilson's interval. That also keeps the low bound
-    from rising when a value falls.
+    Those of different sizes are worth a smaller `number` of equal size, (sum of sizes)² / sum of squared sizes (Kish
+    1965), and the sums are as of so many: `shares` that of p, weighed by sizes; `larger` by how much more it would be
+    with squared sizes as weights; `within` that of p (1 - p), with these.
     """
-    z2 = z_score(confidence) ** 2
-    centre = (case_means + z2 / 2) / (cases + z2)
-    return max(cases / (1 - within / (cases + z2) / (centre * (1 - centre))), cases)
+
+    number: float
+    shares: float
+    larger: float
+    within: float
+
+    @classmethod
+    def of(cls, shares: Sequence[float], sizes: Sequence[int]) -> UnitSums:
+        """Sum up cases with these mean shares, of so many values each."""
+        squares = [size * size for size in sizes]
+        number = sum(sizes) ** 2 / sum(squares)
+        share, share_by_squares = _weighed(shares, sizes), _weighed(shares, squares)
+        within = _weighed([each * (1 - each) for each in shares], squares)
+        return cls(number, number * share, number * (share_by_squares - share), number * within)
+
+    def observations(self, confidence: float, factor: float = 1.0) -> float:
+        """Return how many independent observations of 0 or 1 the values are worth; with a `factor`, those of so many
+        times as many cases.
+
+        Cases whose values are all at either end of the scale are worth one each; values in between, and repeats that
+        scatter within their case, more: number / (1 - W / T), with W the mean variance within a case, taken as that of
+        a coin with the case's mean, and T the variance in all. Where large cases have other means than small ones, the
+        mean of all values varies by more (or less), for which `larger` allows.
+
+        Agreement seen in a few cases is weak evidence, and none at all when every result is the same. So W and T are
+        taken with z² cases more, half all 0 and half all 1, as in the centre of Wilson's interval. That also keeps the
+        low bound from rising when a value falls.
+        """
+        z2 = z_score(confidence) ** 2
+        number = self.number * factor
+        centre = (self.shares * factor + z2 / 2) / (number + z2)
+        explained = (self.within - self.larger * (1 - 2 * centre)) * factor / (number + z2)
+        return number / (1 - explained / (centre * (1 - centre)))
+
+
+def _weighed(values: Sequence[float], weights: Sequence[int]) -> float:
+    return math.fsum(weight * value for weight, value in zip(weights, values, strict=True)) / sum(weights)
 
 
 def mean_estimate(
@@ -146,7 +175,8 @@ def mean_estimate(
     """Estimate the mean of a metric from its values: one inner sequence per test case, one value per repeat.
 
     A test case whose results are all missing belongs in it too, as an empty sequence: the number of sequences is the
-    number of test cases in the sample. Every value weighs the same, `value` is their plain mean. `scale` is the range
+    number of test cases in the sample. With `counts.clusters` the sequences are these, with the values of all their
+    cases. Every value weighs the same, `value` is their plain mean. `scale` is the range
     of the values, None if it is not known.
 
     Raises ValueError: a value that is not finite or not on the scale, `counts` that contradict the values, a
@@ -172,7 +202,7 @@ def mean_estimate(
         cases=len(values_by_case),
         answered=len(answered),
         values=len(values),
-        repeated=any(len(case) > 1 for case in answered),
+        repeated=counts.clusters is not None or any(len(case) > 1 for case in answered),
         value=mean(values),
         stderr=stderr,
         least=least,
@@ -180,8 +210,7 @@ def mean_estimate(
         share=total / len(values),
         least_share=total / counts.expected,
         most_share=(total + counts.missing) / counts.expected,
-        case_means=math.fsum(means),
-        within=math.fsum(share * (1 - share) for share in means),
+        units=UnitSums.of(means, list(map(len, answered))) if scale else UnitSums(0, 0, 0, 0),
         warning=None if scale else t_interval_warning(answered, stderr),
     ).estimate(confidence)
 
@@ -201,13 +230,17 @@ def estimate_of_cases(
     confidence: float = 0.95,
     scale: Scale = PROPORTION,
     kind: IntervalKind = "wilson",
+    cluster_numbers: Sequence[int] | None = None,
 ) -> Estimate:
     """Estimate the mean of one value a test case, of all that are in the sample; `counts` are of cases, too.
 
-    A case whose value is not known for sure is missing. Raises ValueError for one that is not on the scale.
+    A case whose value is not known for sure is missing. `cluster_numbers` says for each case which of `counts.clusters`
+    it belongs to. Raises ValueError for one that is not on the scale.
     """
-    answered = [case.value for case in cases if case.value is not None]
-    estimate = mean_estimate([[value] for value in answered], Counts(len(answered), len(answered)), confidence, scale)
+    numbers = range(len(cases)) if cluster_numbers is None else cluster_numbers
+    answered = by_unit([case.value for case in cases], numbers)
+    known = sum(map(len, answered))
+    estimate = mean_estimate(answered, Counts(known, known, clusters=counts.clusters), confidence, scale)
     if not answered:
         return replace(estimate, counts=counts)
     assert isinstance(estimate.sample, Sums)
@@ -216,12 +249,21 @@ def estimate_of_cases(
         estimate.sample,
         kind=kind,
         counts=counts,
-        cases=len(cases),
+        cases=len(set(numbers)),
         least=ends[0],
         most=ends[1],
         least_share=scale.share(ends[0]),
         most_share=scale.share(ends[1]),
     ).estimate(confidence)
+
+
+def by_unit(values: Iterable[float | None], numbers: Iterable[int]) -> list[list[float]]:
+    """Group values by the numbers of their cases, or clusters; None is left out."""
+    groups: dict[int, list[float]] = {}
+    for value, number in zip(values, numbers, strict=True):
+        if value is not None:
+            groups.setdefault(number, []).append(value)
+    return list(groups.values())
 
 
 def _finite(value: float) -> float | None:
@@ -248,7 +290,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
-    """The standard error of the mean, clustered by test case; with one value a case the usual s / sqrt(n).
+    """The standard error of the mean, clustered by the inner sequences; with one value a case the usual s / sqrt(n).
 
     None for a single test case: between what was never compared, there is no spread to see.
     """

@@ -2,9 +2,10 @@
 
 What is sampled are test cases, so each gives one difference, that of its two means. Yes or no without repeats gets
 Tango's score interval (1998). Repeats and scores get the interval of a mean of values with a known range, here from
-minus to plus the range's width. Student's t is for values without a known range only: a few cases that break altogether
-among many that hardly change make differences so skewed that it shows "no worse" up to one time in eight, where one in
-forty is promised, however many of them are not zero.
+minus to plus the range's width. So do cases that belong together, with their clusters as what was sampled, as Tango's
+interval and McNemar's test are for independent cases. Student's t is for values without a known range only: a few cases
+that break altogether among many that hardly change make differences so skewed that it shows "no worse" up to one time
+in eight, where one in forty is promised, however many of them are not zero.
 
 Nothing leaves the denominator: a case that has no value in one of the runs could differ by as much as the range is
 wide, whichever way. It counts at its worst for the low bound and at its best for the high one.
@@ -13,14 +14,17 @@ wide, whichever way. It counts at its worst for the low bound and at its best fo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from fepflow.statistics.distributions import t_quantile
-from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
+from fepflow.statistics.estimate import Clusters, Counts, Estimate, Method, Scale
 from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
-from fepflow.statistics.means import CaseValue, Sums, clustered_stderr, mean, mean_estimate, t_interval_warning
+from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate, t_interval_warning
 from fepflow.statistics.proportions import mid_p_below, z_score
+from fepflow.text import plural
 
 ENOUGH_FOR_T = 10
 """Differences other than zero that a t interval takes."""
@@ -82,11 +86,13 @@ def difference(base: CaseValue, new: CaseValue, scale: Scale | None) -> CaseValu
 class _Complete:
     """Differences of which none is missing, summed up for an interval at any confidence.
 
+    There are `n`, each that of a test case, or of a cluster of them.
     Which interval it is follows from what is there: `improved` and `worsened` count yes or no, `sums` are those of
     values with a range; without either it is a t interval by `stderr`.
     """
 
     n: int
+    clustered: bool
     value: float
     improved: int
     worsened: int
@@ -99,7 +105,9 @@ class _Complete:
     def method(self) -> Method:
         if self.binary:
             return "tango"
-        return "paired-t" if self.sums is None else "paired-bounded"
+        if self.sums is None:
+            return "paired-t-clustered" if self.clustered else "paired-t"
+        return "paired-bounded-clustered" if self.clustered else "paired-bounded"
 
     def bounds(self, confidence: float, cases: int | None = None) -> tuple[float | None, float | None]:
         """The interval, or that of so many cases like these."""
@@ -131,7 +139,7 @@ class Pairs:
     @property
     def cases(self) -> int:
         """See Sample."""
-        return self.counts.expected
+        return self.counts.clusters.number if self.counts.clusters else self.counts.expected
 
     def estimate(self, confidence: float) -> Estimate:
         """See Sample."""
@@ -171,44 +179,56 @@ class Pairs:
         return 1 - inside
 
 
-def paired_estimate(differences: Sequence[CaseValue], confidence: float = 0.95, scale: Scale | None = None) -> Estimate:
+def paired_estimate(
+    differences: Sequence[CaseValue],
+    confidence: float = 0.95,
+    scale: Scale | None = None,
+    cluster_numbers: Sequence[int] | None = None,
+    noun: str = "cluster",
+) -> Estimate:
     """Estimate the mean difference of matched test cases, one `difference` each.
+
+    `cluster_numbers` says for each which cluster it belongs to, if they are not independent; a cluster is a `noun`.
 
     `scale` is that of the values: binary for yes or no without repeats, another for what can lie between, None if
     their range is not known. A case of which a part is missing counts as an error. The estimate's sample is `Pairs`.
     Raises ValueError for a confidence outside (0, 1).
     """
     z_score(confidence)
-    values = [each.value for each in differences if each.value is not None]
     known = sum(each.value is not None and each.least == each.most for each in differences)
-    counts = Counts(len(differences), known, error=len(differences) - known)
+    clusters = None if cluster_numbers is None else Clusters.of(Counter(cluster_numbers).values(), noun)
+    numbers = range(len(differences)) if cluster_numbers is None else cluster_numbers
+    counts = Counts(len(differences), known, error=len(differences) - known, clusters=clusters)
+    values = by_unit([each.value for each in differences], numbers)
     if not values:
         return Estimate(None, None, None, None, confidence, "none", counts)
     least, most = [each.least for each in differences], [each.most for each in differences]
     bounded = math.isfinite(sum(map(abs, least))) and math.isfinite(sum(map(abs, most)))
-    complete = _complete(values, scale)
-    ends = (
-        [complete] * 2 if not counts.missing else [_complete(end, scale) if bounded else None for end in (least, most)]
-    )
+    complete = _complete(values, scale, clusters)
+    ends = [complete if not counts.missing else None] * 2
+    if counts.missing and bounded:
+        ends = [_complete(by_unit(end, numbers), scale, clusters) for end in (least, most)]
     return Pairs(counts, complete, *ends).estimate(confidence)
 
 
-def _complete(values: Sequence[float], scale: Scale | None) -> _Complete:
-    n, value = len(values), mean(values)
-    alone = [[each] for each in values]
+def _complete(units: Sequence[Sequence[float]], scale: Scale | None, clusters: Clusters | None) -> _Complete:
+    """Sum up differences, by test case or by cluster."""
+    values = list(chain.from_iterable(units))
     improved, worsened = sum(each > 0 for each in values), sum(each < 0 for each in values)
-    stderr, warning, sums = clustered_stderr(alone), None, None
+    stderr, warning, sums = clustered_stderr(units), None, None
     if scale is None:
-        warning = t_interval_warning(alone, stderr)
-        if warning is None and improved + worsened < ENOUGH_FOR_T:
-            warning = f"only {improved + worsened} of {n} cases differ"
-    elif not scale.binary:
+        warning = t_interval_warning(units, stderr)
+        differing = sum(map(any, units))
+        if warning is None and differing < ENOUGH_FOR_T:
+            warning = f"only {differing} of {plural(len(units), clusters.noun if clusters else 'case')} differ"
+    elif clusters is not None or not scale.binary:
         width = scale.high - scale.low
-        bounded = mean_estimate(alone, Counts(n, n), scale=Scale(-width, width))
+        counts = Counts(len(values), len(values), clusters=clusters)
+        bounded = mean_estimate(units, counts, scale=Scale(-width, width))
         assert isinstance(bounded.sample, Sums)
         sums = bounded.sample
-    binary = scale is not None and scale.binary
-    return _Complete(n, value, improved, worsened, binary, stderr, sums, warning)
+    binary = sums is None and scale is not None
+    return _Complete(len(units), clusters is not None, mean(values), improved, worsened, binary, stderr, sums, warning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +264,7 @@ class CorrectedPairs:
 def corrected_difference(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
     """The difference of a judge's shares of passes, corrected; None if it is not a difference of shares."""
     raw = estimate.sample
-    if not isinstance(raw, Pairs) or estimate.method not in ("tango", "paired-bounded"):
+    if not isinstance(raw, Pairs) or estimate.method not in ("tango", "paired-bounded", "paired-bounded-clustered"):
         return None
     return CorrectedPairs(raw, labels).estimate(estimate.confidence)
 

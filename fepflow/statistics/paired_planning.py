@@ -16,7 +16,7 @@ from statistics import NormalDist
 
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import Estimate, Scale
-from fepflow.statistics.means import observations
+from fepflow.statistics.means import UnitSums
 from fepflow.statistics.paired import tango_interval
 from fepflow.statistics.proportions import wilson_interval, z_score
 
@@ -68,7 +68,7 @@ def simulated_power_of_pairs(
     for _ in range(SIMULATIONS):
         drawn = rng.choices(shares, k=cases)
         total, within = math.fsum(drawn), math.fsum(share * (1 - share) for share in drawn)
-        worth = observations(total, within, cases, confidence)
+        worth = UnitSums(cases, total, 0.0, within).observations(confidence)
         shown += scale.value(wilson_interval(total / cases, worth, confidence)[0]) >= -margin
     return shown / SIMULATIONS
 

@@ -10,7 +10,7 @@ from statistics import NormalDist
 
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import PROPORTION, Counts
-from fepflow.statistics.means import Sums
+from fepflow.statistics.means import Sums, UnitSums
 from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
 
 MOST_CASES = 100_000
@@ -161,7 +161,6 @@ def _sums(passes: Sequence[int], repeats: int, kind: IntervalKind) -> Sums:
         share=share,
         least_share=share,
         most_share=share,
-        case_means=sum(passes) / repeats,
-        within=math.fsum(count / repeats * (1 - count / repeats) for count in passes),
+        units=UnitSums.of([count / repeats for count in passes], [repeats] * cases),
         warning=None,
     )

@@ -16,13 +16,13 @@ from itertools import chain
 
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
-from fepflow.statistics.means import observations, refuse_contradictions
+from fepflow.statistics.means import UnitSums, refuse_contradictions
 from fepflow.statistics.proportions import z_score
 
 
 @dataclass(frozen=True, slots=True)
 class QuantileSample:
-    """Values by test case, and the `level` (0 to 1) of the quantile that is wanted of them."""
+    """Values by test case, or by cluster, and the `level` (0 to 1) of the quantile that is wanted of them."""
 
     level: float
     values_by_case: Sequence[Sequence[float]]
@@ -71,12 +71,12 @@ class QuantileSample:
 
     @property
     def _repeated(self) -> bool:
-        return any(len(case) > 1 for case in self.values_by_case)
+        return self.counts.clusters is not None or any(len(case) > 1 for case in self.values_by_case)
 
     def _bounds(self, confidence: float) -> tuple[float | None, float | None]:
         n, expected = len(self.ordered), self.counts.expected
         if self.counts.missing or not self._repeated:
-            worth: float = self.cases
+            worth: float = self.counts.clusters.worth if self.counts.clusters else self.cases
             return self._ends(
                 _first(n, lambda k: _shows(k / expected, worth, 1 - self.level, confidence)),
                 _first(n, lambda k: _shows(k / expected, worth, self.level, confidence)),
@@ -110,8 +110,7 @@ class QuantileSample:
     def _observations(self, counts: Sequence[int], confidence: float) -> float:
         """Return how many independent observations the values are worth, of which `counts` are counted in each case."""
         shares = [count / len(case) for count, case in zip(counts, self._answered, strict=True)]
-        within = math.fsum(share * (1 - share) for share in shares)
-        return min(observations(math.fsum(shares), within, len(shares), confidence), len(self.ordered))
+        return min(UnitSums.of(shares, list(map(len, self._answered))).observations(confidence), len(self.ordered))
 
     @property
     def _answered(self) -> list[Sequence[float]]:
@@ -125,7 +124,8 @@ def quantile_estimate(
     confidence: float = 0.95,
     scale: Scale | None = None,
 ) -> Estimate:
-    """Estimate a quantile of a metric from its values: one inner sequence per test case, one value per repeat.
+    """Estimate a quantile of a metric from its values: one inner sequence per test case, one value per repeat;
+    with `counts.clusters` one per cluster.
 
     `level` lies between 0 and 1: 0.5 is the median. The value is one of those given, by the nearest rank: the least
     that so large a share of them is at or below.

@@ -63,6 +63,12 @@ def _one_path(value: Any) -> Any:
     return value
 
 
+def _of_case(value: str) -> str:
+    if not value.startswith("$.test_case."):
+        raise ValueError("a cluster is told by the test case: a path such as $.test_case.metadata.document")
+    return value
+
+
 RecordPath = Annotated[JSONPathText, BeforeValidator(_one_path)]
 """The path to a part of a test case in a record. A mapping of names to paths is what `metadata` takes."""
 
@@ -246,6 +252,11 @@ class Suite(Section):
     )
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
+    cluster: Annotated[JSONPathText, AfterValidator(_of_case)] | None = Field(
+        None,
+        description="What several test cases have in common, such as $.test_case.metadata.document: intervals count "
+        "these, and not cases.",
+    )
     slices: Slices | None = Field(None, description="The metrics by a field of the test cases' metadata.")
     gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
     deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")

@@ -150,7 +150,8 @@ class MetricRules:
                 return _no_number(estimate, requirement)
             few, many = many, min(many * 2, MOST_CASES)
         needed = bisect_left(range(many), True, lo=few + 1, key=lambda n: shows(n, luck_of_low, luck_of_high))
-        return f"about {needed} test cases like these would settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
+        units = plural(needed, estimate.counts.clusters.noun if estimate.counts.clusters else "test case")
+        return f"about {units} like these would settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:

@@ -32,7 +32,10 @@ STEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class SliceEstimate:
-    """A metric over the `cases` test cases whose metadata has one value of the field `by`; `scale` is the metric's."""
+    """A metric over the `cases` test cases whose metadata has one value of the field `by`; `scale` is the metric's.
+
+    Where test cases belong to clusters, `cases` is how many of these of equal size they stand for.
+    """
 
     metric: MetricEstimate
     by: str

@@ -44,6 +44,7 @@ class CorrectedShare(Part):
 class MetricVerdict(Part):
     """A metric: its estimate, its impact, and its outcome by the gate.
 
+    `n_clusters` is how many clusters the test cases belong to, None without the suite's `cluster`.
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
     `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
     `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about.
@@ -61,6 +62,7 @@ class MetricVerdict(Part):
     n_completed: int
     n_error: int
     n_skipped: int
+    n_clusters: int | None = None
     impact: Impact | None = None
     worst_impact: Impact | None = None
     interpretation: str | None = None
@@ -97,6 +99,7 @@ class SliceVerdict(Part):
     n_completed: int
     n_error: int
     n_skipped: int
+    n_clusters: int | None = None
     threshold: float | None = None
     p: float | None = None
     corrected: CorrectedShare | None = None
@@ -121,6 +124,7 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
         "n_completed": estimate.counts.completed,
         "n_error": estimate.counts.error,
         "n_skipped": estimate.counts.skipped,
+        "n_clusters": estimate.counts.clusters.number if estimate.counts.clusters else None,
     }
 
 
@@ -143,6 +147,7 @@ class DifferenceVerdict(Part):
     worsened: int
     n_expected: int
     n_completed: int
+    n_clusters: int | None = None
     margin: float | None = None
     detectable: float | None = None
     corrected: CorrectedShare | None = None

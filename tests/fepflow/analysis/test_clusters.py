@@ -1,0 +1,164 @@
+"""The clusters of a suite's test cases, from the store's rows to a verdict, and in `validate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from pydantic import ValidationError
+
+from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.metrics import compute_verdict
+from fepflow.diagnose.validate_suite import validate_suite
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.statistics.proportions import wilson_interval
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.store import Store
+from fepflow.suite.models import Suite
+
+DOCUMENT = "$.test_case.metadata.document"
+
+
+def cases(documents: list[Any]) -> list[TestCase]:
+    """Test cases of these documents; None has none."""
+    return [
+        TestCase(id=str(index), input=index, metadata={} if document is None else {"document": document})
+        for index, document in enumerate(documents)
+    ]
+
+
+def verdict(store: Store, documents: list[Any], passed: list[bool | None], repeats: int = 1, **sections: Any) -> Any:
+    """The verdict on a check's results, of cases of these documents; None is an error."""
+    run_id = uuid4().hex
+    store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases(documents))
+    rows = []
+    for case, value in enumerate(passed):
+        for repeat in range(repeats):
+            made = CheckResult(
+                check_type="contains",
+                status="error" if value is None else "completed",
+                results=None if value is None else {"passed": value},
+                error=CheckError(type="unknown_error", message="no") if value is None else None,
+                evaluated_at=utc_now(),
+            )
+            rows.append(NewCheckResult(case, repeat, "c", f"a{case}-{repeat}", made, value))
+    outputs = [
+        NewOutput(case, repeat, "o", Output(value="x")) for case in range(len(passed)) for repeat in range(repeats)
+    ]
+    store.results.write(run_id, outputs, rows)
+    target, checks = {"http": {"url": "http://127.0.0.1:9/"}}, [{"type": "contains", "id": "c", "arguments": {}}]
+    sections = {"cluster": DOCUMENT, **sections}
+    suite = {"name": "s", "target": target, "test_cases": [], "checks": checks, **sections}
+    return compute_verdict(store, store.runs.get(run_id), Suite.model_validate(suite))
+
+
+TWENTY = [f"d{case // 10}" for case in range(200)]
+
+
+def test_a_verdict_counts_clusters(store: Store) -> None:
+    result = verdict(store, TWENTY, [True] * 200, gate={"min": {"c": 0.9}})
+    (metric,) = result.metrics
+    assert (metric.n_expected, metric.n_clusters, metric.method) == (200, 20, "wilson-clustered")
+    assert metric.low == pytest.approx(wilson_interval(1.0, 20)[0])
+    assert result.outcome == "inconclusive"
+    assert "n = 200 in 20 documents" in result.reasons[0]
+    assert "documents like these would settle it" in result.reasons[0]
+    assert verdict(store, TWENTY, [True] * 200, gate={"min": {"c": 0.9}}, cluster=None).outcome == "pass"
+
+
+def test_cases_that_are_said_to_be_independent_are_counted_alone(store: Store) -> None:
+    result = verdict(store, TWENTY, [True] * 200, gate={"min": {"c": 0.9}}, cluster="$.test_case.id")
+    assert (result.outcome, result.metrics[0].method, result.metrics[0].n_clusters) == ("pass", "wilson", None)
+
+
+def test_cases_without_a_cluster_count_alone_and_are_warned_of(store: Store) -> None:
+    result = verdict(store, [*TWENTY[:190], *[None] * 10], [True] * 200, gate={"min": {"c": 0.8}})
+    assert result.metrics[0].n_clusters == 29
+    assert result.warnings == [
+        f"10 of 200 test cases have no {DOCUMENT}: each counts as a cluster of its own, as if it had nothing in common "
+        "with any other case."
+    ]
+
+
+def test_clusters_count_in_slices_and_in_aggregates_of_repeats(store: Store) -> None:
+    sections: dict[str, Any] = {
+        "metrics": [
+            {"id": "all", "check": "c", "aggregate": "pass^3"},
+            {"id": "most", "check": "c", "aggregate": "majority"},
+        ],
+        "slices": {"by": "document"},
+    }
+    result = verdict(store, [f"d{case // 5}" for case in range(100)], [True] * 90 + [False] * 10, repeats=3, **sections)
+    assert [(metric.method, metric.n_clusters) for metric in result.metrics] == [
+        ("bounded-clustered", 20),
+        ("wilson-clustered", 20),
+    ]
+    assert result.metrics[0].low == pytest.approx(wilson_interval(0.9, 20)[0])
+    assert {each.n_clusters for each in result.slices} == {1}
+
+
+def test_a_slice_is_judged_by_its_number_of_clusters(store: Store) -> None:
+    few = [f"d{case // 12}" for case in range(180)]  # 15 clusters, and a minimum of 0.8 takes 16
+    slices = {"by": "topic", "min": 0.8}
+    assert any("few cases" in warning for warning in verdict(store, few, [True] * 180, slices=slices).warnings)
+    enough = [f"d{case // 10}" for case in range(180)]
+    assert verdict(store, enough, [True] * 180, slices=slices).outcome == "pass"
+
+
+@pytest.mark.parametrize(
+    ("path", "noun"),
+    [
+        (DOCUMENT, "document"),
+        ("$.test_case.metadata.user_id", "user"),
+        ("$.test_case.metadata['conversationId']", "conversation"),
+        ("$.test_case.metadata.docs", "cluster"),
+        ("$.test_case.input[0].text2", "cluster"),
+    ],
+)
+def test_clusters_are_named_by_their_field(path: str, noun: str) -> None:
+    assert ClusteredCases(path).noun == noun
+
+
+def test_any_json_value_names_a_cluster() -> None:
+    documents = [1, "1", 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}, None]
+    clusters = ClusteredCases.of(DOCUMENT, cases(documents))
+    assert list(clusters.numbers) == [0, 1, 0, 2, 2, 3]
+    assert clusters.without == 1
+
+
+def validated(folder: Path, cluster: str, lines: list[str]) -> list[str]:
+    (folder / "cases.jsonl").write_text("\n".join(lines))
+    (folder / "suite.yaml").write_text(
+        "name: s\ntarget: {http: {url: http://127.0.0.1:9/}}\ntest_cases: cases.jsonl\n"
+        f"checks: [{{type: contains, arguments: {{text: $.output.value, phrases: [x]}}}}]\ncluster: {cluster}\n"
+        "gate: {min: {contains: 0.9}}\n"
+    )
+    return [str(problem) for problem in validate_suite(folder / "suite.yaml", {}).problems]
+
+
+def test_validate_counts_clusters(tmp_path: Path) -> None:
+    lines = [f'{{"input": {n}, "metadata": {{"document": {n // 10}}}}}' for n in range(200)]
+    (problem,) = validated(tmp_path, DOCUMENT, lines)
+    assert "20 documents cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in problem
+
+
+def test_validate_knows_the_mistakes_of_a_cluster(tmp_path: Path) -> None:
+    lines = [f'{{"input": {n}, "metadata": {{"document": {n}}}}}' for n in range(50)]
+    (problem,) = validated(tmp_path, "$.test_case.metadata.documnt", lines)
+    assert "suite.yaml:5: cluster: none of the 50 test cases has $.test_case.metadata.documnt" in problem
+    assert "did you mean $.test_case.metadata.document?" in problem
+    (problem,) = validated(tmp_path, DOCUMENT, [*lines, '{"input": 99}'])
+    assert "1 of 51 test cases have no" in problem
+    assert "each of them counts as a cluster of its own" in problem
+    assert "a cluster is told by the test case" in validated(tmp_path, "$.output.value", lines)[0]
+
+
+def test_a_suite_takes_no_cluster_of_the_output() -> None:
+    with pytest.raises(ValidationError, match="a cluster is told by the test case"):
+        Suite.model_validate(
+            {"name": "s", "target": {"http": {"url": "http://a/"}}, "test_cases": [], "cluster": "$.output"}
+        )
