@@ -12,7 +12,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact_json
 
-RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms")
+RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms")
 """Names in an output's metadata that describe the call; a response cannot set them."""
 
 

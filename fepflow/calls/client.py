@@ -82,6 +82,12 @@ class CallRecord:
     """The progress of the last attempt."""
     ends_at: float | None = None
     """When the time for the case is over, by the event loop's clock."""
+    began: float = 0.0
+    """When the first attempt began, by the monotonic clock."""
+    lasted: float = 0.0
+    """Seconds from then to the end of the last attempt, but for `queued`."""
+    queued: float = 0.0
+    """Seconds in which the next attempt waited for its slot: it is other cases that take them."""
 
     def time_left(self) -> float:
         """Return the seconds that the case still has; infinity where it has no deadline."""
@@ -100,8 +106,9 @@ class CallRecord:
     def output(self) -> Output:
         """Return the output (FEP 3.3): an error is one without a value, or with what the call had before it failed.
 
-        Its metadata has what was mapped of the answer, `latency_ms` (of the attempt that answered) and `attempts`;
-        after a failure `error` instead of `latency_ms`: `{type, kind, message, recoverable}`, `status` where there
+        Its metadata has what was mapped of the answer, `latency_ms` (of the whole call: all attempts and the pauses
+        between them), `last_attempt_ms` (of the attempt that answered) and `attempts`; after a failure `error` instead
+        of the two times: `{type, kind, message, recoverable}`, `status` where there
         was one, and `partial`, which is true, where there is a value all the same. If more than one attempt was made or
         the only one failed, `attempt_log` lists them: `{attempt, started_at, latency_ms, error}`, error null for the
         one that answered.
@@ -112,8 +119,9 @@ class CallRecord:
             error = {**_describe(self.error), **({} if partial.value is None else {"partial": True})}
             failure = {"error": error, "attempts": len(self.attempts), "attempt_log": self._log()}
             return Output(value=partial.value, metadata={**partial.metadata, **failure})
-        latency_ms = self.attempts[-1].latency_ms
-        metadata = {**self.response.metadata, "latency_ms": latency_ms, "attempts": len(self.attempts)}
+        last = self.attempts[-1].latency_ms
+        times = {"latency_ms": max(round(self.lasted * 1000, 1), last), "last_attempt_ms": last}
+        metadata = {**self.response.metadata, **times, "attempts": len(self.attempts)}
         if len(self.attempts) > 1:
             metadata["attempt_log"] = self._log()
         return Output(value=self.response.value, metadata=metadata)
@@ -164,14 +172,14 @@ class TargetClient:
 
         async def attempt() -> TargetResponse:
             if record.attempts:
-                await self._turn()
+                await self._turn(record)
             return await self._attempt(case, record)
 
         def on_retry(number: int, error: TargetError, seconds: float) -> None:
             self._on_retry(case.id, number, error, seconds)
 
         try:
-            await self._turn()  # the case's time begins when it is its turn
+            await self._turn(record)  # the case's time begins when it is its turn
             async with self._case_time(record, self._policy.case_timeout):
                 record.response = await self._retries.run(attempt, on_retry)
         except (RunLimitExceededError, CircuitOpenError) as error:
@@ -192,7 +200,7 @@ class TargetClient:
         no call, when the run may make none any more.
         """
         try:
-            await self._turn()
+            await self._turn(record)
             async with self._case_time(record, record.time_left()):
                 record.response = await self._attempt(case, record)
         except CircuitOpenError:
@@ -212,14 +220,16 @@ class TargetClient:
             record.ends_at = asyncio.get_running_loop().time() + seconds
         return time_limit(seconds, late)
 
-    async def _turn(self) -> None:
+    async def _turn(self, record: CallRecord) -> None:
         """Wait until a call may be made, and take its slot, which the call gives back.
 
         Callers that waited for an open circuit take a slot anew: else all of them would call at once.
         """
         admitted = False
         while True:
+            queued = time.monotonic()
             await self._limiter.enter()
+            record.queued += time.monotonic() - queued
             try:
                 self.budget.require()
                 if admitted or self._circuit_breaker.closed:
@@ -234,6 +244,8 @@ class TargetClient:
     async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
         """Make one call in a slot that was taken, and give the slot back."""
         started_at, started = utc_now(), time.monotonic()
+        if not record.attempts:
+            record.began, record.queued = started, 0.0
         error: TargetError | JSONPathError | None = None
         record.progress = Progress()
         progress_of_call.set(record.progress)
@@ -256,7 +268,9 @@ class TargetClient:
             self._circuit_breaker.answered()
             return answer
         finally:
-            record.attempts.append(Attempt(started_at, round((time.monotonic() - started) * 1000, 1), error))
+            ended = time.monotonic()
+            record.attempts.append(Attempt(started_at, round((ended - started) * 1000, 1), error))
+            record.lasted = ended - record.began - record.queued
             self._limiter.leave()
 
     async def _within_deadline(self, case: TestCase, record: CallRecord) -> TargetResponse:

@@ -20,7 +20,7 @@ from fepflow.store.store import Store
 
 EARLIER_RUNS = 10
 
-_OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms"})
+_OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms", "last_attempt_ms"})
 
 
 @dataclass(frozen=True, slots=True)

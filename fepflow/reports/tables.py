@@ -59,7 +59,7 @@ BYTE_ORDER_MARK = "\ufeff"
 """Excel recognizes UTF-8 by it; pandas and others skip it."""
 
 _FORMULA = frozenset("=+-@＝＋－＠")  # full-width signs begin a formula, too
-_OF_THE_CALL = ("error", "attempts", "attempt_log", "latency_ms")
+_OF_THE_CALL = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms")
 
 
 def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:

@@ -34,13 +34,16 @@ class Agent:
     delay: float = 0.0
     wrong: set[str] = field(default_factory=set)
     """Questions that are answered wrongly."""
+    hanging: set[str] = field(default_factory=set)
+    """Questions of which the first call hangs for two seconds."""
 
     async def respond(self, request: web.Request) -> web.Response:
         question = (await request.json())["question"]
         self.requests[str(question)] += 1
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
-        await asyncio.sleep(self.delay)
+        hangs = str(question) in self.hanging and self.requests[str(question)] == 1
+        await asyncio.sleep(2 if hangs else self.delay)
         self.under_way -= 1
         words = str(question).split()
         if words[:1] == ["fail"] and self.requests[str(question)] <= int(words[1]):

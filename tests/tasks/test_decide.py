@@ -13,8 +13,9 @@ from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.verdict import Verdict
 
-from .conftest import SAME, Plan
+from .conftest import SAME, Agent, Plan
 
+LATENCIES = ("latency", "last_attempt")
 WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
 
 
@@ -57,6 +58,17 @@ async def test_cases_that_a_filter_chose_fail_and_never_pass(
 async def test_a_random_sample_has_a_verdict_and_says_so(plan: Plan) -> None:
     verdict = await verdict_on(plan(["a", "b"], options=RunOptions(limit=1)), 1, 1)
     assert (verdict.outcome, verdict.warnings) == ("pass", ["A random sample of 1 of 2 test cases (seed 0)."])
+
+
+async def test_calls_that_hang_and_are_retried_count_with_all_that_they_took(plan: Plan, agent: Agent) -> None:
+    cases = [f"q{n}" for n in range(100)]
+    agent.hanging = set(cases[::5])
+    times = [{"id": name, "value": f"$.output.metadata.{name}_ms", "aggregate": "p95"} for name in LATENCIES]
+    gate = {"max": {"latency": 500}}
+    run_id = plan(cases, target={"timeout": "500ms", "concurrency": 50}, metrics=times, gate=gate)
+    verdict = await verdict_on(run_id, 100, 100)
+    whole, last = (metric.value or 0.0 for metric in verdict.metrics)
+    assert (verdict.outcome, whole > 500 > last) == ("fail", True)
 
 
 async def test_missing_results_stay_in_the_denominator(plan: Plan) -> None:

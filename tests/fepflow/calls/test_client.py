@@ -59,7 +59,8 @@ async def test_a_case_that_recovers_is_an_answer_with_its_history(serve: Serve) 
     log = output.metadata["attempt_log"]
     assert [entry["attempt"] for entry in log] == [1, 2, 3]
     assert [entry["error"] and entry["error"]["status"] for entry in log] == [503, 503, None]
-    assert log[2]["latency_ms"] == output.metadata["latency_ms"]
+    assert log[2]["latency_ms"] == output.metadata["last_attempt_ms"]
+    assert output.metadata["latency_ms"] > sum(entry["latency_ms"] for entry in log), "with the pauses between them"
     assert all(datetime.fromisoformat(entry["started_at"]).tzinfo == UTC for entry in log)
     assert all(entry["started_at"].endswith("Z") for entry in log)
     assert [(case, attempt) for case, attempt, _, _ in retries] == [("c1", 1), ("c1", 2)]

@@ -48,12 +48,13 @@ def step(request):
             }
         ]
     }
-    assert metadata_of(outputs[0]) | {"latency_ms": 0} == {
+    assert metadata_of(outputs[0]) | {"latency_ms": 0, "last_attempt_ms": 0} == {
         "steps": 1,
         "completed": 1,
         "agent": "old",
         "protocol_version": None,
         "latency_ms": 0,
+        "last_attempt_ms": 0,
         "attempts": 1,
     }
     assert [record.message for record in caplog.records] == [
