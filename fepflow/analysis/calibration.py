@@ -8,16 +8,21 @@ from itertools import combinations
 from typing import Any
 
 from fepflow.analysis.accumulation import cases_of
+from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, labelled_draw
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.statistics.judges import ConfusionMatrix, Kappa, cohen_kappa, tabulate
+from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, krippendorff_alpha, tabulate
+from fepflow.statistics.judges import JudgeLabels
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord, StoredLabel
 from fepflow.store.store import Store
 
 MOST_VALUES = 50
 """Different numbers that may be compared: kappa is for scales."""
+
+CALIBRATION_TAG = "calibration"
+"""The tag of a run of labelled cases only: they are all of the run, but somebody has picked them."""
 
 CONFIDENCE = 0.95
 
@@ -36,14 +41,23 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
             "without repeats."
         )
     verdicts = _verdicts(store, run, labelled)
-    pairs = [(label, verdicts[case_id]) for case_id, label in labelled.labels.items() if case_id in verdicts]
     drawn, why_not_drawn = labelled_draw(store, run, labelled)
     judge = labelled.judge
-    if not pairs:
+    case_ids = [case_id for case_id in labelled.labels if case_id in verdicts]
+    if not case_ids:
         raise InfrastructureError(
             f"None of the {len(labelled.labels)} labelled cases has a verdict of {judge.check_id}: `fepflow show "
             f"{run.id[:8]} --failed` says why."
         )
+    missing, others = len(labelled.labels) - len(case_ids), 0
+    passed, failed = _counts(store, run, labelled)
+    design = "disputed" if labelled.disputed else "by_hand"
+    if drawn is not None:
+        others, case_ids, design = len(case_ids) - len(drawn.case_ids), drawn.case_ids, drawn.design
+    elif labelled.field == FIELD and len(case_ids) == passed + failed and CALIBRATION_TAG not in run.tags:
+        design, why_not_drawn = "all", None
+    pairs = [(labelled.labels[case_id], verdicts[case_id]) for case_id in case_ids]
+    share = passed / (passed + failed) if design == "by_verdict" else None
     calibration = Calibration(
         judge=judge.judge,
         rubric=judge.rubric,
@@ -53,10 +67,12 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
         field=labelled.field,
         run_id=run.id,
         n=len(pairs),
-        missing=len(labelled.labels) - len(pairs),
+        missing=missing,
         statistics={
-            **_statistics(pairs, labelled),
-            **({"draw": _of_draw(drawn, labelled, verdicts)} if drawn else {}),
+            **_statistics(pairs, labelled, share),
+            "design": design,
+            **({"draw": _of_draw(drawn, pairs, share)} if drawn else {}),
+            **({"others": others} if others else {}),
             **({"no_draw": why_not_drawn} if why_not_drawn else {}),
             **({"people": labelled.people} if labelled.people else {}),
         },
@@ -65,10 +81,18 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
     return calibration
 
 
-def _of_draw(drawn: LabelDraw, labelled: LabelSet, verdicts: dict[str, Label]) -> Statistics:
-    pairs = [(labelled.labels[case_id], verdicts[case_id]) for case_id in drawn.case_ids]
-    matrix = tabulate(pairs, [True, False]).counts
-    return {"id": drawn.id, "seed": drawn.seed, "n": len(pairs), "matrix": [list(row) for row in matrix]}
+def _counts(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[int, int]:
+    """Return how many outputs of the run the judge passed, and failed."""
+    totals = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
+    counts = totals[labelled.judge.check_id]
+    return counts.passed, counts.failed
+
+
+def _of_draw(drawn: LabelDraw, pairs: Sequence[tuple[Label, Label]], share: float | None) -> Statistics:
+    """Return a draw as JSON, with the share that the judge passed where it was drawn by the judge's verdict."""
+    matrix = [list(row) for row in tabulate(pairs, [True, False]).counts]
+    by_verdict = {} if share is None else {"share": share}
+    return {"id": drawn.id, "seed": drawn.seed, "n": len(pairs), "matrix": matrix, **by_verdict}
 
 
 def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
@@ -82,7 +106,9 @@ def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Lab
     return found
 
 
-def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Statistics:
+def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet, share: float | None) -> Statistics:
+    """Return the figures as JSON. `share` is the share that the judge passed, of labels that were drawn by its verdict:
+    they are weighted by it, and only the matrix counts them as they are."""
     values = categories(*labelled.judge.fields[labelled.field], pairs)
     quadratic = labelled.kind == "number"
     if quadratic and len(values) > MOST_VALUES:
@@ -90,30 +116,36 @@ def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet) -> Sta
             f"{labelled.field} and its labels take {len(values)} different values, and kappa is for scales of a few: "
             "have the judge answer on the scale that people use, such as integers from 1 to 5."
         )
-    table = tabulate(pairs, values)
+    counted = tabulate(pairs, values)
+    table = counted if share is None else _weighted(counted, share)
     statistics: Statistics = {
         "kappa": kappa_data(cohen_kappa(table, quadratic=quadratic, confidence=CONFIDENCE), quadratic=quadratic),
-        "agreement": _share(table.agreed, table.n),
+        "agreement": _share(table.agreed, table.n, counted.n),
         "confidence": CONFIDENCE,
-        "categories": list(table.categories),
-        "matrix": [list(row) for row in table.counts],
+        "categories": list(counted.categories),
+        "matrix": [list(row) for row in counted.counts],
     }
     if labelled.kind == "boolean":
-        statistics |= _rates(table)
+        (true_yes, _), (_, true_no) = table.counts
+        (yes, no), (people_yes, people_no) = map(sum, table.counts), map(sum, counted.counts)
+        statistics |= {"tpr": _share(true_yes, yes, people_yes), "tnr": _share(true_no, no, people_no)}
     return statistics
 
 
-def _rates(table: ConfusionMatrix) -> Statistics:
-    """True positive rate and true negative rate, by people's labels."""
+def _weighted(table: ConfusionMatrix, share: float) -> ConfusionMatrix:
+    """Return the table of yes and no as a random draw would have made it."""
     (true_yes, false_no), (false_yes, true_no) = table.counts
-    return {"tpr": _share(true_yes, true_yes + false_no), "tnr": _share(true_no, false_yes + true_no)}
+    drawn = JudgeLabels(true_yes + false_no, true_yes, false_yes + true_no, true_no, "by_verdict", share=share).weighted
+    counts = (drawn.right_passed, drawn.right_failed), (drawn.wrong - drawn.wrong_failed, drawn.wrong_failed)
+    return ConfusionMatrix(table.categories, counts)
 
 
-def _share(count: int, n: int) -> Statistics:
+def _share(count: float, n: float, labels: float) -> Statistics:
+    """Return a share of n, which so many labels are worth, with its interval."""
     if not n:
-        return {"value": None, "low": None, "high": None, "n": 0}
+        return {"value": None, "low": None, "high": None, "n": labels}
     low, high = wilson_interval(count / n, n, CONFIDENCE)
-    return {"value": count / n, "low": low, "high": high, "n": n}
+    return {"value": count / n, "low": low, "high": high, "n": labels}
 
 
 ENOUGH_IN_COMMON = 10
@@ -151,6 +183,7 @@ def stored_labels(
         {case_id: label for (case_id, _), label in counting.items()},
         frozenset(drawn),
         _people(by_output, len(by_output) - len(counting), judge, named),
+        disputed=any(label.disputed for output in counting for label in by_output[output]),
     )
 
 
@@ -182,7 +215,16 @@ def _people(by_output: ByOutput, undecided: int, judge: JudgeSpec, field: str) -
     """Return as JSON how many people labelled, on how many outputs they are divided, and their agreement by pairs."""
     names = {label.labelled_by for labels in by_output.values() for label in labels}
     pairs = sorted(_pairs(by_output, judge, field), key=lambda pair: (-pair["n"], pair["people"]))
-    return {"count": len(names), "undecided": undecided, "pairs": pairs[:MOST_PAIRS]}
+    people = {"count": len(names), "undecided": undecided, "pairs": pairs[:MOST_PAIRS]}
+    return {**people, "alpha": _alpha(by_output, judge, field)} if len(names) > 2 else people
+
+
+def _alpha(by_output: ByOutput, judge: JudgeSpec, field: str) -> dict[str, Any]:
+    """Return the agreement of all people as JSON, over the outputs that at least two of them labelled."""
+    units = [[label.label for label in labels] for labels in by_output.values() if len(labels) > 1]
+    interval = judge.fields[field][0] == "number"
+    value = krippendorff_alpha(units, interval=interval) if len(units) >= ENOUGH_IN_COMMON else None
+    return {"value": value, "n": len(units), "weights": "quadratic" if interval else "none"}
 
 
 def _pairs(by_output: ByOutput, judge: JudgeSpec, field: str) -> Iterator[dict[str, Any]]:
@@ -221,7 +263,8 @@ def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> l
     """A row for each output and field that has labels, of one check or all, in the order of the cases.
 
     `label` is the one that counts, None if there is none; `repeat` counts from 1; `draw` is the draw that showed the
-    output; `by_person` has what each person said. Raises UserError if there is none.
+    output, `disputed` says that it was shown as a disputed one; `by_person` has what each person said. Raises UserError
+    if there is none.
     """
     labels = store.labels.current(run.id, check)
     if not labels:
@@ -236,7 +279,8 @@ def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> l
             "check": check_id,
             "field": field,
             "repeat": repeat + 1,
-            "draw": next((each.draw_id for each in given if each.draw_id), None),
+            "draw": next((label.draw_id for label in given if label.draw_id), None),
+            "disputed": any(label.disputed for label in given),
             "by_person": [
                 {
                     "by": each.labelled_by,

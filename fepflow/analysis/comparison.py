@@ -87,8 +87,7 @@ def results_of(
     if known is None:
         read = accumulate(store, run, suite, one_by_one=True)
         declared = {name: found.declared for name, found in read.carriers.items()}
-        metrics = [each.metric for each in read.accumulators]
-        known = read.accumulators, labels_by_metric(store, run, metrics, declared)
+        known = read.accumulators, labels_by_metric(store, run, read.accumulators, declared)
     accumulators, labels = known
     return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators}, labels)
 
@@ -215,8 +214,10 @@ def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> Metric
     """The difference; that of a judge's shares corrected, as far as its errors are known."""
     if metric.id not in labels or metric.estimate is None:
         return metric
-    found = labels[metric.id]
-    return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, found) if found else None)
+    known = labels[metric.id]
+    if known is None or known.doubt is not None:
+        return replace(metric, by_judge=True, doubt=known.doubt if known else None)
+    return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, known.labels))
 
 
 def case_values(

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fepflow.analysis.accumulation import is_share_that_passed
+from fepflow.analysis.accumulation import MetricAccumulator, is_share_that_passed
 from fepflow.checks.constants import CheckType
 from fepflow.protocol.check import Check
-from fepflow.statistics.judges import JudgeLabels, corrected, youden_index
+from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
+from fepflow.statistics.means import Sums
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import Metric
+from fepflow.suite.models import Gate
 from fepflow.text import listed, number, plural
 from fepflow.verdict.estimates import MetricEstimate
 
@@ -26,6 +27,15 @@ ENOUGH = 0.6
 Of yes and no it is Youden's J that has to reach it, which is what kappa is where half of the labels are yes; with fewer
 of a kind the same judge has a smaller kappa. Of scales and words it is kappa.
 """
+
+DESIGNS: dict[Design, str] = {
+    "all": "of all judged outputs",
+    "by_verdict": "drawn by verdict",
+    "random": "drawn at random",
+    "by_hand": "picked by hand",
+    "disputed": "with the disputed first",
+}
+"""How labelled outputs were chosen, after their number."""
 
 FEW_LABELS = 30
 FEW_OF_A_KIND = 10
@@ -141,7 +151,7 @@ def calibration_words(calibration: Calibration | None) -> str:
     if calibration is None:
         return "not calibrated"
     kappa, youden = calibration.statistics["kappa"], youden_of(calibration)
-    size = f"n = {calibration.n}, {calibration.created_at:%Y-%m-%d}"
+    size = f"n = {calibration.n} {DESIGNS[design_of(calibration)]}, {calibration.created_at:%Y-%m-%d}"
     of = "" if calibration.field == "passed" else f" of {calibration.field}"
     if kappa["value"] is None:
         return f"calibrated without a kappa{of} ({kappa['why']}; {size})"
@@ -185,17 +195,28 @@ def _otherwise(calibration: Calibration) -> str:
     return f"it passes {1 - tnr:.0%} of what people fail, and fails {1 - tpr:.0%} of what they pass".replace("%", " %")
 
 
-def labels_of(calibration: Calibration, *, drawn: bool) -> JudgeLabels:
-    """The counts of a calibration of yes and no; of those drawn at random from its run only, if they are wanted."""
-    statistics = calibration.statistics["draw"] if drawn else calibration.statistics
-    (right_passed, right_failed), (wrong_passed, wrong_failed) = statistics["matrix"]
-    return JudgeLabels(right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, drawn)
+def design_of(calibration: Calibration) -> Design:
+    """How the labelled outputs were chosen; not known of earlier versions' calibrations, unless a draw did it."""
+    design: Design = calibration.statistics.get("design") or (
+        "random" if "draw" in calibration.statistics else "by_hand"
+    )
+    return design
+
+
+def labels_of(calibration: Calibration, *, of_run: bool = False) -> JudgeLabels:
+    """The counts of a calibration of yes and no; of a draw, if there was one. `of_run` if they are the run's own."""
+    draw = calibration.statistics.get("draw", {})
+    (right_passed, right_failed), (wrong_passed, wrong_failed) = draw.get("matrix") or calibration.statistics["matrix"]
+    return JudgeLabels(
+        right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, design_of(calibration),
+        of_run, draw.get("share"),
+    )  # fmt: skip
 
 
 def youden_of(calibration: Calibration) -> dict[str, float] | None:
     """Youden's J with its interval; None of what is not yes and no, and where all labels are the same."""
-    found = youden_index(labels_of(calibration, drawn=False)) if "tpr" in calibration.statistics else None
-    return None if found is None else dict(zip(("value", "low", "high"), found, strict=True))
+    index = youden_index(labels_of(calibration)) if "tpr" in calibration.statistics else None
+    return None if index is None else dict(zip(("value", "low", "high"), index, strict=True))
 
 
 def _of_size(calibration: Calibration) -> Iterator[str]:
@@ -220,27 +241,50 @@ def _of_size(calibration: Calibration) -> Iterator[str]:
 
 
 FIELD = "passed"
+NOTHING_JUDGED = "the judge has judged nothing, so there is nothing to correct"
 
 
-LabelsByMetric = Mapping[str, JudgeLabels | None]
-"""People's labels of the judge of each metric that is a share which a judge passed; None if there are none."""
+@dataclass(frozen=True, slots=True)
+class KnownLabels:
+    """People's labels of the judge of a metric. `doubt` says why they cannot correct it, as a part of a sentence."""
+
+    labels: JudgeLabels
+    doubt: str | None = None
+
+
+LabelsByMetric = Mapping[str, KnownLabels | None]
+"""The labels for each metric that is a share which a judge passed; None if there are none."""
 
 
 def labels_by_metric(
-    store: Store, run: RunRecord, metrics: Sequence[Metric], declared: Mapping[str, Sequence[Check]]
+    store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator], declared: Mapping[str, Sequence[Check]]
 ) -> LabelsByMetric:
     """Return people's labels for each metric of a run that a judge decides. `declared` are the checks of each id.
 
     Judges that test cases carry are not calibrated.
     """
     of_judges = [
-        metric
-        for metric in metrics
-        if is_share_that_passed(metric)
-        and any(check.type == CheckType.LLM_JUDGE for check in declared.get(metric.check or "", ()))
+        accumulator
+        for accumulator in accumulators
+        if is_share_that_passed(accumulator.metric)
+        and any(check.type == CheckType.LLM_JUDGE for check in declared.get(accumulator.metric.check or "", ()))
     ]
     labels = labels_of_judges(store, run) if of_judges else {}
-    return {metric.id: labels.get(metric.check or "") for metric in of_judges}
+    return {
+        accumulator.metric.id: _known(run, accumulator, labels.get(accumulator.metric.check or ""))
+        for accumulator in of_judges
+    }
+
+
+def _known(run: RunRecord, accumulator: MetricAccumulator, labels: JudgeLabels | None) -> KnownLabels | None:
+    if labels is None:
+        return None
+    raw = accumulator.estimate(Gate()).estimate
+    sums, doubt = raw.sample, None
+    if isinstance(sums, Sums):
+        doubt = doubt_of_labels(labels, sums.share, sums.effective(raw.confidence))
+    advice = f"(`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label)"
+    return KnownLabels(labels, f"{doubt} {advice}" if doubt else None)
 
 
 def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: bool = False) -> MetricEstimate:
@@ -251,22 +295,31 @@ def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: 
     """
     if metric.id not in labels:
         return metric
-    found = labels[metric.id]
-    if found is not None and of_part:
-        found = replace(found, drawn=False)
-    return replace(metric, by_judge=True, corrected=None if found is None else corrected(metric.estimate, found))
+    known = labels[metric.id]
+    if known is None or known.doubt is not None:
+        return replace(metric, by_judge=True, doubt=known.doubt if known else None)
+    counts = replace(known.labels, of_run=False) if of_part else known.labels
+    estimate = corrected(metric.estimate, counts)
+    return replace(metric, by_judge=True, corrected=estimate, doubt=None if estimate else NOTHING_JUDGED)
 
 
 def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
-    """People's labels by the check that they are for: those drawn from this run, or else the newest."""
-    found = {}
+    """People's labels by the check that they are for: a sample of this run, or else the newest that can tell most."""
+    labels = {}
     for judge in judges_of_run(run):
-        calibrations = [
-            calibration
+        candidates = [
+            labels_of(calibration, of_run=calibration.run_id == run.id)
             for calibration in store.labels.calibrations_of(judge.judge, judge.rubric)
             if calibration.field == FIELD
         ]
-        drawn = [each for each in calibrations if each.run_id == run.id and "draw" in each.statistics]
-        if calibrations:
-            found[judge.check_id] = labels_of(*(drawn or calibrations)[:1], drawn=bool(drawn))
-    return found
+        if candidates:
+            labels[judge.check_id] = max(candidates, key=_rank)  # of equal ones the first, which is the newest
+    return labels
+
+
+def _rank(labels: JudgeLabels) -> int:
+    if labels.is_sample_of_run:
+        return 3
+    if labels.of_run or labels.design == "disputed":
+        return 0
+    return 2 if labels.design in ("by_verdict", "random") else 1

@@ -19,8 +19,8 @@ from fepflow.store.records import LabelDraw, NewLabel, RunRecord
 from fepflow.store.store import Store
 
 Order = Literal["random", "disagreement"]
-"""Those of a draw, as it drew them, which are a random sample once all are labelled; or first those on which the
-judge's samples, and then those on which it and other checks, are least at one: no random sample of anything."""
+"""Those of a draw, as it drew them, which are a sample once all are labelled; or first those on which the
+judge's samples, and then those on which it and other checks, are least at one: no sample of anything."""
 
 MAX_NOTE = 10_000
 MAX_NAME = 200
@@ -147,13 +147,14 @@ def _at_random(case_id: str, repeat: int) -> bytes:
 
 def add_label(
     store: Store, run_id: str, case_id: str, repeat: int, check_id: str, field: str, label: Any, note: str, who: str,
-    draw_id: str | None = None,
+    draw_id: str | None = None, *, disputed: bool = False,
 ) -> NewLabel:  # fmt: skip
     """Store what `who` says of an output; None as a label withdraws what they said before.
 
     `label` is JSON or text, as in a file of labels; `repeat` counts from 0. `draw_id` is of the draw that showed the
-    output; a label that replaces one keeps its draw. Raises NotFoundError for an unknown run, case, output, check or
-    draw, UserError for what is no label of this field, a name that is none, and a note that is too long.
+    output, `disputed` says that it came first as a disputed one; a label that replaces one keeps both. Raises
+    NotFoundError for an unknown run, case, output, check or draw, UserError for what is no label of this field, a name
+    that is none, and a note that is too long.
     """
     run = store.runs.get(run_id)
     judge = _judge(run, check_id)
@@ -175,7 +176,8 @@ def add_label(
         raise UserError(f"{who} has no label of {check_id}, {field}, of the case {case_id!r} to withdraw.")
     read = None if label is None else read_label(label, judge, field)
     draw_id = draw_id or (before[-1].draw_id if before else None)
-    added = NewLabel(run.id, case_index, repeat, check_id, field, read, who, note, draw_id)
+    disputed = disputed or bool(before and before[-1].disputed)
+    added = NewLabel(run.id, case_index, repeat, check_id, field, read, who, note, draw_id, disputed)
     store.labels.add(added)
     return added
 

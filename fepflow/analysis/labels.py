@@ -23,6 +23,9 @@ Label = bool | float | str
 YES = ("yes", "true", "1", "pass")
 NO = ("no", "false", "0", "fail")
 
+ENOUGH_OF_A_KIND = 10
+"""Outputs of which a draw has as many, of what the judge passed and of what it failed, if there are so many."""
+
 _IDS = ("id", "case_id")
 _PASSED = "passed"
 
@@ -32,7 +35,8 @@ class LabelSet:
     """Labels of test cases, by id, and the field of a judge's response that they are compared with.
 
     `as_drawn` are the cases that were labelled where a draw showed them; None if that is not known, as of a file that
-    people fill. `people` is what is known of those who labelled, as JSON.
+    people fill. `people` is what is known of those who labelled, as JSON. `disputed` if cases were shown because they
+    are disputed.
     """
 
     judge: JudgeSpec
@@ -40,6 +44,7 @@ class LabelSet:
     labels: dict[str, Label]
     as_drawn: frozenset[str] | None = None
     people: dict[str, Any] | None = None
+    disputed: bool = False
 
     @property
     def kind(self) -> str:
@@ -55,6 +60,7 @@ class _Row:
     check: str | None
     field: str | None
     drawn: bool | None
+    disputed: bool
 
 
 def read_labels(
@@ -66,9 +72,9 @@ def read_labels(
 ) -> LabelSet:
     """The labels in a file: `id` or `case_id`, `label`, and `check` and `field` where there are labels of several.
 
-    A column `draw` says of each label by which draw its case was shown. A row without a label is left out. Raises
-    InputError with all errors, each with its line: ids that no case has or that stand twice, labels that are none.
-    UserError if it is open which judge, or which field, is meant.
+    A column `draw` says of each label by which draw its case was shown, `disputed` whether it was shown as a disputed
+    one. A row without a label is left out. Raises InputError with all errors, each with its line: ids that no case has
+    or that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
     """
     errors = ErrorCollector(str(path))
     rows = list(_rows(path, errors))
@@ -99,7 +105,8 @@ def read_labels(
     errors.raise_if_any()
     drawn = {row.case_id for row in rows if row.drawn and row.case_id in labels and row.field in (None, named)}
     tells = any(row.drawn is not None for row in rows)
-    return LabelSet(judge, named, labels, frozenset(drawn) if tells else None)
+    disputed = any(row.disputed for row in rows)
+    return LabelSet(judge, named, labels, frozenset(drawn) if tells else None, disputed=disputed)
 
 
 def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
@@ -122,6 +129,7 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
                 record.get("check") or None,
                 record.get("field") or None,
                 bool(record["draw"]) if "draw" in record else None,
+                str(record.get("disputed")).lower() == "true",
             )
         except ValueError as error:
             errors.add(str(error), line, ids[0])
@@ -207,7 +215,7 @@ def _wanted(judge: JudgeSpec, field: str) -> str:
 
 
 def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, seed: int) -> LabelDraw:
-    """Draw so many cases (all, if there are fewer) and remember them.
+    """Draw so many cases (all, if there are fewer) from what a judge passed and from what it failed, and remember them.
 
     Raises UserError for a run with repeats, as a label is about one output, and where nothing was judged.
     """
@@ -215,17 +223,40 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
         raise UserError(f"Run {run.id[:8]} has {run.repeats} outputs for each case, and a label is about one.")
     if judge.fields.get(FIELD, ("",))[0] != "boolean":
         raise UserError(f"{judge.check_id} gives no {FIELD} that labels could be compared with.")
-    judged = {
-        case_index
+    verdicts = {
+        case_index: verdict
         for case_index, results in store.results.completed_results(run.id, judge.check_id)
-        if isinstance(results["response"].get(FIELD), bool)
+        if isinstance(verdict := results["response"].get(FIELD), bool)
     }
-    if not judged:
+    if not verdicts:
         raise UserError(f"{judge.check_id} has judged nothing in run {run.id[:8]}, so there is nothing to label.")
-    judged_ids = [case.id for index, case in enumerate(cases_of(store, run)) if index in judged]
-    drawn = LabelDraw(run_id=run.id, check_id=judge.check_id, seed=seed, case_ids=draw(judged_ids, size, seed))
+    by_verdict: dict[bool, list[str]] = {True: [], False: []}
+    for case_index, case in enumerate(cases_of(store, run)):
+        if case_index in verdicts:
+            by_verdict[verdicts[case_index]].append(case.id)
+    drawn = LabelDraw(
+        run_id=run.id,
+        check_id=judge.check_id,
+        seed=seed,
+        design="by_verdict",
+        case_ids=_draw_of_both(by_verdict[True], by_verdict[False], size, seed),
+    )
     store.labels.add_draw(drawn)
     return drawn
+
+
+def _draw_of_both(passed: Sequence[str], failed: Sequence[str], size: int, seed: int) -> list[str]:
+    """Draw as many of what the judge passed, and of what it failed, as there are of them in the run, but a few of
+    either: without any, nothing would be known of it.
+
+    In proportion tells most of the share that is right; half of each makes its interval about half as wide again.
+    """
+    size = min(size, len(passed) + len(failed))
+    few = min(ENOUGH_OF_A_KIND, max(size // 4, 1))
+    of_failed = round(size * len(failed) / (len(passed) + len(failed)))
+    of_failed = min(max(of_failed, min(few, len(failed))), size - min(few, len(passed)))
+    drawn = [*draw(passed, size - of_failed, seed), *draw(failed, of_failed, seed)]
+    return draw(drawn, size, seed + 1)  # mixed anew: by the same seed the last ones would tell what the judge said
 
 
 def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     one_by_one = sliced is not None or gate.regression is not None
     carriers, accumulators, counted, clusters = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
     metrics = [accumulator.metric for accumulator in accumulators]
-    labels = labels_by_metric(store, run, metrics, {name: found.declared for name, found in carriers.items()})
+    labels = labels_by_metric(store, run, accumulators, {name: found.declared for name, found in carriers.items()})
     estimates = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
     regression = judge_regression(store, run, gate, accumulators, labels) if gate.regression else None
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None

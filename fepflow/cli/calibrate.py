@@ -110,12 +110,13 @@ def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | Non
 
 def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
     """Run some cases, and return the run and its exit code; a run without an outcome has not come to its end."""
+    from fepflow.analysis.calibration import CALIBRATION_TAG
     from fepflow.cli.console import Console
     from fepflow.services import run_service
     from fepflow.tasks.create_run import RunOptions
 
     console = Console(to_stderr=True)
-    options = RunOptions(cases=cases, repeats=1, tags=("calibration",))
+    options = RunOptions(cases=cases, repeats=1, tags=(CALIBRATION_TAG,))
     with run_service.start(suite, options, console.note) as begun, console.progress(begun.run) as listener:
         finished = run_service.execute(begun, listener)
     if finished.run.outcome is None:

@@ -141,7 +141,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
 def _validate_correction(validation: SuiteValidation) -> None:
     """Find `gate: {judge: corrected}` without a judge, and warn of a judge that is not calibrated."""
     gate: Gate | None = validation.loaded.section("gate")
-    if gate is None or gate.judge == "raw" or validation.errors:
+    if gate is None or gate.judge != "corrected" or validation.errors:
         return
     from fepflow.checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
 

@@ -275,6 +275,7 @@ class LabelPages:
             form.get("note", "").strip(),
             person_of(caller_of(request)),
             form.get("draw") or None,
+            disputed=form.get("order") == "disagreement" and "back" not in form,
         )
         if "back" in form:
             return RedirectResponse(LINKS.case(run.id, form.get("case", "")), 303)

@@ -1,10 +1,11 @@
 """The share of outputs that are right, from a judge's verdicts and its measured errors.
 
-Two ways to correct, by where people's labels come from. Labels of other outputs tell the judge's true positive rate
-and true negative rate: the estimate is that of Rogan and Gladen (1978), its interval that of Lang and Reiczigel
-(2014). Labels of outputs drawn at random from the run itself tell how many that the judge passed, and how many that it
-failed, are right: Wilson's limits of these shares are joined by MOVER (Donner and Zou 2012). The latter assumes less,
-since a judge need not err here as often as elsewhere.
+How people's labels were chosen decides what they can tell. Labels of outputs drawn at random from the run itself, or
+drawn so from those that the judge passed and from those that it failed, tell how many of either are right: Wilson's
+limits of these shares are joined by MOVER (Donner and Zou 2012), whatever the share of either among the labels. Labels
+of other outputs tell the judge's true positive rate and true negative rate: the estimate is that of Rogan and Gladen
+(1978), its interval that of Lang and Reiczigel (2014). The former assume less, since a judge need not err here as often
+as elsewhere. Labels of outputs that somebody picked from the run are no sample of it, and correct nothing.
 
 What has no verdict is missing: it counts as wrong for the low bound, as right for the high one.
 """
@@ -12,45 +13,121 @@ What has no verdict is missing: it counts as wrong for the low bound, as right f
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Literal
 
 from fepflow.statistics.estimate import Estimate, Method, Sample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.proportions import wilson_interval, z_score
+from fepflow.statistics.sequential import SequentialSample
+from fepflow.text import number
 
 USELESS = "as far as its labels tell, the judge passes wrong outputs as often as right ones"
+
+Design = Literal["all", "by_verdict", "random", "by_hand", "disputed"]
+"""How outputs were chosen for labels: all that were judged; drawn at random from those that the judge passed and from
+those that it failed; drawn at random from all; picked by somebody, as in a file of labels; the most disputed first."""
+
+SURPRISE = 0.05
+"""The p-value below which labels do not fit a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeLabels:
     """People's labels beside a judge's verdicts: of `right` outputs it passed `right_passed`, of `wrong` ones it
-    failed `wrong_failed`. `drawn` if the outputs were drawn at random from the run that is estimated.
+    failed `wrong_failed`. Labels that count for less than one, as several of one document do, need not be whole.
+
+    `of_run` if the outputs are of the run that is estimated. `share` is the share that the judge passed where labels
+    were drawn by its verdict, as that among the labels is what the draw made it.
 
     ValueError on counts that cannot be.
     """
 
-    right: int
-    right_passed: int
-    wrong: int
-    wrong_failed: int
-    drawn: bool = False
+    right: float
+    right_passed: float
+    wrong: float
+    wrong_failed: float
+    design: Design = "by_hand"
+    of_run: bool = False
+    share: float | None = None
 
     @property
-    def passed(self) -> int:
+    def is_sample_of_run(self) -> bool:
+        """True if the labels are a random sample of the run that is estimated, or of either part of it."""
+        return self.of_run and self.design in ("all", "by_verdict", "random")
+
+    @property
+    def n(self) -> float:
+        """The number of labels."""
+        return self.right + self.wrong
+
+    @property
+    def passed(self) -> float:
         """The number of labelled outputs that the judge passed."""
         return self.right_passed + self.wrong - self.wrong_failed
 
     @property
-    def failed(self) -> int:
+    def failed(self) -> float:
         """The number of labelled outputs that it failed."""
         return self.right - self.right_passed + self.wrong_failed
+
+    @property
+    def right_failed(self) -> float:
+        """The number of right outputs that it failed."""
+        return self.right - self.right_passed
+
+    @property
+    def weighted(self) -> JudgeLabels:
+        """The labels as a random draw would have chosen them, with the judge's passes in their `share`; no label
+        counts for more than one."""
+        if self.share is None or not self.passed or not self.failed:
+            return self
+        passed, failed = self.share / self.passed, (1 - self.share) / self.failed
+        passed, failed = passed / max(passed, failed), failed / max(passed, failed)
+        right_passed, wrong_failed = self.right_passed * passed, self.wrong_failed * failed
+        wrong_passed, right_failed = (self.wrong - self.wrong_failed) * passed, self.right_failed * failed
+        return JudgeLabels(
+            right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, self.design,
+            self.of_run,
+        )  # fmt: skip
 
     def __post_init__(self) -> None:
         if not (0 <= self.right_passed <= self.right and 0 <= self.wrong_failed <= self.wrong):
             raise ValueError(f"counts of labels that cannot be: {self}")
+
+
+def doubt_of_labels(labels: JudgeLabels, share: float, n: float) -> str | None:
+    """Return why labels cannot correct a run in which the judge passed a `share` of n outputs, as a part of a
+    sentence; None if they can.
+
+    Labels of other outputs have to fit: the share that the judge passed among them may differ from that in the run by
+    no more than chance explains (the score test of two proportions).
+    """
+    if labels.is_sample_of_run:
+        return None
+    if labels.design == "disputed":
+        return "the labels are of the most disputed outputs, which are no sample of the others"
+    if labels.of_run:
+        return "the labelled outputs of this run were picked and not drawn, so they are no sample of it"
+    labels = labels.weighted
+    if not labels.n or not n:
+        return None
+    passed = labels.passed / labels.n
+    p = _p_of_two(passed, labels.n, share, n)
+    if p >= SURPRISE:
+        return None
+    return (
+        f"the labels do not fit this run: the judge passed {number(passed)} of the labelled outputs, and "
+        f"{number(share)} of this run's, which chance does not explain"
+    )
+
+
+def _p_of_two(one: float, n: float, other: float, m: float) -> float:
+    """The two-sided p-value of two proportions, seen in n and in m observations, that are the same."""
+    together = (one * n + other * m) / (n + m)
+    variance = together * (1 - together) * (1 / n + 1 / m)
+    return 2 * NormalDist().cdf(-abs(one - other) / math.sqrt(variance)) if variance > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +144,10 @@ class CorrectedSample:
 
     def estimate(self, confidence: float) -> Estimate:
         """See Sample. Without a value if the labels do not tell the judge from chance."""
-        value = self._value()
-        if value is None:
+        measured = self._value()
+        if measured is None:
             return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=USELESS)
+        value = min(max(measured, 0.0), 1.0)
         low, high = self._with_missing(*self._bounds(self.raw.effective(confidence, 1.0), confidence))
         least, most = self._with_missing(value, value)
         return Estimate(
@@ -82,6 +160,7 @@ class CorrectedSample:
             self.raw.counts,
             least,
             most,
+            _warning(measured, low, high),
             sample=self,
         )
 
@@ -91,31 +170,30 @@ class CorrectedSample:
 
     @property
     def _method(self) -> Method:
-        return "mover" if self.labels.drawn else "rogan-gladen"
+        return "mover" if self.labels.is_sample_of_run else "rogan-gladen"
 
     def _value(self) -> float | None:
-        labels, share = self.labels, self.raw.share
-        if labels.drawn:
-            return self._of_draw(0.5)[0] if labels.right or labels.wrong else None
+        if self.labels.is_sample_of_run:
+            return self._of_draw(0.5)[0] if self.labels.n else None
+        labels = self.labels.weighted
         if not labels.right or not labels.wrong:
             return None
         true_negatives = labels.wrong_failed / labels.wrong
         informedness = labels.right_passed / labels.right + true_negatives - 1
         if informedness <= 0:
             return None
-        return min(max((share + true_negatives - 1) / informedness, 0.0), 1.0)
+        return (self.raw.share + true_negatives - 1) / informedness
 
     def _bounds(self, n: float, confidence: float) -> tuple[float, float]:
-        if self.labels.drawn:
+        if self.labels.is_sample_of_run:
             return max(self._mover(n, confidence, -1), 0.0), min(self._mover(n, confidence, 1), 1.0)
-        return lang_reiczigel_interval(self.raw.share, n, self.labels, confidence)
+        return lang_reiczigel_interval(self.raw.share, n, self.labels.weighted, confidence)
 
     def _of_draw(self, unknown: float) -> tuple[float, float, float]:
         """The share that is right, and that among passed and among failed ones, which is `unknown` without labels."""
         labels, share = self.labels, self.raw.share
-        right_failed = labels.right - labels.right_passed
         of_passed = labels.right_passed / labels.passed if labels.passed else unknown
-        of_failed = right_failed / labels.failed if labels.failed else unknown
+        of_failed = labels.right_failed / labels.failed if labels.failed else unknown
         return share * of_passed + (1 - share) * of_failed, of_passed, of_failed
 
     def _mover(self, n: float, confidence: float, side: Literal[-1, 1]) -> float:
@@ -137,12 +215,24 @@ class CorrectedSample:
 
 
 def corrected(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
-    """A judge's share of passes, corrected; None if there is no such share to correct."""
-    raw = estimate.sample
-    if not isinstance(raw, Sums) or not estimate.is_proportion:
+    """A judge's share of passes, corrected; None if there is no such share to correct.
+
+    That of a run which is topped up is corrected as it is now: it does not hold at every look.
+    """
+    plain = estimate.sample.plain if isinstance(estimate.sample, SequentialSample) else estimate
+    raw = plain.sample
+    if not isinstance(raw, Sums) or not plain.is_proportion:
         return None
     sample: Sample = CorrectedSample(raw, labels)
     return sample.estimate(estimate.confidence)
+
+
+def _warning(measured: float, low: float, high: float) -> str | None:
+    if not 0 <= measured <= 1:
+        return (
+            f"by the judge's errors among the labels {number(measured)} of all outputs would be right, which cannot be"
+        )
+    return "the interval has no width" if low >= high else None
 
 
 def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, float, float] | None:
@@ -152,13 +242,14 @@ def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, 
     1 is a judge that never errs, 0 one that passes wrong outputs as often as right ones. Unlike kappa it does not
     depend on how many of the outputs are right. Wilson's limits of both rates are joined by MOVER.
     """
+    labels = labels.weighted
     if not labels.right or not labels.wrong:
         return None
     rates = [(labels.right_passed / labels.right, labels.right), (labels.wrong_failed / labels.wrong, labels.wrong)]
     bounds = [wilson_interval(rate, n, confidence) for rate, n in rates]
     value = rates[0][0] + rates[1][0] - 1
     down, up = (
-        math.hypot(*(rate - each[end] for (rate, _), each in zip(rates, bounds, strict=True))) for end in (0, 1)
+        math.hypot(*(rate - bound[end] for (rate, _), bound in zip(rates, bounds, strict=True))) for end in (0, 1)
     )
     return value, max(value - down, -1.0), min(value + up, 1.0)
 
@@ -197,102 +288,3 @@ def _bounds_by(
     variance = passed * (1 - passed) / (n + z2) + value**2 * of_right + (1 - value) ** 2 * of_wrong
     margin = z * math.sqrt(variance) / informedness
     return min(max(centre - margin, 0.0), 1.0), max(min(centre + margin, 1.0), 0.0)
-
-
-_ADDED = 2.0
-"""Observations that the interval's table has more."""
-
-
-@dataclass(frozen=True, slots=True)
-class ConfusionMatrix:
-    """The number of times that two raters gave each pair of categories: `counts[i][j]` is the first's `i` with the
-    second's `j`."""
-
-    categories: tuple[Hashable, ...]
-    counts: tuple[tuple[int, ...], ...]
-
-    @property
-    def n(self) -> int:
-        """The number of observations."""
-        return sum(map(sum, self.counts))
-
-    @property
-    def agreed(self) -> int:
-        """The number of observations to which both gave the same category."""
-        return sum(row[index] for index, row in enumerate(self.counts))
-
-
-@dataclass(frozen=True, slots=True)
-class Kappa:
-    """Agreement beyond chance: 1 is all, 0 what chance would give; where it is not defined None, and `why` says it.
-
-    `low` and `high` bound it at the confidence that was asked for.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    why: str | None = None
-
-
-def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> ConfusionMatrix:
-    """Count pairs. Raises KeyError for one of another category."""
-    locations = {category: location for location, category in enumerate(categories)}
-    counts = [[0] * len(categories) for _ in categories]
-    for (one, other), count in Counter(pairs).items():
-        counts[locations[one]][locations[other]] += count
-    return ConfusionMatrix(tuple(categories), tuple(map(tuple, counts)))
-
-
-def cohen_kappa(table: ConfusionMatrix, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
-    """Cohen's kappa of a table, with bounds at a two-sided `confidence` (0 to 1).
-
-    `quadratic` weighs a disagreement by its square: the categories must be numbers then. Not defined where the
-    first rater gave one category only: nothing tells agreement from chance.
-    """
-    z = z_score(confidence)
-    if not table.n:
-        return Kappa(None, None, None, "there is nothing to compare")
-    if sum(any(row) for row in table.counts) == 1:
-        return Kappa(None, None, None, "all labels are the same: nothing tells agreement from chance")
-    weights = _weights(table.categories, quadratic=quadratic)
-    value, _ = kappa_and_error(table.counts, weights)
-    cells = len(table.categories) ** 2
-    more = [[count + _ADDED / cells for count in row] for row in table.counts]
-    centre, error = kappa_and_error(more, weights)
-    low, high = centre - z * error, centre + z * error
-    return Kappa(value, max(min(low, value), -1.0), min(max(high, value), 1.0))
-
-
-def kappa_and_error(counts: Sequence[Sequence[float]], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Weighted kappa with its large-sample standard error (Fleiss, Cohen and Everitt 1969).
-
-    `weights` are those of agreement, 1 on the diagonal. ZeroDivisionError where chance alone agrees on everything.
-    """
-    size, n = range(len(counts)), math.fsum(map(math.fsum, counts))
-    rows = [math.fsum(row) / n for row in counts]
-    columns = [column / n for column in _columns(counts)]
-    of_row = [math.fsum(columns[j] * weights[i][j] for j in size) for i in size]
-    of_column = [math.fsum(rows[i] * weights[i][j] for i in size) for j in size]
-    seen = math.fsum(counts[i][j] * weights[i][j] for i in size for j in size) / n
-    chance = math.fsum(rows[i] * of_row[i] for i in size)
-    spread = math.fsum(
-        counts[i][j] / n * (weights[i][j] * (1 - chance) - (of_row[i] + of_column[j]) * (1 - seen)) ** 2
-        for i in size
-        for j in size
-        if counts[i][j]
-    )
-    variance = max(spread - (seen * chance - 2 * chance + seen) ** 2, 0.0) / n
-    return (seen - chance) / (1 - chance), math.sqrt(variance) / (1 - chance) ** 2
-
-
-def _columns(counts: Sequence[Sequence[float]]) -> list[float]:
-    return [math.fsum(column) for column in zip(*counts, strict=True)]
-
-
-def _weights(categories: Sequence[Hashable], *, quadratic: bool) -> list[list[float]]:
-    if not quadratic:
-        return [[float(one == other) for other in categories] for one in categories]
-    numbers = [float(category) for category in categories]  # type: ignore[arg-type]  # the caller's promise
-    spread = max(numbers) - min(numbers)
-    return [[1 - ((one - other) / spread) ** 2 for other in numbers] for one in numbers]

@@ -24,7 +24,7 @@ from fepflow.statistics.estimate import Clusters, Counts, Estimate, Method, Scal
 from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
 from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate, t_interval_warning
 from fepflow.statistics.proportions import mid_p_below, z_score
-from fepflow.text import plural
+from fepflow.text import number, plural
 
 ENOUGH_FOR_T = 10
 """Differences other than zero that a t interval takes."""
@@ -250,9 +250,11 @@ class CorrectedPairs:
             return Estimate(None, None, None, None, confidence, "none", raw.counts, problem=USELESS)
         value, least, most = (_clipped(each, index[0]) for each in (raw.value, raw.least, raw.most))
         low, high = _bounds((raw.low, raw.high), index[1:])
+        measured = raw.value / index[0]
+        impossible = f"by the judge's errors among the labels it would be {number(measured)}, which cannot be"
         return Estimate(
             value, None, min(low, value), max(high, value), confidence, "paired-rogan-gladen", raw.counts, least, most,
-            sample=self,
+            None if abs(measured) <= 1 else impossible, sample=self,
         )  # fmt: skip
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:

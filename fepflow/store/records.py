@@ -265,7 +265,11 @@ class Calibration(Row, table=True):
 
 
 class LabelDraw(Row, table=True):
-    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them."""
+    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them.
+
+    They were drawn from all together (`random`), or from those that the check passed and those that it failed
+    (`by_verdict`).
+    """
 
     __tablename__: ClassVar[str] = "label_draw"
 
@@ -274,6 +278,7 @@ class LabelDraw(Row, table=True):
     run_id: str = _run_field(index=True)
     check_id: str = Field(sa_type=EscapedText)
     seed: int = Field(sa_type=BigInteger)
+    design: str = Field(default="random", max_length=16)
     case_ids: list[str] = Field(sa_type=JsonText)
 
 
@@ -294,6 +299,7 @@ class LabelRow(Row, table=True):
     note: str = Field(sa_type=EscapedText)
     labelled_by: str = Field(sa_type=EscapedText)
     draw_id: str | None = Field(foreign_key="label_draw.id", ondelete="SET NULL", max_length=64)
+    disputed: bool
 
 
 class StoredReport(Row, table=True):
@@ -669,7 +675,7 @@ class NewLabel:
     """A person's (`labelled_by`) label of one output: what `field` of the check's response should be.
 
     `label` is a boolean, a number or a word; None withdraws the person's label before. `draw_id` is the draw by which
-    the output was shown, None if it was shown otherwise.
+    the output was shown, None if it was shown otherwise: `disputed` if it came first because it is disputed.
     """
 
     run_id: str
@@ -681,6 +687,7 @@ class NewLabel:
     labelled_by: str
     note: str = ""
     draw_id: str | None = None
+    disputed: bool = False
     created_at: datetime = dataclasses.field(default_factory=utc_now)
 
 

@@ -163,6 +163,10 @@ class TopUp(Section):
         return self
 
 
+JudgeValue = Literal["raw", "corrected"]
+"""The value of a judge's metric that decides: what the judge said, or what is right by its measured errors."""
+
+
 class Gate(Section):
     """What must hold for a pass."""
 
@@ -180,8 +184,10 @@ class Gate(Section):
     )
     interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
     regression: RegressionGate | None = Field(None, description="No metric may be worse than in a baseline.")
-    judge: Literal["raw", "corrected"] = Field(
-        "raw", description="Whether what judges passed counts as it is, or corrected for their measured errors."
+    judge: JudgeValue | None = Field(
+        None,
+        description="Whether what judges passed counts as it is, or corrected for their measured errors, without which "
+        "there is no pass (default: corrected once people's labels show the errors).",
     )
     top_up: TopUp | None = Field(None, description="More results while the verdict is open.")
 

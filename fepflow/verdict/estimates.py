@@ -14,8 +14,8 @@ class MetricEstimate:
 
     `of_passes` if it is made of results that passed or not, and no scores; `of_errors` if of results in error or not,
     so that it does not judge the check. `by_judge` if it is the share that a judge passed; then `corrected` is that
-    for the errors which the judge is known to make, None if nothing is known of them. `warnings` are sentences about
-    its values.
+    for the errors which the judge is known to make, None if nothing is known of them, or if there are labels that
+    cannot tell: then `doubt` says why, as a part of a sentence. `warnings` are sentences about its values.
     """
 
     id: str
@@ -25,6 +25,7 @@ class MetricEstimate:
     of_errors: bool = False
     by_judge: bool = False
     corrected: Estimate | None = None
+    doubt: str | None = None
     warnings: Sequence[str] = ()
 
 

@@ -69,6 +69,7 @@ def decide(
     if advice is None:
         advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
     outcome = rules[0].outcome
+    corrected = gate.judge == "corrected" or any(as_judged(metric, gate.judge) is not metric for metric in metrics)
     warnings = [
         *_warnings(metrics, gate, ranges, by_metric),
         *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
@@ -78,7 +79,7 @@ def decide(
     ]
     return Verdict(
         outcome=outcome,
-        gate=_gate_sentence(max_impact, gate, others, by_checks=by_checks),
+        gate=_gate_sentence(max_impact, gate, others, by_checks=by_checks, corrected=corrected),
         reasons=[rule.reason for rule in rules],
         rules=rules,
         not_judged=not_judged,
@@ -107,13 +108,15 @@ def _metric_outcomes(
     metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None
 ) -> dict[str, list[RuleOutcome]]:
     required = [
-        (as_judged(metric, gate), requirements)
+        (metric, requirements)
         for metric in metrics
         if (requirements := _requirements(metric, gate, ranges, max_impact))
     ]
     named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    found = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", len(named)).outcomes(required)
-    doubts = {metric.id: _scale_doubt(metric.estimate, ranges.get(metric.id)) for metric, _ in required}
+    found = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", len(named), gate.judge).outcomes(required)
+    doubts = {
+        metric.id: _scale_doubt(as_judged(metric, gate.judge).estimate, ranges.get(metric.id)) for metric, _ in required
+    }
     return {name: [doubted(rule, doubts[name]) for rule in rules] for name, rules in found.items()}
 
 
@@ -255,22 +258,24 @@ def _metric_verdict(
     )
 
 
-def _gate_sentence(max_impact: Impact | None, gate: Gate, others: Sequence[RuleOutcome], *, by_checks: bool) -> str:
+def _gate_sentence(
+    max_impact: Impact | None, gate: Gate, others: Sequence[RuleOutcome], *, by_checks: bool, corrected: bool
+) -> str:
     rules = [f"no metric's impact may be worse than {max_impact}"] if max_impact else []
     rules += [f"{name} must be {limit.rule}" for name, limit in _limits(gate)]
     rules += [rule.rule.replace(": ", " must be ", 1) for rule in others]
-    measure = "point values" if gate.verdict == "point" else _measure(gate)
+    measure = "point values" if gate.verdict == "point" else _measure(gate, corrected=corrected)
     sentence = listed([*rules, *([EVERY_CHECK] if by_checks else [])])
     named_first = not max_impact and rules
     whole = sentence if named_first else f"{sentence[0].upper()}{sentence[1:]}"
     return f"{whole} ({measure})." if rules else f"{whole}."
 
 
-def _measure(gate: Gate) -> str:
+def _measure(gate: Gate, *, corrected: bool) -> str:
     kind = "" if gate.interval == "wilson" else "Clopper-Pearson "
     more = _looks(gate)
     more += "; a fail by value" if gate.fail == "value" else ""
-    more += "; judges corrected for their errors" if gate.judge == "corrected" else ""
+    more += "; judges corrected for their errors" if corrected else ""
     return f"{percent(gate.confidence)} {kind}intervals{more}"
 
 

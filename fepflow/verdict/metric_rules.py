@@ -19,7 +19,7 @@ from statistics import NormalDist
 
 from fepflow.statistics.estimate import Estimate, describe
 from fepflow.statistics.proportions import z_score
-from fepflow.suite.models import Gate
+from fepflow.suite.models import Gate, JudgeValue
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.requirements import Requirement
@@ -36,19 +36,30 @@ POWER = 0.8
 class MetricRules:
     """The judgement of metrics by a gate.
 
-    `mode` and `fail_by_value` are the gate's; `family` is how many metrics it judges in all, computed or not.
+    `mode`, `fail_by_value` and `judge` are the gate's; `family` is how many metrics it judges in all, computed or not.
     """
 
     confidence: float
     mode: Mode
     fail_by_value: bool
     family: int
+    judge: JudgeValue | None = None
 
     def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:
         """The outcome of each requirement, by metric."""
-        by_metric = {metric.id: (metric.estimate, requirements) for metric, requirements in judged}
+        deciding = {metric.id: as_judged(metric, self.judge) for metric, _ in judged}
+        by_metric = {metric.id: (deciding[metric.id].estimate, requirements) for metric, requirements in judged}
         confidence = self._fail_confidence(by_metric)
-        return {metric.id: [self._rule(metric, each, confidence) for each in required] for metric, required in judged}
+        return {
+            metric.id: [
+                doubted(
+                    self._rule(deciding[metric.id], requirement, confidence),
+                    doubt_of_pass(metric, self.judge, requirement, self.mode),
+                )
+                for requirement in requirements
+            ]
+            for metric, requirements in judged
+        }
 
     def _fail_confidence(self, judged: Mapping[str, tuple[Estimate, Sequence[Requirement]]]) -> float:
         """The confidence at which Holm's method ends: those whose interval violates their requirement there fail."""
@@ -237,31 +248,44 @@ def _rule(check: CheckTotals) -> RuleOutcome:
 NOT_CALIBRATED = "its judge is not calibrated, so its errors are not known (fepflow calibrate)"
 
 
-def as_judged(metric: MetricEstimate, gate: Gate) -> MetricEstimate:
-    """The metric as the gate judges it: that of a judge corrected, if the gate says so."""
-    if gate.judge == "raw" or not metric.by_judge:
+def as_judged(metric: MetricEstimate, judge: JudgeValue | None) -> MetricEstimate:
+    """The metric as the gate judges it: that of a judge corrected if its labels can tell, unless the gate says `raw`.
+
+    A run that is topped up is decided by an interval that holds at every look, which a corrected one does not.
+    """
+    if judge == "raw" or not metric.by_judge:
+        return metric
+    if judge is None and (metric.corrected is None or metric.estimate.method.startswith("sequential")):
         return metric
     if metric.corrected is not None:
         return replace(metric, estimate=metric.corrected)
     counts, confidence = metric.estimate.counts, metric.estimate.confidence
-    unknown = Estimate(None, None, None, None, confidence, "none", counts, problem=NOT_CALIBRATED)
+    unknown = Estimate(None, None, None, None, confidence, "none", counts, problem=metric.doubt or NOT_CALIBRATED)
     return replace(metric, estimate=unknown)
+
+
+def doubt_of_pass(metric: MetricEstimate, judge: JudgeValue | None, requirement: Requirement, mode: Mode) -> str | None:
+    """Return why a metric that passes by what its judge says does not pass, as a part of a sentence: it would not if it
+    were corrected, or its labels cannot tell. None if there is no such reason, or if the corrected value decides."""
+    if not metric.by_judge or as_judged(metric, judge) is not metric:
+        return None
+    corrected = metric.corrected
+    if corrected is None:
+        return None if metric.doubt is None or judge == "raw" else f"that is what its judge says: {metric.doubt}"
+    bounds = corrected.point_range if mode == "point" else corrected.interval
+    if requirement.judge(*bounds) == "pass" and corrected.warning is None:
+        return None
+    words = corrected.problem or describe(corrected, requirement.limit)
+    if corrected.warning is not None:
+        words = f"{words}: {corrected.warning}"
+    return f"that is what its judge says, and corrected for the judge's errors it is not shown: {words}"
 
 
 def warnings_of_judge(
     metric: MetricEstimate, gate: Gate, requirements: Sequence[Requirement], rules: Sequence[RuleOutcome]
 ) -> Iterator[str]:
-    """Warn of a metric judged by its raw value if its judge is not calibrated, or if it would not pass when
-    corrected."""
-    if gate.judge == "corrected" or not metric.by_judge or not requirements:
+    """Warn of a metric judged by its raw value whose judge is not calibrated, or by labels that cannot correct it."""
+    if gate.judge == "corrected" or not metric.by_judge or not requirements or metric.corrected is not None:
         return
-    if metric.corrected is None:
-        yield f"{metric.id}: {NOT_CALIBRATED}."
-        return
-    bounds = (-math.inf, math.inf) if metric.corrected.value is None else metric.corrected.interval
-    if all(rule.outcome == "pass" for rule in rules) and any(each.judge(*bounds) != "pass" for each in requirements):
-        found = metric.corrected.problem or describe(metric.corrected, requirements[0].limit)
-        yield (
-            f"{metric.id}: passes by what its judge says, but not when corrected for the judge's errors: {found} "
-            "(gate: {judge: corrected} judges by that)."
-        )
+    if metric.doubt is None or not any(metric.doubt in rule.reason for rule in rules):
+        yield f"{metric.id}: {metric.doubt or NOT_CALIBRATED}."

@@ -17,6 +17,7 @@ from fepflow.suite.models import Gate
 from fepflow.text import number, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.metric_rules import MetricRules, as_judged, warnings_of_judge
+from fepflow.verdict.requirements import Requirement
 from fepflow.verdict.verdict import Outcome, RegressionVerdict, RuleOutcome
 
 
@@ -25,8 +26,8 @@ class MetricDifference:
     """A metric in two runs, over their matched test cases, and the estimate of new minus base.
 
     `improved` and `worsened` count cases whose value is larger or smaller now; the other way round if `less_is_better`,
-    which is None where it is not known. `is_share` if the metric is a share that passed. `by_judge` and `corrected`
-    are as of a MetricEstimate. `why_not` says why the values are not compared; then there is no estimate.
+    which is None where it is not known. `is_share` if the metric is a share that passed. `by_judge`, `corrected` and
+    `doubt` are as of a MetricEstimate. `why_not` says why the values are not compared; then there is no estimate.
     """
 
     id: str
@@ -41,6 +42,7 @@ class MetricDifference:
     is_share: bool = True
     by_judge: bool = False
     corrected: Estimate | None = None
+    doubt: str | None = None
     why_not: str | None = None
 
 
@@ -99,9 +101,9 @@ def judge_differences(
     `family` is the number of differences that are judged together, if these are not all.
     """
     found = {each.id: each for each in differences}
-    rules = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", max(family, len(margins)))
+    rules = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", max(family, len(margins)), gate.judge)
     outcomes: list[RuleOutcome] = []
-    judged = []
+    judged: list[tuple[MetricEstimate, list[Requirement]]] = []
     for metric, margin in margins.items():
         each = found.get(metric)
         if each is not None and each.estimate is not None and each.less_is_better is not None:
@@ -109,7 +111,7 @@ def judge_differences(
         else:
             why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
             outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
-    by_metric = rules.outcomes([(as_judged(metric, gate), required) for metric, required in judged])
+    by_metric = rules.outcomes(judged)
     warnings = [
         warning
         for metric, required in judged
@@ -123,7 +125,7 @@ def detectable(metric: MetricDifference, margin: float, gate: Gate, family: int)
     cases; None where there is no interval, or it is not known which way is worse."""
     if metric.estimate is None or metric.less_is_better is None:
         return None
-    estimate = as_judged(_as_metric(metric, metric.estimate), gate).estimate.at(1 - (1 - gate.confidence) / family)
+    estimate = as_judged(_as_metric(metric, metric.estimate), gate.judge).estimate.at(1 - (1 - gate.confidence) / family)
     return detectable_regression(estimate, margin, less_is_better=metric.less_is_better)
 
 
@@ -145,6 +147,7 @@ def _as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstima
         estimate,
         by_judge=difference.by_judge,
         corrected=difference.corrected,
+        doubt=difference.doubt,
     )
 
 

@@ -19,7 +19,7 @@ from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, plural
 from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.metric_rules import as_judged, warnings_of_judge
+from fepflow.verdict.metric_rules import as_judged, doubt_of_pass, warnings_of_judge
 from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
@@ -57,32 +57,37 @@ class SliceOutcomes:
 class _Judged:
     """A slice with its outcome; None if it is described only. `p` is adjusted for the number of slices.
 
-    `slice` is what is judged, `shown` the metric as its results are.
+    `slice` is what is judged, `shown` the metric as its results are. `doubt` says why a slice that its judge passes
+    does not pass.
     """
 
     slice: SliceEstimate
     shown: MetricEstimate
     outcome: Outcome | None = None
     p: float | None = None
+    doubt: str | None = None
 
     @property
     def words(self) -> str:
         estimate = self.slice.metric.estimate
-        problem = f": {estimate.problem}" if estimate.problem else ""
+        problem = f": {estimate.problem}" if estimate.problem else f", but {self.doubt}" if self.doubt else ""
         return f"{self.slice.value} {describe(estimate)}{problem}"
 
 
 def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
     """Judge slices: one rule for each metric with a minimum. Slices of other metrics are described only."""
     shown = [each.metric for each in slices]
-    slices = [replace(each, metric=as_judged(each.metric, gate)) for each in slices]
+    slices = [replace(each, metric=as_judged(each.metric, gate.judge)) for each in slices]
     judged = [_Judged(each, metric) for each, metric in zip(slices, shown, strict=True)]
     large = [index for index, each in enumerate(slices) if _is_judged(each, minima, gate)]
     p_values = holm([_p_value(slices[index], minima[slices[index].metric.id]) for index in large])
     for index, p in zip(large, p_values, strict=True):
         each = slices[index]
         outcome = _outcome(each, minima[each.metric.id], p, gate)
-        judged[index] = replace(judged[index], outcome=outcome, p=p)
+        limit = Minimum(minima[each.metric.id])
+        doubt = doubt_of_pass(shown[index], gate.judge, limit, gate.verdict) if outcome == "pass" else None
+        outcome = "inconclusive" if doubt else outcome
+        judged[index] = replace(judged[index], outcome=outcome, p=p, doubt=doubt)
     rules, warnings = [], []
     for name, minimum in minima.items():
         found = [each for each in judged if each.slice.metric.id == name]
@@ -132,8 +137,9 @@ def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outco
     if not _is_testable(each):
         return "inconclusive"
     low, high = each.metric.estimate.point_range
-    if (low if gate.verdict == "point" else each.metric.estimate.interval[0]) >= minimum:
-        return "pass"
+    estimate = each.metric.estimate
+    if (low if gate.verdict == "point" else estimate.interval[0]) >= minimum:
+        return "pass" if estimate.warning is None else "inconclusive"
     by_value = gate.verdict == "point" or gate.fail == "value"
     fails = high < minimum if by_value else p <= (1 - gate.confidence) / 2
     return "fail" if fails else "inconclusive"
@@ -179,15 +185,9 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
 
 
 def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rule: RuleOutcome) -> list[str]:
-    """Warn of slices judged by a judge's raw verdicts that would not pass if the judge's errors were corrected, or
-    known."""
-    judged = [each for each in found if each.outcome is not None]
-    if any(each.shown.corrected is None for each in judged):
-        return list(warnings_of_judge(judged[0].shown, gate, [Minimum(minimum)], [rule]))
-    named = [replace(each.shown, id=f"{each.shown.id} of {each.slice.by} {each.slice.value}") for each in judged]
-    warnings = [warning for each in named for warning in warnings_of_judge(each, gate, [Minimum(minimum)], [rule])]
-    more = len(warnings) - NAMED
-    return [*warnings[:NAMED], *([f"{rule.metric}: so do {more} slices more."] if more > 0 else [])]
+    """Warn of slices judged by a judge's raw verdicts."""
+    judged = [each.shown for each in found if each.outcome is not None]
+    return [warning for metric in judged[:1] for warning in warnings_of_judge(metric, gate, [Minimum(minimum)], [rule])]
 
 
 def _verdict(each: _Judged, minima: Mapping[str, float]) -> SliceVerdict:

@@ -184,7 +184,8 @@ class TestWhatIsSaidOfAJudge:
         (reliability,) = reliability_of_judges(store, run)
         assert reliability.calibration == made
         assert reliability.sentence() == (
-            f"judge llm_judge (openai/any): TPR 1 and TNR 1 by people's labels (n = 40, {made.created_at:%Y-%m-%d}), "
+            "judge llm_judge (openai/any): TPR 1 and TNR 1 by people's labels (n = 40 of all judged outputs, "
+            f"{made.created_at:%Y-%m-%d}), "
             "J 1 (95 % interval 0.7721 to 1), kappa 1"
         )
         for change in ({"prompt": "??"}, {"model_config": {"model": "openai/other"}}, {"samples": 3}):

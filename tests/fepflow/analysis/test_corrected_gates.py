@@ -14,10 +14,10 @@ from fepflow.store.store import Store
 from fepflow.verdict.verdict import Verdict
 
 from .test_calibration import stored
-from .test_judge_errors import calibrated, judged
+from .test_judge_errors import calibrated, calibrated_like, judged
 
-LENIENT = (100, 100, 100, 60)
-"""Of 100 right outputs it passes all, of 100 wrong ones 40."""
+LENIENT = (1.0, 0.6)
+"""The judge passes all right outputs, and four of ten wrong ones."""
 
 
 def run_of(store: Store, passed: dict[str, int], each: int = 100) -> RunRecord:
@@ -36,7 +36,7 @@ def outcomes(verdict: Verdict) -> dict[str, str | None]:
 
 
 def test_a_slice_is_judged_by_what_is_right_and_shows_what_was_passed(store: Store) -> None:
-    calibrated(store, *LENIENT)
+    calibrated_like(store, 260 / 300, *LENIENT, n=600)
     run = run_of(store, {"a": 100, "b": 90, "c": 70})
     verdict = sliced(store, run)
     assert outcomes(verdict) == {"a": "pass", "b": "inconclusive", "c": "fail"}
@@ -44,25 +44,22 @@ def test_a_slice_is_judged_by_what_is_right_and_shows_what_was_passed(store: Sto
     by_slice = {each.slice: each for each in verdict.slices}
     assert by_slice["b"].value == 0.9
     assert by_slice["b"].corrected is not None
-    assert by_slice["b"].corrected.value == pytest.approx((0.9 - 0.4) / 0.6)
+    assert by_slice["b"].corrected.value == pytest.approx((0.9 - 0.4) / 0.6, abs=0.005)
     assert by_slice["c"].p is not None
     assert by_slice["c"].p < 0.025
-    assert "1 of 3 slices is below the minimum of 0.8: c 0.5 (95 % interval" in verdict.reasons[0]
+    assert "1 of 3 slices is below the minimum of 0.8: c 0.5" in verdict.reasons[0]
     assert "corrected for its judge's errors" in verdict.reasons[0]
     page = verdict_page(run, verdict)
     assert "| minimum | outcome | corrected for the judge |" in page
-    assert "| fail | 0.5 (" in page
+    assert "| fail | 0.5" in page
 
 
-def test_raw_slices_that_pass_by_the_judges_errors_are_warned_of(store: Store) -> None:
-    calibrated(store, *LENIENT)
+def test_raw_slices_that_pass_by_the_judges_errors_are_open(store: Store) -> None:
+    calibrated_like(store, 0.95, *LENIENT, n=600)
     verdict = sliced(store, run_of(store, {"a": 100, "b": 90}), "raw")
-    assert outcomes(verdict) == {"a": "pass", "b": "pass"}
-    (warning,) = verdict.warnings
-    assert warning.startswith("llm_judge of topic b: passes by what its judge says, but not when corrected")
-    many = sliced(store, run_of(store, {f"t{number}": 90 for number in range(8)}), "raw")
-    assert len(many.warnings) == 6
-    assert many.warnings[-1] == "llm_judge: so do 3 slices more."
+    assert outcomes(verdict) == {"a": "pass", "b": "inconclusive"}
+    assert "b 0.9 (95 % interval 0.8256 to 0.9448, n = 100), but that is what its judge says" in verdict.reasons[0]
+    assert verdict.warnings == []
 
 
 def test_slices_by_a_judge_that_is_not_calibrated_show_nothing(store: Store) -> None:
@@ -94,26 +91,24 @@ def against_base(store: Store, base: int, new: int, **gate: Any) -> Verdict:
     ("new", "raw", "corrected"), [(392, "pass", "pass"), (372, "pass", "inconclusive"), (320, "fail", "fail")]
 )
 def test_a_regression_is_larger_than_a_lenient_judge_sees(store: Store, new: int, raw: str, corrected: str) -> None:
-    calibrated(store, *LENIENT)
     verdict = against_base(store, 392, new)
     assert verdict.outcome == raw
-    assert bool(verdict.warnings) == (raw == "pass" != corrected), verdict.warnings
-    verdict = against_base(store, 392, new, judge="corrected")
-    assert (verdict.outcome, verdict.warnings) == (corrected, [])
+    calibrated_like(store, new / 400, *LENIENT, n=2_000)
+    for judge in ("raw", None, "corrected"):
+        verdict = against_base(store, 392, new, judge=judge)
+        assert (verdict.outcome, verdict.warnings) == (corrected, [])
     assert verdict.regression is not None
     (metric,) = verdict.regression.metrics
     assert metric.difference == (new - 392) / 400, "the raw difference is shown"
     assert metric.corrected is not None
-    assert metric.corrected.value == pytest.approx(metric.difference / 0.6)
+    assert metric.corrected.value == pytest.approx(metric.difference / 0.6, rel=0.02)
 
 
-def test_a_regression_that_a_judge_hides_is_warned_of(store: Store) -> None:
-    calibrated(store, *LENIENT)
-    (warning,) = against_base(store, 392, 372).warnings
-    assert warning.startswith(
-        "llm_judge: passes by what its judge says, but not when corrected for the judge's errors: "
-        "a difference of -0.08333"
-    )
+def test_a_regression_that_a_judge_hides_is_told(store: Store) -> None:
+    calibrated_like(store, 0.93, *LENIENT, n=2_000)
+    (reason,) = against_base(store, 392, 372, judge="raw").reasons
+    assert "but that is what its judge says, and corrected for the judge's errors it is not shown" in reason
+    assert "a difference of -0.083" in reason
 
 
 def test_without_a_calibration_no_regression_is_excluded(store: Store) -> None:
@@ -126,14 +121,13 @@ def test_without_a_calibration_no_regression_is_excluded(store: Store) -> None:
 
 
 def test_compare_goes_by_the_gate_of_the_new_run(store: Store) -> None:
-    calibrated(store, *LENIENT)
-    first, raw, corrected = (
-        stored(store, [{"passed": n < count} for n in range(400)], gate={"judge": judge})
-        for count, judge in ((392, "raw"), (372, "raw"), (372, "corrected"))
+    first, raw, corrected, default = (
+        stored(store, [{"passed": n < count} for n in range(400)], gate={"judge": judge} if judge else {})
+        for count, judge in ((392, "raw"), (372, "raw"), (372, "corrected"), (372, None))
     )
     base = results_of(store, first)
-    judged = judge_comparisons([compare_results(base, results_of(store, raw))], 0.1, {})
-    assert judged.outcome == "pass"
-    assert "not when corrected" in judged.comparisons[0].warnings[0]
-    judged = judge_comparisons([compare_results(base, results_of(store, corrected))], 0.1, {})
-    assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])
+    assert judge_comparisons([compare_results(base, results_of(store, raw))], 0.1, {}).outcome == "pass"
+    calibrated_like(store, 0.93, *LENIENT, n=2_000)
+    for run in (raw, corrected, default):
+        judged = judge_comparisons([compare_results(base, results_of(store, run))], 0.1, {})
+        assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])

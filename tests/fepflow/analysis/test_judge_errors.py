@@ -39,6 +39,14 @@ def calibrated(store: Store, right: int, right_passed: int, wrong: int, wrong_fa
     calibrate(store, run, LabelSet(judges_of_run(run)[0], "passed", labels))
 
 
+def calibrated_like(
+    store: Store, share: float, sensitivity: float = 0.95, specificity: float = 0.8, n: int = 200
+) -> None:
+    """Compare the judge with people in another run, in which it passes about this share, too."""
+    right = round(n * (share + specificity - 1) / (sensitivity + specificity - 1))
+    calibrated(store, right, round(right * sensitivity), n - right, round((n - right) * specificity))
+
+
 def judged(store: Store, run: RunRecord, **sections: Any) -> Verdict:
     target = {"http": {"url": "http://127.0.0.1:9/"}}
     suite = {"name": "judged", "target": target, "test_cases": [], "checks": [CHECK], **sections}
@@ -47,6 +55,7 @@ def judged(store: Store, run: RunRecord, **sections: Any) -> Verdict:
 
 RAW: dict[str, Any] = {"min": {"llm_judge": 0.75}}
 CORRECTED: dict[str, Any] = {**RAW, "judge": "corrected"}
+LABELS = JudgeLabels(160, 152, 40, 32)
 
 
 def test_a_judge_that_is_not_calibrated_is_warned_of(store: Store) -> None:
@@ -67,28 +76,35 @@ def test_a_corrected_gate_does_not_pass_by_a_judge_that_is_not_calibrated(store:
     ]
 
 
-def test_the_corrected_share_stands_beside_the_raw_one(store: Store) -> None:
-    calibrated(store, 100, 95, 100, 80)
+def test_a_raw_pass_that_would_be_none_when_corrected_is_open_and_both_are_shown(store: Store) -> None:
+    calibrated(store, 160, 152, 40, 32)
     run = run_of(store, 400, 500)
-    verdict = judged(store, run, gate=RAW)
+    verdict = judged(store, run, gate={**RAW, "judge": "raw"})
     (metric,) = verdict.metrics
-    assert (metric.value, metric.outcome) == (0.8, "pass")
+    assert (metric.value, metric.outcome) == (0.8, "inconclusive")
     assert metric.corrected.value == pytest.approx(0.8)
-    assert (metric.corrected.low, metric.corrected.high) == pytest.approx((0.73368, 0.87801), abs=5e-6)
+    expected = corrected(mean_estimate([[1.0]] * 400 + [[0.0]] * 100, Counts(500, 500), scale=PROPORTION), LABELS)
+    assert expected is not None
+    assert (metric.corrected.low, metric.corrected.high) == (expected.low, expected.high)
     assert metric.corrected.method == "rogan-gladen"
-    assert verdict.warnings == [
-        "llm_judge: passes by what its judge says, but not when corrected for the judge's errors: 0.8 (95 % interval "
-        "0.7337 to 0.878, corrected for its judge's errors, n = 500) (gate: {judge: corrected} judges by that)."
-    ]
+    assert metric.reason is not None
+    assert metric.reason.startswith(
+        "llm_judge: 0.8 (95 % interval 0.7627 to 0.8327, n = 500) reaches the minimum of 0.75, but that is what "
+        "its judge says, and corrected for the judge's errors it is not shown: 0.8 (95 % interval 0.7"
+    )
+    assert verdict.warnings == []
     page = verdict_page(run, verdict)
     assert "| corrected for the judge |" in page
-    assert "| 0.8 (0.7337 to 0.878) |" in page
+    assert f"| 0.8 ({expected.low:.4g} to {expected.high:.4g}) |" in page
 
 
+@pytest.mark.parametrize("gate", [RAW, CORRECTED], ids=["by default", "corrected"])
 @pytest.mark.parametrize(("passed", "outcome"), [(450, "pass"), (400, "inconclusive"), (320, "fail")])
-def test_a_corrected_gate_judges_by_it(store: Store, passed: int, outcome: str) -> None:
-    calibrated(store, 100, 95, 100, 80)
-    verdict = judged(store, run_of(store, passed, 500), gate=CORRECTED)
+def test_the_corrected_share_of_a_calibrated_judge_decides(
+    store: Store, passed: int, outcome: str, gate: dict[str, Any]
+) -> None:
+    calibrated_like(store, passed / 500)
+    verdict = judged(store, run_of(store, passed, 500), gate=gate)
     assert verdict.outcome == outcome
     assert verdict.warnings == []
     assert verdict.gate == "llm_judge must be at least 0.75 (95 % intervals; judges corrected for their errors)."
@@ -98,16 +114,14 @@ def test_a_corrected_gate_judges_by_it(store: Store, passed: int, outcome: str) 
 
 def test_a_useless_judge_passes_nothing(store: Store) -> None:
     calibrated(store, 50, 50, 50, 0)
-    verdict = judged(store, run_of(store, 500, 500), gate=CORRECTED)
-    assert verdict.outcome == "inconclusive"
-    assert "as far as its labels tell, the judge passes wrong outputs as often as right ones" in verdict.reasons[0]
-    raw = judged(store, run_of(store, 500, 500), gate=RAW)
-    assert raw.outcome == "pass"
-    assert "passes by what its judge says, but not when corrected" in raw.warnings[0]
+    for judge in (None, "raw", "corrected"):
+        verdict = judged(store, run_of(store, 500, 500), gate={**RAW, "judge": judge})
+        assert verdict.outcome == "inconclusive"
+        assert "as far as its labels tell, the judge passes wrong outputs as often as right ones" in verdict.reasons[0]
 
 
 def test_only_shares_that_a_judge_passed_are_corrected(store: Store) -> None:
-    calibrated(store, 100, 95, 100, 80)
+    calibrated(store, 160, 152, 40, 32)
     metrics = [
         {"id": "passed", "check": "llm_judge"},
         {"id": "path", "check": "llm_judge", "value": "$.response.passed"},
@@ -132,12 +146,12 @@ def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: 
         metrics=[{"id": "llm_judge", "value": 0.8}],
     )
     assert not calibrated_since(store, ended)
-    calibrated(store, 100, 95, 100, 80)
+    calibrated(store, 160, 152, 40, 32)
     assert calibrated_since(store, ended)
     assert not calibrated_since(store, ended.replaced(completed_at=utc_now() + timedelta(seconds=5)))
     assert not calibrated_since(store, ended.replaced(completed_at=None))
     (metric,) = metrics_corrected_now(store, ended)
-    assert (metric["value"], metric["corrected"]["low"]) == (0.8, pytest.approx(0.73368, abs=5e-6))
+    assert (metric["value"], metric["corrected"]["value"]) == (0.8, pytest.approx(0.8))
 
 
 def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -> None:
@@ -154,8 +168,10 @@ def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -
         "c499": True,  # labelled, but not drawn, unless by chance
         "c498": True,
     }
-    calibrate(store, run, LabelSet(judge, "passed", labels))
-    calibrated(store, 100, 95, 100, 80)
+    made = calibrate(store, run, LabelSet(judge, "passed", labels))
+    assert (len(passed), len(failed)) == (90, 10), "at least ten of either"
+    assert (made.n, made.statistics["design"], made.statistics["draw"]["share"]) == (100, "by_verdict", 0.92)
+    calibrated_like(store, 0.92)
     (metric,) = judged(store, run).metrics
     expected = corrected(
         mean_estimate([[1.0]] * 460 + [[0.0]] * 40, Counts(500, 500), scale=PROPORTION),
@@ -164,7 +180,8 @@ def test_labels_drawn_from_the_run_itself_come_before_all_others(store: Store) -
             right_passed=len(passed) - 7,
             wrong=7 + sum(labels[case_id] is False for case_id in failed),
             wrong_failed=sum(labels[case_id] is False for case_id in failed),
-            drawn=True,
+            design="by_verdict",
+            of_run=True,
         ),
     )
     assert (metric.corrected.method, metric.corrected.value) == ("mover", expected.value)

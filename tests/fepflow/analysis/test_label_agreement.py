@@ -30,7 +30,9 @@ class TestWhoCounts:
                 say(store, run, case, label, who)
         labelled = stored_labels(store, run, judges_of_run(run))
         assert labelled.labels == {"c0": True, "c2": False}
-        assert labelled.people == {"count": 3, "undecided": 1, "pairs": []}
+        assert labelled.people == {
+            "count": 3, "undecided": 1, "pairs": [], "alpha": {"value": None, "n": 2, "weights": "none"},
+        }  # fmt: skip
         made = calibrate(store, run, labelled)
         assert (made.n, made.missing) == (2, 0)
         assert any("1 output has no label that more than half of its people gave" in each for each in warnings_of(made))
@@ -114,7 +116,7 @@ class TestRandomness:
         assert statistics(store, run)["draw"]["n"] == 5
 
     def test_labels_that_were_chosen_otherwise_are_none_even_if_they_hold_a_whole_draw(self, store: Store):
-        run, judge = judged(store, *[True] * 6)
+        run, judge = judged(store, *[True] * 7)
         drawn = draw_for_labels(store, run, judge, 3, seed=1)
         for case in range(6):
             say(store, run, case)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.judges import ConfusionMatrix, Kappa, cohen_kappa, kappa_and_error, tabulate
+from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, kappa_and_error, tabulate
 
 RATINGS = st.integers(1, 5)
 PAIRS = st.lists(st.tuples(RATINGS, RATINGS), min_size=1, max_size=40)

@@ -22,7 +22,12 @@ def drawn(right_passed: int, passed: int, right_failed: int, failed: int) -> Jud
     """Labels by what the judge said: so many right of those that it passed, and of those that it failed."""
     wrong_failed = failed - right_failed
     return JudgeLabels(
-        right_passed + right_failed, right_passed, passed - right_passed + wrong_failed, wrong_failed, drawn=True
+        right_passed + right_failed,
+        right_passed,
+        passed - right_passed + wrong_failed,
+        wrong_failed,
+        "random",
+        of_run=True,
     )
 
 
@@ -76,7 +81,9 @@ def test_labels_that_cannot_be_are_refused(counts: tuple[int, int, int, int]) ->
 
 
 LABELS = st.builds(
-    lambda right, wrong, a, b, of_run: JudgeLabels(right, round(a * right), wrong, round(b * wrong), of_run),
+    lambda right, wrong, a, b, of_run: JudgeLabels(
+        right, round(a * right), wrong, round(b * wrong), "random", of_run=of_run
+    ),
     st.integers(0, 200), st.integers(0, 200), st.floats(0, 1), st.floats(0, 1), st.booleans(),
 )  # fmt: skip
 
@@ -92,7 +99,7 @@ def test_the_interval_holds_the_value_and_is_wider_with_what_is_missing(
         assert part.low <= whole.low
         assert part.high >= whole.high
         assert part.point_range[0] <= whole.value <= part.point_range[1] + 1e-12
-        if labels.drawn or min(labels.right, labels.wrong) >= 10:  # of fewer the formula's centre moves too far
+        if labels.of_run or min(labels.right, labels.wrong) >= 10:  # of fewer the formula's centre moves too far
             wider = whole.at(0.99)
             assert wider.low <= whole.low
             assert wider.high >= whole.high
@@ -135,6 +142,7 @@ def test_a_corrected_share_at_the_boundary_seldom_passes(
             sum(is_right and said for is_right, said in labelled),
             sum(not is_right for is_right, _ in labelled),
             sum(not is_right and not said for is_right, said in labelled),
+            "random",
             of_run,
         )
         estimate = corrected(raw(sum(kept), len(kept), n - len(kept)), labels)
