@@ -125,7 +125,9 @@ def detectable(metric: MetricDifference, margin: float, gate: Gate, family: int)
     cases; None where there is no interval, or it is not known which way is worse."""
     if metric.estimate is None or metric.less_is_better is None:
         return None
-    estimate = as_judged(_as_metric(metric, metric.estimate), gate.judge).estimate.at(1 - (1 - gate.confidence) / family)
+    estimate = as_judged(_as_metric(metric, metric.estimate), gate.judge).estimate.at(
+        1 - (1 - gate.confidence) / family
+    )
     return detectable_regression(estimate, margin, less_is_better=metric.less_is_better)
 
 
