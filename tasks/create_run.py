@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 from uuid import uuid4
 
+from fepflow.analysis.clusters import draw_clusters, is_clustered
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
@@ -72,7 +74,7 @@ def create_run(
     suite = validation.require()
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
-    cases, case_options = _wanted(store, validation.cases, options, suite.gate)
+    cases, case_options, n_cases = _wanted(store, validation.cases, options, suite)
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
@@ -86,7 +88,7 @@ def create_run(
         version=_version(loaded, options),
         cause=cause,
         options=case_options,
-        n_cases=first_cases(suite.gate) if suite.gate and _max_cases(suite.gate) else None,
+        n_cases=n_cases,
     )
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
@@ -156,11 +158,12 @@ def _suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSui
 
 
 def _wanted(
-    store: Store, cases: Collection[TestCase], options: RunOptions, gate: Gate | None
-) -> tuple[Iterable[TestCase], dict[str, Any] | None]:
-    """Return the cases that the run is to have, in their order, read as they are wanted; and which part of the suite's.
+    store: Store, cases: Collection[TestCase], options: RunOptions, suite: Suite
+) -> tuple[Iterable[TestCase], dict[str, Any] | None, int | None]:
+    """Return the cases that the run is to have, in their order, read as they are wanted; which part of the suite's they
+    are; and with how many of them it begins (None: all).
 
-    Those of which it may take fewer, by its gate, are in random order.
+    Those of which it may take fewer, by its gate, are in random order, clusters as a whole.
     """
     ids = options.cases
     if options.failing_in is not None:
@@ -186,17 +189,27 @@ def _wanted(
         if options.cases is not None:
             case_options["case_ids"] = len(options.cases)
         case_options["suite_cases"] = len(cases)
-    most = _max_cases(gate)
+    most = _max_cases(suite.gate)
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:
-        return filter(is_wanted, cases), case_options or None
-    case_options["sample"] = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
-    drawn = draw((case.id for case in filter(is_wanted, cases)), size, options.seed)
+        return filter(is_wanted, cases), case_options or None, None
+    sample = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
+    case_options["sample"] = sample
+    if most is None or suite.gate is None:
+        chosen = frozenset(draw((case.id for case in filter(is_wanted, cases)), size, options.seed))
+        return (case for case in cases if case.id in chosen), case_options, None
+    first = first_cases(suite.gate)
+    if is_clustered(suite.cluster):
+        clusters, sample["largest_cluster"] = draw_clusters(
+            filter(is_wanted, cases), suite.cluster, size, options.seed
+        )
+        drawn, first = list(chain.from_iterable(clusters)), sum(map(len, clusters[:first]))
+        sample["cases"] = len(drawn)
+    else:
+        drawn = draw((case.id for case in filter(is_wanted, cases)), size, options.seed)
     chosen = frozenset(drawn)
-    if most is None:
-        return (case for case in cases if case.id in chosen), case_options
     by_id = {case.id: case for case in cases if case.id in chosen}
-    return [by_id[case_id] for case_id in drawn], case_options
+    return [by_id[case_id] for case_id in drawn], case_options, first
 
 
 def _text(value: Any) -> str:

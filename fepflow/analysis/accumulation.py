@@ -24,7 +24,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.sequential import sequential_estimate
+from fepflow.statistics.sequential import ClusterSizes, sequential_estimate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
@@ -60,7 +60,11 @@ def accumulate(
     store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None = None, *, one_by_one: bool
 ) -> Accumulated:
     """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`."""
-    clusters = clusters_by(suite.cluster)
+    # A verdict about these very cases, as of a run that adds repeats, does not depend on what they have in common.
+    these_cases = suite.top_up is not None and suite.top_up.max_repeats is not None
+    clusters = None if these_cases else clusters_by(suite.cluster)
+    if clusters is not None:
+        clusters.largest = ((run.options or {}).get("sample") or {}).get("largest_cluster")
     carriers = _carriers(store, run, suite, [cases for cases in (sliced, clusters) if cases is not None])
     accumulators = _accumulators(run, suite, carriers, clusters)
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
@@ -392,7 +396,17 @@ class MetricAccumulator:
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None
-        return sequential_estimate(estimate, values, self.repeats, self.scale, these_cases=these_cases)
+        return sequential_estimate(
+            estimate, values, self.repeats, self.scale, these_cases=these_cases, clusters=self._cluster_sizes()
+        )
+
+    def _cluster_sizes(self) -> ClusterSizes | None:
+        """Return the sizes of clusters in results, in the order of `_by_unit`."""
+        if self.clusters is None:
+            return None
+        sizes = Counter(self.clusters.numbers[index] for index in self.case_indices).values()
+        largest = self.clusters.largest or max(sizes, default=1)
+        return ClusterSizes([size * self.repeats for size in sizes], largest * self.repeats)
 
     def _by_unit(self, by_case: Mapping[int, Sequence[float]]) -> list[Sequence[float]]:
         """Return the values of each case, or of each cluster; one without results is in the sample, too."""

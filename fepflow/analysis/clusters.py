@@ -11,12 +11,21 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeGuard
 
+from fepflow.analysis.sampling import draw
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 from fepflow.statistics.estimate import Clusters
 from fepflow.text import plural
+
+if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
+
+CASES_AT_ONCE = 1_000
+"""Test cases that are in memory at a time."""
 
 INDEPENDENT = "$.test_case.id"
 """The path by which a suite says that each case stands alone."""
@@ -29,12 +38,14 @@ class ClusteredCases:
     """The clusters of cases by the value at a path, such as `$.test_case.metadata.document`.
 
     `numbers` are by case index, in the order in which cases are added. A case without a value, or with null, is a
-    cluster of its own.
+    cluster of its own. `largest` is the number of cases of the largest cluster that a run drew from, where it drew
+    clusters.
     """
 
     path: str
     numbers: array[int] = field(default_factory=lambda: array("Q"))
     without: int = 0
+    largest: int | None = None
     _known: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -74,9 +85,48 @@ class ClusteredCases:
         return Clusters.of(Counter(self.numbers[index] for index in case_indices).values(), self.noun)
 
 
+def is_clustered(path: str | None) -> TypeGuard[str]:
+    """Return whether a suite's `cluster` says that cases belong together."""
+    return path is not None and path != INDEPENDENT
+
+
 def clusters_by(path: str | None, cases: Iterable[TestCase] = ()) -> ClusteredCases | None:
     """Return the clusters of these cases by a suite's `cluster`; None if cases are independent."""
-    return None if path is None or path == INDEPENDENT else ClusteredCases.of(path, cases)
+    return ClusteredCases.of(path, cases) if is_clustered(path) else None
+
+
+def end_of_cluster(store: Store, run: RunRecord, path: str, cases: int) -> int:
+    """Return with how many cases, of all that a run may yet take in, the cluster of the last of `cases` is complete."""
+    most: int = run.options["sample"]["cases"]
+    name = None
+    for start in range(cases - 1, most, CASES_AT_ONCE):
+        stop = min(start + CASES_AT_ONCE, most)
+        for index, case in enumerate(store.runs.cases(run.id, start, stop, waiting=True), start):
+            value = cluster_value(case, path)
+            if index >= cases and (value is None or value != name):
+                return index
+            name = value
+    return most
+
+
+def draw_clusters(cases: Iterable[TestCase], path: str, size: int, seed: int) -> tuple[list[list[str]], int]:
+    """Draw whole clusters of cases, `size` cases at most, but one cluster at least.
+
+    Returns the ids of the cases by cluster, in random order, and the number of cases of the largest cluster that could
+    have been drawn.
+    """
+    by_cluster: dict[str, list[str]] = {}
+    for case in cases:
+        value = cluster_value(case, path)
+        by_cluster.setdefault(f"case {case.id}" if value is None else value, []).append(case.id)
+    chosen: list[list[str]] = []
+    count = 0
+    for name in draw(by_cluster, len(by_cluster), seed):
+        if chosen and count + len(by_cluster[name]) > size:
+            break
+        chosen.append(by_cluster[name])
+        count += len(by_cluster[name])
+    return chosen, max(map(len, by_cluster.values()), default=0)
 
 
 def cluster_value(case: TestCase, path: str) -> str | None:

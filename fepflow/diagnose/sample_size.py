@@ -182,6 +182,9 @@ def _validate_rules(validation: SuiteValidation, gate: Gate) -> None:
     if slices is not None and slices.min is not None:
         message = "minima of slices are not judged by intervals that may be looked at again and again, as top_up does"
         validation.error(("slices", "min"), message, "leave out min, or gate.top_up")
+    if validation.clusters is not None and gate.top_up is not None and gate.top_up.max_repeats is not None:
+        message = "the verdict is about these test cases only, so that it does not matter what they have in common"
+        validation.warn(("cluster",), message, "give max_cases for a verdict about all such test cases")
     if (validation.loaded.section("shards") or 1) > 1:
         message = "a run that is topped up is executed whole"
         validation.error(("shards",), message, "leave out shards, or gate.top_up")

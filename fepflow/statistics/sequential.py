@@ -6,13 +6,17 @@ is at most `m`, the chance that it ever reaches 40 is at most 1 / 40 (Ville), ho
 stops. The least bet is not small, so a mean that is close to `m` is never shown to be on its side: of 0.9, one of
 0.905 is shown to be above in the end, one of 0.87 to be below, and one of 0.88 is not. The values are in [0, 1]: the
 means of test cases, in random order; or each result, where the cases themselves are all that is asked about.
+
+Clusters of cases count by their size: the mean is that of all results, so the sum of size (y - m) has to be zero at
+most, and not that of y - m. A bet on a cluster is placed on size / largest size (y - m), which needs the largest size
+that there can be, known before anything is drawn.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
@@ -28,32 +32,48 @@ _BINS = 20
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The number of times that each value came. Wealth is computed from it: the order does not matter."""
+    """The number of times that each value came. Wealth is computed from it: the order does not matter.
+
+    `weights` are those of the values, at most 1; empty if all are 1.
+    """
 
     counts: tuple[tuple[float, float], ...]
+    weights: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, values: Iterable[float]) -> Values:
-        """Count values in [0, 1]; ValueError for others, and for NaN."""
-        counts: dict[float, int] = {}
-        for value in values:
-            if not 0 <= value <= 1:
-                raise ValueError(f"values to be looked at one by one are from 0 to 1, not {value}")
-            counts[value] = counts.get(value, 0) + 1
-        return cls(tuple(sorted(counts.items())))
+    def of(cls, values: Iterable[float], weights: Iterable[float] | None = None) -> Values:
+        """Count values in [0, 1], each of its weight; ValueError for others, and for NaN."""
+        counts: dict[tuple[float, float], int] = {}
+        for value, weight in zip(values, weights or repeat(1.0), strict=False):
+            if not (0 <= value <= 1 and 0 < weight <= 1):
+                raise ValueError(f"values to be looked at one by one are from 0 to 1, not {value} of weight {weight}")
+            counts[value, weight] = counts.get((value, weight), 0) + 1
+        return cls._of(counts)
+
+    @classmethod
+    def _of(cls, counts: Mapping[tuple[float, float], float]) -> Values:
+        ordered = sorted(counts.items())
+        weights = tuple(weight for (_, weight), _ in ordered)
+        return cls(tuple((value, n) for (value, _), n in ordered), weights if any(w < 1 for w in weights) else ())
+
+    @property
+    def weighted(self) -> Iterator[tuple[float, float, float]]:
+        """Each value with its count and its weight."""
+        for (value, count), weight in zip(self.counts, self.weights or repeat(1.0), strict=False):
+            yield value, count, weight
 
     @property
     def mirrored(self) -> Values:
         """Each value as its distance from 1."""
-        return Values(tuple((1 - value, count) for value, count in self.counts))
+        return Values(tuple((1 - value, count) for value, count in self.counts), self.weights)
 
     def roughly(self, factor: float) -> Values:
         """So many times as many values that are about these, a few different ones: enough for a forecast."""
-        bins: dict[float, float] = {}
-        for value, count in self.counts:
-            near = round(value * _BINS) / _BINS
+        bins: dict[tuple[float, float], float] = {}
+        for value, count, weight in self.weighted:
+            near = round(value * _BINS) / _BINS, math.ceil(weight * _BINS) / _BINS
             bins[near] = bins.get(near, 0) + count * factor
-        return Values(tuple(bins.items()))
+        return Values._of(bins)
 
     @property
     def n(self) -> float:
@@ -63,20 +83,23 @@ class Values:
     @property
     def mean(self) -> float | None:
         """The mean of the values; None without values."""
-        return math.fsum(value * count for value, count in self.counts) / self.n if self.n else None
+        total = math.fsum(count * weight for _, count, weight in self.weighted)
+        return math.fsum(value * count * weight for value, count, weight in self.weighted) / total if total else None
 
 
 def log_e_above(values: Values, m: float) -> float:
     """The logarithm of the evidence that the mean is more than `m`, between 0 and 1; 0 before anything came.
 
-    The evidence is the e-process e⁺(m) = mean over j = 1 … 20 of Π (1 + λ_j (y - m)), with
-    λ_j = (q_j - m) / (m (1 - m)) and q_j = m + (1 - m) j / 21. ValueError for an `m` at or beyond the ends.
+    The evidence is the e-process e⁺(m) = mean over j = 1 … 20 of Π (1 + λ_j w (y - m)), with
+    λ_j = (q_j - m) / (m (1 - m)) and q_j = m + (1 - m) j / 21, and the weights w. ValueError for an `m` at or
+    beyond the ends.
     """
     if not 0 < m < 1:
         raise ValueError(f"a mean to bet against is between 0 and 1, not {m}")
-    # λ_j = j / (21 m), so that 1 + λ_j (y - m) = 1 - s + s y / m with the share s = j / 21 of what can be lost.
+    # λ_j = j / (21 m), so that 1 + λ_j w (y - m) = 1 + s w (y / m - 1) with the share s = j / 21 of what can be lost.
     shares = [number / (GAMBLERS + 1) for number in range(1, GAMBLERS + 1)]
-    wealth = [math.fsum(count * math.log(1 - s + s * y / m) for y, count in values.counts) for s in shares]
+    gains = [(count, weight * (y / m - 1)) for y, count, weight in values.weighted]
+    wealth = [math.fsum(count * math.log1p(s * gain) for count, gain in gains) for s in shares]
     most = max(wealth)
     return most + math.log(math.fsum(math.exp(each - most) for each in wealth) / GAMBLERS)
 
@@ -147,7 +170,7 @@ class SequentialSample:
         assert value is not None
         return replace(
             self.plain,
-            stderr=self.plain.stderr if self.method == "sequential" else None,
+            stderr=None if self.method == "sequential-these-cases" else self.plain.stderr,
             low=min(self.scale.value(low), value),
             high=max(self.scale.value(high), value),
             confidence=confidence,
@@ -161,12 +184,27 @@ class SequentialSample:
         return self.scale.value(low), self.scale.value(high)
 
 
+@dataclass(frozen=True, slots=True)
+class ClusterSizes:
+    """The number of results that each cluster is to have, and the `largest` one that could have been drawn."""
+
+    sizes: Sequence[int]
+    largest: int
+
+
 def sequential_estimate(
-    plain: Estimate, values_by_case: Sequence[Sequence[float]], repeats: int, scale: Scale, *, these_cases: bool
+    plain: Estimate,
+    values_by_case: Sequence[Sequence[float]],
+    repeats: int,
+    scale: Scale,
+    *,
+    these_cases: bool,
+    clusters: ClusterSizes | None = None,
 ) -> Estimate:
     """The estimate with an interval that holds at every look.
 
-    `values_by_case` is as for `mean_estimate`; each case was to have so many `repeats`. Without a value: as it is.
+    `values_by_case` is as for `mean_estimate`; each case was to have so many `repeats`. With `clusters` it is by
+    cluster. Without a value: as it is.
     """
     if plain.value is None:
         return plain
@@ -176,12 +214,22 @@ def sequential_estimate(
         missing = len(shares) * repeats - len(results)
         seen, least, most = (Values.of([*results, *repeat(end, count)]) for end, count in _ends(missing))
     else:
-        seen = Values.of(math.fsum(case) / len(case) for case in shares if case)
+        sizes = clusters.sizes if clusters else [repeats] * len(shares)
+        weights = [size / clusters.largest for size in sizes] if clusters else [1.0] * len(shares)
+        answered = [(math.fsum(case) / len(case), weight) for case, weight in zip(shares, weights, strict=True) if case]
+        seen = Values.of((value for value, _ in answered), [weight for _, weight in answered])
         least, most = (
-            Values.of(min((math.fsum(case) + end * (repeats - len(case))) / repeats, 1.0) for case in shares)
+            Values.of(
+                (
+                    min((math.fsum(case) + end * (size - len(case))) / size, 1.0)
+                    for case, size in zip(shares, sizes, strict=True)
+                ),
+                weights,
+            )
             for end in (0, 1)
         )
-    method: Method = "sequential-these-cases" if these_cases else "sequential"
+    method: Method = "sequential-clustered" if clusters else "sequential"
+    method = "sequential-these-cases" if these_cases else method
     return SequentialSample(plain, scale, method, len(shares), seen, least, most).estimate(plain.confidence)
 
 

@@ -234,9 +234,12 @@ class Runs(Repository):
             pairs = [(RunSummary(*row[:-1]), row[-1]) for row in connection.execute(rows)]
         return list({summary.name: (summary, runs) for summary, runs in reversed(pairs)}.values())[::-1]
 
-    def cases(self, run_id: str, start: int = 0, stop: int | None = None) -> list[TestCase]:
-        """Return the run's test cases at the indices from `start` to `stop`; none that it may yet take in."""
-        rows = select(CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index >= start, taken_in(run_id))
+    def cases(self, run_id: str, start: int = 0, stop: int | None = None, *, waiting: bool = False) -> list[TestCase]:
+        """Return the run's test cases at the indices from `start` to `stop`; those that it may yet take in only if they
+        are wanted, too, as `waiting`."""
+        rows = select(CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index >= start)
+        if not waiting:
+            rows = rows.where(taken_in(run_id))
         if stop is not None:
             rows = rows.where(CASE.c.case_index < stop)
         with self._database.reading() as connection:

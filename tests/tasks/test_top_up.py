@@ -91,6 +91,43 @@ async def test_cases_are_added_in_random_order(store: Store, plan: Plan, agent: 
     assert check_integrity(settings().store_address).problems == []
 
 
+CLUSTER = "$.test_case.metadata.document"
+
+
+def questions(documents: int, each: int) -> list[Any]:
+    """So many questions about each document, by turns."""
+    return [
+        {"id": f"{document}-{n}", "input": f"{document}-{n}", "metadata": {"document": document}}
+        for n in range(each)
+        for document in range(documents)
+    ]
+
+
+async def test_clusters_are_drawn_and_looked_at_as_a_whole(store: Store, plan: Plan, agent: Agent) -> None:
+    run_id = plan(questions(60, 4), cluster=CLUSTER, **gate(0.8, max_cases=210))
+    run = store.runs.get(run_id)
+    assert run.options["sample"]["cases"] == 208, "52 whole documents; another one would be more than 210 cases"
+    assert run.n_cases == 100, "25 documents in a row are the first to show 0.8"
+    agent.wrong.add(store.runs.cases(run_id)[3].input)
+    verdict, said = await decided(run_id)
+    assert verdict.outcome == "pass"
+    (metric,) = verdict.metrics
+    assert metric.method == "sequential-clustered"
+    sizes = [int(words.rpartition(" to ")[2].partition(".")[0]) for words in (s.partition(". ")[0] for s in said[:-1])]
+    assert sizes
+    assert all(size % 4 == 0 for size in sizes)
+    documents = [(case.metadata or {})["document"] for case in store.runs.cases(run_id)]
+    assert len(set(documents)) * 4 == len(documents) == metric.n_expected
+    assert metric.n_clusters == len(set(documents))
+    assert [documents[n] for n in range(0, len(documents), 4)] != list(range(len(documents) // 4)), "in random order"
+
+
+async def test_clusters_do_not_matter_to_a_verdict_about_these_cases(plan: Plan, agent: Agent) -> None:
+    verdict, _ = await decided(plan(questions(2, 7), cluster=CLUSTER, **gate(max_repeats=6)))
+    (metric,) = verdict.metrics
+    assert (verdict.outcome, metric.method, metric.n_clusters) == ("pass", "sequential-these-cases", None)
+
+
 async def test_one_wrong_case_takes_more_cases(store: Store, plan: Plan, agent: Agent) -> None:
     run_id = plan(PERFECT, **gate(max_cases=200))
     agent.wrong.add(store.runs.cases(run_id)[3].input)
@@ -169,6 +206,7 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Pla
         ({"gate": {"min": {"acc": 0.9}, "top_up": {"max_repeats": 1}}}, "gate.top_up.max_repeats"),
         ({**gate(max_repeats=3), "repeats": 3}, "the suite begins with 3 repeats"),
         ({**gate(max_repeats=3), "shards": 2}, "a run that is topped up is executed whole"),
+        ({**gate(max_repeats=9), "cluster": CLUSTER}, "cluster: the verdict is about these test cases only"),
         ({**gate(max_cases=9), "slices": {"by": "topic", "min": 0.5}}, "slices.min: minima of slices"),
         ({"gate": {**gate(max_cases=9)["gate"], "verdict": "point"}}, "gate.verdict: verdict is not judged"),
         ({"gate": {**gate(max_cases=9)["gate"], "fail": "value"}}, "gate.fail: fail is not judged"),
