@@ -200,9 +200,7 @@ def _wanted(
         return (case for case in cases if case.id in chosen), case_options, None
     first = first_cases(suite.gate)
     if is_clustered(suite.cluster):
-        clusters, sample["largest_cluster"] = draw_clusters(
-            filter(is_wanted, cases), suite.cluster, size, options.seed
-        )
+        clusters, sample["largest_cluster"] = draw_clusters(filter(is_wanted, cases), suite.cluster, size, options.seed)
         drawn, first = list(chain.from_iterable(clusters)), sum(map(len, clusters[:first]))
         sample["cases"] = len(drawn)
     else:
