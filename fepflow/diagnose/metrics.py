@@ -13,6 +13,7 @@ from fepflow.diagnose.sample_size import (
     warn_of_confidence,
     warn_of_regression_margin,
     warn_of_sample_size,
+    warn_of_unbounded_means,
 )
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean
@@ -94,6 +95,7 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
     else:
         max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if validation.thresholds else None)
         warn_of_sample_size(validation, gate or Gate(), max_impact, metrics, scales)
+        warn_of_unbounded_means(validation, gate or Gate(), max_impact is not None, metrics, scales)
     _validate_slices(validation, metrics, scales)
     _validate_regression(validation, gate or Gate(), metrics)
 

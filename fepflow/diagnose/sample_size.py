@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.statistics.estimate import Scale
+from fepflow.errors import DocumentPath
+from fepflow.statistics.estimate import RANGE_ADVICE, RANGE_UNKNOWN, Scale
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
 from fepflow.statistics.sequential import passes_in_a_row
@@ -72,6 +73,28 @@ def warn_of_sample_size(
             reach = f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one"
             location = ("gate", "max_impact") if field else ("thresholds",)
             validation.warn(location, message, f"{reach}: more cases, or wider ranges")
+
+
+def warn_of_unbounded_means(
+    validation: SuiteValidation, gate: Gate, judges_impact: bool, metrics: Sequence[Metric], scales: Mapping[str, Any]
+) -> None:
+    """Warn of limits, thresholds and margins on means whose range is not known: they are inconclusive in every run."""
+    margins = gate.regression.margin if gate.regression else None
+    is_inline = isinstance(validation.loaded.snapshot.get("thresholds"), dict)
+    thresholds = validation.thresholds.thresholds if validation.thresholds and judges_impact else ()
+    for metric in metrics:
+        if scales[metric.id] is not None or metric.aggregated.kind == "quantile":
+            continue
+        limits: dict[DocumentPath, Collection[str]] = {
+            ("gate", "min", metric.id): gate.min,
+            ("gate", "max", metric.id): gate.max,
+            ("gate", "regression", "margin", metric.id): margins if isinstance(margins, dict) else (),
+            (("thresholds", metric.id) if is_inline else ("thresholds",)): thresholds,
+        }
+        for location, names in limits.items():
+            if metric.id in names:
+                verdict = "its value alone decides" if gate.verdict == "point" else "it will be neither pass nor fail"
+                validation.warn(location, f"{metric.id}: {verdict}; {RANGE_UNKNOWN}", RANGE_ADVICE)
 
 
 def warn_of_confidence(validation: SuiteValidation, gate: Gate) -> None:

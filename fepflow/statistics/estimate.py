@@ -37,12 +37,12 @@ Method = Literal[
 """How an interval came about.
 
 `wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
-without one, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge passed, corrected for
-its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs, `paired-rogan-gladen` of one
-of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or belong together (the suite's
-`cluster`), and the interval allows for it.
-`normal` is of a value and a standard error that somebody else has computed. `sequential` holds however often it is
-looked at, of all such test cases or of these alone. `none`: no value.
+without one, which only describes, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge
+passed, corrected for its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs,
+`paired-rogan-gladen` of one of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or
+belong together (the suite's `cluster`), and the interval allows for it. `normal` is of a value and a standard error
+that somebody else has computed. `sequential` holds however often it is looked at, of all such test cases or of these
+alone. `none`: no value.
 """
 
 
@@ -115,7 +115,7 @@ class Estimate:
     `value` and `stderr` are in the metric's own unit and None where the sample is too small (no value; fewer than two
     test cases). `low` and `high` bound it at `confidence` (0 to 1, two-sided); None is no bound on that side.
     `least` and `most` are what it is if all that is missing were at either end of the range. `warning` says why the
-    interval may not show that a gate is met, `problem` why nothing could be computed.
+    interval describes only, and decides nothing; `problem` why nothing could be computed.
     ValueError on NaN and infinities, which would slip through any comparison.
     """
 
@@ -151,7 +151,9 @@ class Estimate:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """`low` and `high`, an infinity where there is no bound."""
+        """The bounds that a rule may rest on: `low` and `high`, an infinity where there is none."""
+        if self.warning is not None:
+            return -math.inf, math.inf
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     def at(self, confidence: float) -> Estimate:
@@ -183,6 +185,16 @@ class Scale:
 
 PROPORTION = Scale(0.0, 1.0, binary=True)
 """Passed or not."""
+
+
+RANGE_UNKNOWN = "it is not known how large or small a single value can be, so no number of test cases shows it"
+RANGE_ADVICE = (
+    "declare range: [least, most] of the metric, or judge a rate (aggregate: rate, at_most: 2000 is the share of "
+    "values up to 2000) or a percentile (aggregate: p95)"
+)
+UNBOUNDED = f"{RANGE_UNKNOWN}: {RANGE_ADVICE}"
+"""Why a mean without a known range is shown and never judged: one value that is rare and large enough changes it by
+any amount, and no sample tells that there is none (Bahadur and Savage 1956)."""
 
 
 _CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover", "paired-rogan-gladen")

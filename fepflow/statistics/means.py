@@ -2,7 +2,8 @@
 
 There are three kinds of mean, by the values that are possible, never by those that occur. A *proportion* (the
 share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
-with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval.
+with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval, which
+describes it and decides nothing.
 Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered. Where
 test cases belong together (questions about one document), their clusters are what was sampled: everything here that
 is said of a case and its repeats then holds for a cluster and all its results.
@@ -21,7 +22,7 @@ from math import comb
 from typing import NamedTuple
 
 from fepflow.statistics.distributions import t_quantile
-from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Method, Scale
+from fepflow.statistics.estimate import PROPORTION, UNBOUNDED, Counts, Estimate, Method, Scale
 from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
 
 
@@ -31,8 +32,7 @@ class Sums:
 
     Shares are values by their place in the scale, from 0 to 1: `share` is the mean of those that completed,
     `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `units`
-    sums up the shares of the cases that have `answered`; there are so many `values`. `warning` is of a metric without a
-    scale.
+    sums up the shares of the cases that have `answered`; there are so many `values`.
     """
 
     scale: Scale | None
@@ -50,7 +50,6 @@ class Sums:
     least_share: float
     most_share: float
     units: UnitSums
-    warning: str | None
 
     def estimate(self, confidence: float) -> Estimate:
         """The estimate at this confidence."""
@@ -65,7 +64,7 @@ class Sums:
             self.counts,
             self.least,
             self.most,
-            self.warning,
+            UNBOUNDED if self.scale is None else None,
             None,
             self,
         )
@@ -84,23 +83,23 @@ class Sums:
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
         """The bounds that a complete sample of so many test cases like these would have."""
         if self.scale is None:
-            return self._t_bounds(confidence, cases)
+            return None, None
         low, high = interval_of(self.kind, self.share, self.effective(confidence, cases / self.answered), confidence)
         return self.scale.value(low), self.scale.value(high)
 
     def _bounds(self, confidence: float) -> tuple[float | None, float | None]:
         if self.scale is None:
-            return (None, None) if self.counts.missing else self._t_bounds(confidence, self.answered)
+            return (None, None) if self.counts.missing else self._t_bounds(confidence)
         n = self.effective(confidence)
         low, _ = interval_of(self.kind, self.least_share, n, confidence)
         _, high = interval_of(self.kind, self.most_share, n, confidence)
         low, high = self.scale.value(low), self.scale.value(high)
         return min(low, self.value), max(high, self.value)
 
-    def _t_bounds(self, confidence: float, cases: int) -> tuple[float | None, float | None]:
+    def _t_bounds(self, confidence: float) -> tuple[float | None, float | None]:
         if self.stderr is None:
             return None, None
-        margin = t_quantile((1 + confidence) / 2, cases - 1) * self.stderr * math.sqrt(self.answered / cases)
+        margin = t_quantile((1 + confidence) / 2, self.answered - 1) * self.stderr
         return _finite(self.value - margin), _finite(self.value + margin)
 
     def effective(self, confidence: float, factor: float | None = None) -> float:
@@ -211,7 +210,6 @@ def mean_estimate(
         least_share=total / counts.expected,
         most_share=(total + counts.missing) / counts.expected,
         units=UnitSums.of(means, list(map(len, answered))) if scale else UnitSums(0, 0, 0, 0),
-        warning=None if scale else t_interval_warning(answered, stderr),
     ).estimate(confidence)
 
 
@@ -302,26 +300,6 @@ def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
     centre = math.fsum(chain.from_iterable(scaled)) / n
     residuals = [math.fsum(value - centre for value in case) for case in scaled]
     return _unscaled(math.sqrt(cases / (cases - 1) * math.fsum(sum**2 for sum in residuals)) / n, exponent)
-
-
-def t_interval_warning(answered: Sequence[Sequence[float]], stderr: float | None) -> str | None:
-    """Why a t interval may not show that a gate is met, if so: it holds for normal means only.
-
-    Cochran's rule says from how many skewed values on they are.
-    """
-    means = list(map(mean, answered))
-    if stderr is None:
-        return None
-    if stderr <= 1e-12 * max(map(abs, means)):
-        return f"its {len(means)} values are all equal, which is no proof that others would be"
-    exponent = _exponent(means)
-    scaled = [math.ldexp(each, -exponent) for each in means]
-    centre = math.fsum(scaled) / len(scaled)
-    square, cube = (math.fsum((each - centre) ** power for each in scaled) / len(scaled) for power in (2, 3))
-    needed = 25 * cube**2 / square**3 if square**3 else math.inf
-    if len(means) >= needed:
-        return None
-    return f"its values are so skewed that the interval takes {needed:.0f} cases to be trusted"
 
 
 def _exponent(values: Iterable[float]) -> int:

@@ -3,9 +3,9 @@
 What is sampled are test cases, so each gives one difference, that of its two means. Yes or no without repeats gets
 Tango's score interval (1998). Repeats and scores get the interval of a mean of values with a known range, here from
 minus to plus the range's width. So do cases that belong together, with their clusters as what was sampled, as Tango's
-interval and McNemar's test are for independent cases. Student's t is for values without a known range only: a few cases
-that break altogether among many that hardly change make differences so skewed that it shows "no worse" up to one time
-in eight, where one in forty is promised, however many of them are not zero.
+interval and McNemar's test are for independent cases. Values without a known range get Student's t, which describes
+their difference and decides nothing: a few cases that break altogether among many that hardly change make it show "no
+worse" up to one time in eight, where one in forty is promised.
 
 Nothing leaves the denominator: a case that has no value in one of the runs could differ by as much as the range is
 wide, whichever way. It counts at its worst for the low bound and at its best for the high one.
@@ -20,14 +20,11 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fepflow.statistics.distributions import t_quantile
-from fepflow.statistics.estimate import Clusters, Counts, Estimate, Method, Scale
+from fepflow.statistics.estimate import UNBOUNDED, Clusters, Counts, Estimate, Method, Scale
 from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
-from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate, t_interval_warning
+from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate
 from fepflow.statistics.proportions import mid_p_below, z_score
-from fepflow.text import number, plural
-
-ENOUGH_FOR_T = 10
-"""Differences other than zero that a t interval takes."""
+from fepflow.text import number
 
 _STEPS = 50
 """Bisections."""
@@ -99,7 +96,6 @@ class _Complete:
     binary: bool
     stderr: float | None
     sums: Sums | None
-    warning: str | None
 
     @property
     def method(self) -> Method:
@@ -116,9 +112,9 @@ class _Complete:
             return tango_interval(self.improved * n / self.n, self.worsened * n / self.n, n, confidence)
         if self.sums is not None:
             return self.sums.with_cases(n, confidence)
-        if self.stderr is None:
+        if self.stderr is None or cases is not None:
             return None, None
-        margin = t_quantile((1 + confidence) / 2, n - 1) * self.stderr * math.sqrt(self.n / n)
+        margin = t_quantile((1 + confidence) / 2, n - 1) * self.stderr
         bounds = self.value - margin, self.value + margin
         return bounds if all(map(math.isfinite, bounds)) else (None, None)
 
@@ -156,7 +152,7 @@ class Pairs:
             self.counts,
             self.least.value if self.least else None,
             self.most.value if self.most else None,
-            self.known.warning,
+            UNBOUNDED if self.known.method.startswith("paired-t") else None,
             None,
             self,
         )
@@ -169,7 +165,7 @@ class Pairs:
         """Two-sided, of no difference: McNemar's mid-p for yes or no, else that of the interval. None if unknown."""
         if self.known.binary:
             return mcnemar_mid_p(self.known.improved, self.known.worsened, self.counts.missing)
-        if self.known.warning is not None or self.estimate(0.5).interval == (-math.inf, math.inf):
+        if self.estimate(0.5).interval == (-math.inf, math.inf):
             return None
         inside, outside = 1.0 - 1e-12, 0.0
         for _ in range(_STEPS):
@@ -215,20 +211,15 @@ def _complete(units: Sequence[Sequence[float]], scale: Scale | None, clusters: C
     """Sum up differences, by test case or by cluster."""
     values = list(chain.from_iterable(units))
     improved, worsened = sum(each > 0 for each in values), sum(each < 0 for each in values)
-    stderr, warning, sums = clustered_stderr(units), None, None
-    if scale is None:
-        warning = t_interval_warning(units, stderr)
-        differing = sum(map(any, units))
-        if warning is None and differing < ENOUGH_FOR_T:
-            warning = f"only {differing} of {plural(len(units), clusters.noun if clusters else 'case')} differ"
-    elif clusters is not None or not scale.binary:
+    stderr, sums = clustered_stderr(units), None
+    if scale is not None and (clusters is not None or not scale.binary):
         width = scale.high - scale.low
         counts = Counts(len(values), len(values), clusters=clusters)
         bounded = mean_estimate(units, counts, scale=Scale(-width, width))
         assert isinstance(bounded.sample, Sums)
         sums = bounded.sample
     binary = sums is None and scale is not None
-    return _Complete(len(units), clusters is not None, mean(values), improved, worsened, binary, stderr, sums, warning)
+    return _Complete(len(units), clusters is not None, mean(values), improved, worsened, binary, stderr, sums)
 
 
 @dataclass(frozen=True, slots=True)

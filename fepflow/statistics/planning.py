@@ -162,5 +162,4 @@ def _sums(passes: Sequence[int], repeats: int, kind: IntervalKind) -> Sums:
         least_share=share,
         most_share=share,
         units=UnitSums.of([count / repeats for count in passes], [repeats] * cases),
-        warning=None,
     )

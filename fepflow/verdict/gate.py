@@ -236,6 +236,8 @@ def _metric_warnings(metric: MetricEstimate, gate: Gate, ranges: Sequence[Range]
     if gate.verdict == "point" and estimate.counts.missing:
         missing = plural(estimate.counts.missing, "missing result")
         warnings.append(f"{metric.id}: judged by its point value, in spite of {missing}.")
+    if gate.verdict == "point" and estimate.warning:
+        warnings.append(f"{metric.id}: judged by its point value; {estimate.warning}.")
     return warnings
 
 
@@ -244,7 +246,7 @@ def _metric_verdict(
 ) -> MetricVerdict:
     estimate = metric.estimate
     assessment = assess(estimate.value, ranges) if ranges is not None else ImpactAssessment(None)
-    impacts = impact_range(estimate.low, estimate.high, ranges) if ranges is not None else None
+    impacts = impact_range(*estimate.interval, ranges) if ranges is not None else None
     worst_first = sorted(rules, key=_badness, reverse=True)
     return MetricVerdict.of(
         metric,

@@ -103,7 +103,7 @@ class MetricRules:
             return True  # whatever the value is
         if self.mode == "point":
             return requirement.judge(*estimate.point_range) == "pass"
-        return requirement.judge(*estimate.interval) == "pass" and estimate.warning is None
+        return requirement.judge(*estimate.interval) == "pass"
 
     def _fails(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
         if self.mode == "point" or self.fail_by_value:
@@ -121,12 +121,10 @@ class MetricRules:
             return ", but what is missing could turn that"
         low, high = estimate.interval
         leans = f"it leans towards a {lean}"
+        if math.isinf(low) and math.isinf(high):
+            return f", but {estimate.warning or 'there is no interval to show it'}; {leans}"
         if requirement.judge(low, high) == "inconclusive":
-            if math.isinf(low) and math.isinf(high):
-                return f", but there is no interval to show it{_advice_on_range(estimate)}; {leans}"
             why = requirement.crossing(value, low, high)
-        elif lean == "pass":
-            return f", and so does its whole interval, but {estimate.warning}{_advice_on_range(estimate)}; {leans}"
         else:
             why = (
                 f"that may be chance where {self.family} metrics are judged: a fail takes the "
@@ -170,14 +168,6 @@ def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
     if doubt is None or rule.outcome != "pass":
         return rule
     return rule.model_copy(update={"outcome": "inconclusive", "reason": f"{rule.reason.rstrip('.')}, but {doubt}"})
-
-
-def _advice_on_range(estimate: Estimate) -> str:
-    if estimate.method == "normal":
-        return f" ({estimate.warning})" if estimate.warning else ""
-    if estimate.method.startswith("t"):
-        return " (scores with a known range can tell more: declare range: [least, most] of the metric)"
-    return ""
 
 
 def _no_number(estimate: Estimate, requirement: Requirement) -> str:

@@ -107,7 +107,7 @@ def test_a_metric_that_cannot_be_computed_is_inconclusive_and_the_others_are_jud
         raise OverflowError("too large")
 
     metrics = [{"id": "acc", "check": "c"}, {"id": "score", "check": "c", "value": "$.score"}]
-    monkeypatch.setattr("fepflow.statistics.means.t_interval_warning", breaks)
+    monkeypatch.setattr("fepflow.statistics.means.Sums._t_bounds", breaks)
     gate = {"min": {"acc": 0.5, "score": 0.5}}
     verdict = judged(store, {"c": [{"passed": True, "score": 1}] * 40}, metrics=metrics, gate=gate)
     assert [(rule.metric, rule.outcome) for rule in verdict.rules] == [("score", "inconclusive"), ("acc", "pass")]

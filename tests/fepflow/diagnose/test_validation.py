@@ -225,12 +225,30 @@ def test_a_minimum_that_the_cases_of_a_limit_cannot_show_is_warned_of(folder):
     assert "takes 36" in gated(folder, "{min: {contains: 0.9}, interval: clopper-pearson}", cases=35)[0]
 
 
-def test_a_score_with_a_range_is_warned_of_on_its_scale_and_one_without_is_not(folder):
+def test_a_score_with_a_range_is_warned_of_on_its_scale(folder):
     metrics = "metrics: [{id: stars, check: contains, value: $..stars, range: [1, 5]}]\n"
     (warning,) = gated(folder, "{min: {stars: 4.6}}", cases=34, more=metrics)
     assert "34 test cases cannot show stars of at least 4.6" in warning
     assert gated(folder, "{min: {stars: 4.6}}", cases=35, more=metrics) == []
-    assert gated(folder, "{min: {stars: 4.6}}", cases=2, more=metrics.replace(", range: [1, 5]", "")) == []
+
+
+@pytest.mark.parametrize(
+    ("gate", "more", "place"),
+    [
+        ("{min: {stars: 4.6}}", "", "7: gate.min.stars"),
+        ("{max: {stars: 4.6}, verdict: point}", "", "7: gate.max.stars"),
+        ("{regression: {margin: {stars: 0.1}}}", "", "7: gate.regression.margin.stars"),
+        ("{max_impact: low}", "thresholds: {stars: [{impact: low, min: 3}]}\n", "7: thresholds.stars"),
+    ],
+)
+def test_a_limit_on_a_mean_without_a_range_is_warned_of(folder, gate, more, place):
+    metrics = "metrics: [{id: stars, check: contains, value: $..stars}]\n"
+    (warning,) = [text for text in gated(folder, gate, cases=200, more=metrics + more) if "single value" in text]
+    verdict = "its value alone decides" if "point" in gate else "it will be neither pass nor fail"
+    assert warning.startswith(f"suite.yaml:{place}: stars: {verdict}; it is not known how large or small")
+    assert "(declare range: [least, most] of the metric, or judge a rate (aggregate: rate" in warning
+    ranged = gated(folder, gate, cases=200, more=metrics.replace("}]", ", range: [1, 5]}]") + more)
+    assert not any("single value" in text for text in ranged)
 
 
 def test_a_percentile_needs_enough_values_to_have_a_bound(folder):

@@ -43,24 +43,12 @@ class TestMeans:
         assert unbounded([0.0, 1.0, 0.0]).method == "t"
         assert unbounded([0.0] * 97, missing=3).high is None
 
-    @pytest.mark.parametrize(
-        ("values", "warning"),
-        [
-            ([0.9, 0.9], "its 2 values are all equal"),
-            ([0.1, 0.1, 0.1], "its 3 values are all equal"),
-            ([1.0] * 99 + [0.0], "so skewed that the interval takes 2425 cases"),
-            ([float(number) for number in range(30)], None),
-            ([0.0] * 50 + [1.0] * 50, None),
-        ],
-    )
-    def test_equal_or_skewed_values_give_a_warning(self, values: list[float], warning: str | None) -> None:
-        said = unbounded(values).warning
-        assert said is None if warning is None else said is not None and warning in said
-
-    def test_skewness_is_over_as_cochrans_rule_has_it(self) -> None:
-        # One of five: skewness 1.5, so 25 * 2.25 = 56.25 cases.
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 11).warning is not None
-        assert unbounded([0.0, 0.0, 0.0, 0.0, 1.0] * 12).warning is None
+    def test_no_rule_rests_on_it_however_many_values_there_are(self) -> None:
+        result = unbounded([0.0, 1.0] * 5_000)
+        assert result.low is not None
+        assert result.interval == (-math.inf, math.inf)
+        assert result.warning is not None
+        assert "declare range: [least, most]" in result.warning
 
 
 class TestScores:

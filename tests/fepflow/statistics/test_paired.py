@@ -126,7 +126,7 @@ def test_nothing_that_differs_is_about_as_sure_with_and_without_repeats() -> Non
 
 @settings(deadline=None)
 @given(st.integers(20, 60), st.integers(0, 1_000_000))
-def test_values_without_a_range_get_the_paired_t_test(n: int, seed: int) -> None:
+def test_values_without_a_range_get_the_interval_of_the_paired_t_test(n: int, seed: int) -> None:
     rng = Random(seed)
     base = [rng.gauss(100, 10) for _ in range(n)]
     new = [value + rng.gauss(3, 5) for value in base]
@@ -136,8 +136,8 @@ def test_values_without_a_range_get_the_paired_t_test(n: int, seed: int) -> None
     assert found.method == "paired-t"
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
     assert isinstance(found.sample, Pairs)
-    if found.warning is None:
-        assert found.sample.p_value() == pytest.approx(expected.pvalue, abs=1e-6)
+    assert found.interval == (-math.inf, math.inf)
+    assert found.sample.p_value() is None, "a p-value would be a judgement, too"
 
 
 def test_values_without_a_range_have_no_bounds_once_one_is_missing() -> None:
@@ -146,12 +146,6 @@ def test_values_without_a_range_have_no_bounds_once_one_is_missing() -> None:
     assert (found.low, found.high, found.counts) == (None, None, Counts(41, 40, 1))
     assert isinstance(found.sample, Pairs)
     assert found.sample.p_value() is None
-
-
-def test_a_t_interval_warns_of_few_differences_and_of_none() -> None:
-    few = paired_estimate([exact(float(n % 2 * 2 - 1) if n < 8 else 0.0) for n in range(100)])
-    assert few.warning == "only 8 of 100 cases differ"
-    assert paired_estimate([exact(-5.0)] * 30).warning is not None
 
 
 def test_no_pair_has_both_halves() -> None:

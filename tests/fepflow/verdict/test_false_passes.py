@@ -184,3 +184,16 @@ def test_a_run_at_the_boundary_that_is_topped_up_seldom_passes_or_fails(these_ca
     outcomes = Counter(looked_at_often(rng, these_cases=these_cases) for _ in range(RUNS))
     assert outcomes["pass"] / RUNS <= MOST
     assert outcomes["fail"] / RUNS <= MOST
+
+
+@pytest.mark.parametrize("n", [10, 35, 200])
+def test_a_mean_of_unknown_range_is_never_judged(n: int) -> None:
+    """Lognormal costs and mostly good scores at their limit; Student's t passes up to 60 % of them."""
+    rng, outcomes = Random(n), Counter[Outcome]()
+    for _ in range(200):
+        cost = [[-math.exp(rng.gauss(0, 1.5))] for _ in range(n)]
+        score = [[0.0 if rng.random() < 0.02 else 1.0] for _ in range(n)]
+        for values, limit in ((cost, -math.exp(1.5**2 / 2)), (score, 0.98)):
+            metric = MetricEstimate("m", "c", mean_estimate(values, Counts(n, n)))
+            outcomes[decide([metric], Gate(min={"m": limit}), None, []).outcome] += 1
+    assert outcomes == {"inconclusive": 400}

@@ -80,7 +80,7 @@ class TestImpact:
         some_missing = mean([0.9, 0.95, 0.99], error=1)
         verdict = by_impact(some_missing)
         assert verdict.outcome == "inconclusive"
-        assert "there is no interval to show it (scores with a known range can tell more" in verdict.reasons[0]
+        assert "it is not known how large or small a single value can be" in verdict.reasons[0]
         assert by_impact(some_missing, max_impact="severe").outcome == "pass"
 
     def test_where_ranges_overlap_the_worst_counts_with_a_warning(self) -> None:

@@ -63,7 +63,7 @@ class TestIntervals:
         verdict = judge(qa(0.9))
         assert verdict.outcome == "inconclusive"
         assert (
-            "there is no interval to show it (the report has no standard error of it; judge by values"
+            "but the report has no standard error of it; judge by values, with --verdict point; it leans"
             in verdict.reasons[0]
         )
         assert "n not known" in verdict.reasons[0]
