@@ -1,4 +1,4 @@
-"""The public name of the pytest plugin, `evaluate`, loaded on first use.
+"""The public names of the pytest plugin, loaded on first use: `evaluate`, and the warning of an open verdict.
 
 from fepflow.pytest import evaluate
 """
@@ -9,9 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fepflow.pytest.decorator import InconclusiveWarning as InconclusiveWarning
     from fepflow.pytest.decorator import evaluate as evaluate
 
-__all__ = ["evaluate"]
+__all__ = ["InconclusiveWarning", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:

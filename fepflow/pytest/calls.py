@@ -31,6 +31,7 @@ _RULES_OF_FLEX_EVALS: dict[str, PassRule] = {"per_test_case": "each_case", "samp
 class Plan:
     """The calls of a decorated test, and the conditions for a pass.
 
+    `samples` is the number of the first calls for each case. If `shown`, more follow while the verdict is open.
     `concurrency` bounds the calls under way at once, None where the test does not say.
     """
 
@@ -40,6 +41,7 @@ class Plan:
     threshold: float
     rule: PassRule
     concurrency: int | None
+    shown: bool = False
 
 
 def make_plan(
@@ -49,6 +51,8 @@ def make_plan(
     threshold: float,
     rule: PassRule,
     concurrency: int | None,
+    *,
+    shown: bool = False,
 ) -> Plan:
     """Return the plan. Raises InputError for what cannot be evaluated: no cases, no checks, a bad threshold."""
     __tracebackhide__ = True
@@ -58,13 +62,16 @@ def make_plan(
         raise invalid_argument(
             "success_threshold", f"{threshold!r} is no share", "give a number from 0 to 1, such as 0.9"
         )
+    if shown and threshold in (0, 1):
+        advice = "give a success_threshold between 0 and 1, such as 0.9"
+        raise invalid_argument("shown", f"no sample can show that a rate reaches or misses {threshold:g}", advice)
     if rule not in get_args(PassRule):
         raise invalid_argument("pass_rule", f"there is no {rule!r}", f"known are {', '.join(get_args(PassRule))}")
     if concurrency is not None and not _is_whole(concurrency):
         raise invalid_argument("max_concurrency", f"{concurrency!r} is no number of calls", "give 1 or more")
     cases = _usable_cases(test_cases)
     _require_usable_checks(cases, checks)
-    return Plan(cases, list(checks), samples, threshold, rule, concurrency)
+    return Plan(cases, list(checks), samples, threshold, rule, concurrency, shown)
 
 
 def rule_of_flex_evals(
@@ -80,12 +87,12 @@ def rule_of_flex_evals(
         raise invalid_argument(
             "pass_rule", "pass_threshold and pass_mode go without it", "give pass_mode, or rename both"
         )
-    named = _RULES_OF_FLEX_EVALS.get(str(pass_mode or "per_test_case"))
-    if named is None:
+    rule_of_mode = _RULES_OF_FLEX_EVALS.get(str(pass_mode or "per_test_case"))
+    if rule_of_mode is None:
         raise invalid_argument(
             "pass_mode", f"there is no {pass_mode!r}", f"known are {', '.join(_RULES_OF_FLEX_EVALS)}"
         )
-    return (1.0 if pass_threshold is None else pass_threshold), named
+    return (1.0 if pass_threshold is None else pass_threshold), rule_of_mode
 
 
 def invalid_argument(path: str, message: str, advice: str | None = None) -> InputError:
@@ -149,10 +156,10 @@ class _Answer:
     why: str | None = None
 
 
-def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
-    """Call once for each sample of each case, one after another, and check what came."""
+def run_samples(call: Call, plan: Plan, samples: range) -> list[SampleResult]:
+    """Call once for each of these samples of each case, one after another, and check what came."""
     answers: list[_Answer] = []
-    for case_index, sample in _units(plan):
+    for case_index, sample in _units(plan, samples):
         with _answering(answers, case_index, sample) as answer_with:
             answer_with(call(plan.cases[case_index]))
     results: list[SampleResult] = []
@@ -162,9 +169,9 @@ def run_samples(call: Call, plan: Plan) -> list[SampleResult]:
     return results
 
 
-async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
+async def run_samples_async(call: AsyncCall, plan: Plan, samples: range) -> list[SampleResult]:
     """Call like `run_samples`, with a bounded number of calls under way at once."""
-    units = _units(plan)
+    units = _units(plan, samples)
     answers: list[_Answer] = []
 
     async def work() -> None:
@@ -184,9 +191,9 @@ async def run_samples_async(call: AsyncCall, plan: Plan) -> list[SampleResult]:
     return results
 
 
-def _units(plan: Plan) -> Generator[tuple[int, int]]:
+def _units(plan: Plan, samples: range) -> Generator[tuple[int, int]]:
     """Yield the (case index, sample) of each call."""
-    return ((case_index, sample) for sample in range(plan.samples) for case_index in range(len(plan.cases)))
+    return ((case_index, sample) for sample in samples for case_index in range(len(plan.cases)))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
 from inspect import Parameter, Signature, iscoroutinefunction, signature
@@ -18,10 +19,18 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.pytest.calls import Plan, invalid_argument, make_plan, rule_of_flex_evals, run_samples, run_samples_async
 from fepflow.pytest.plugin import EVALUATION, RUN, STORE, VERDICT
 from fepflow.pytest.report import failure_report
-from fepflow.verdict.pass_rule import PassRule, SampleResult, judge_samples
+from fepflow.text import percent
+from fepflow.verdict.pass_rule import PassRule, SampleResult, chance_of_each_case, judge_samples
 from fepflow.verdict.verdict import Verdict
 
 Test = TypeVar("Test", bound=Callable[..., Any])
+
+MOST_TIMES = 5
+"""Of a test that has to be shown: the most samples, as a multiple of `samples`."""
+
+
+class InconclusiveWarning(UserWarning):
+    """A test with `shown=True` that passed, although its rate is not shown to reach the threshold."""
 
 
 def evaluate(
@@ -31,6 +40,7 @@ def evaluate(
     *,
     success_threshold: float = 1.0,
     pass_rule: PassRule = "case",  # noqa: S107  # no password
+    shown: bool = False,
     max_concurrency: int | None = None,
     pass_threshold: float | None = None,
     pass_mode: str | None = None,
@@ -44,8 +54,10 @@ def evaluate(
 
     The test passes if at least `success_threshold` (0 to 1) passed: of all results (`pass_rule="case"`), or of the
     samples, each of which passes only with all its cases (`"sample"`); or if every case for itself reaches it over its
-    samples (`"each_case"`). `max_concurrency` bounds the calls of an async function that are under way at once (default
-    16); a sync function's come one after another.
+    samples (`"each_case"`). If `shown`, it fails only when the rate is shown to be below, and calls go on, up to five
+    times `samples`, until it is shown to be above or below; if it never is, it passes with an InconclusiveWarning.
+    `max_concurrency` bounds the calls of an async function that are under way at once (default 16); a sync function's
+    come one after another.
 
     `pass_threshold` and `pass_mode` are flex-evals 0.4's names, with its default `"per_test_case"`: `"each_case"`.
     Raises InputError, while pytest collects, for what cannot be evaluated.
@@ -53,8 +65,26 @@ def evaluate(
     __tracebackhide__ = True
     if pass_threshold is not None or pass_mode is not None:
         success_threshold, pass_rule = rule_of_flex_evals(pass_threshold, pass_mode, success_threshold, pass_rule)
-    plan = make_plan(test_cases, checks or (), samples, success_threshold, pass_rule, max_concurrency)
+    plan = make_plan(test_cases, checks or (), samples, success_threshold, pass_rule, max_concurrency, shown=shown)
+    if advice := _strictness_of_each_case(plan):
+        warnings.warn(advice, stacklevel=2)
     return partial(_decorated, plan)
+
+
+def _strictness_of_each_case(plan: Plan) -> str | None:
+    """Return a warning if an agent that is well above the threshold in every case would mostly fail, by chance."""
+    rate = min(plan.threshold + 0.1, (1 + plan.threshold) / 2)
+    if plan.rule != "each_case" or plan.shown:
+        return None
+    chance = chance_of_each_case(len(plan.cases), plan.samples, plan.threshold, rate)
+    if chance >= 0.5:
+        return None
+    return (
+        f"each_case is strict here: an agent that passes in {rate:.4g} of the samples of every test case fails "
+        f"{percent(round(1 - chance, 3))} of the time, as each of {len(plan.cases)} cases must pass in "
+        f"{plan.threshold:g} of only {plan.samples} samples. Take shown=True (a case fails only if it is shown to be "
+        'below), more samples, a lower threshold, or pass_rule="case".'
+    )
 
 
 def _decorated(plan: Plan, function: Test) -> Test:
@@ -81,7 +111,10 @@ def _decorated(plan: Plan, function: Test) -> Test:
         async def test(*instance: Any, **fixtures: Any) -> None:
             request, call = bind(instance, fixtures)
             started_at = utc_now()
-            _conclude(plan, request, await run_samples_async(call, plan), started_at)
+            results: list[SampleResult] = []
+            while samples := _next_samples(plan, results):
+                results += await run_samples_async(call, plan, samples)
+            _conclude(plan, request, results, started_at)
 
     else:
         if plan.concurrency is not None:
@@ -92,7 +125,10 @@ def _decorated(plan: Plan, function: Test) -> Test:
         def test(*instance: Any, **fixtures: Any) -> None:
             request, call = bind(instance, fixtures)
             started_at = utc_now()
-            _conclude(plan, request, run_samples(call, plan), started_at)
+            results: list[SampleResult] = []
+            while samples := _next_samples(plan, results):
+                results += run_samples(call, plan, samples)
+            _conclude(plan, request, results, started_at)
 
     test.__dict__.update({EVALUATION: True, "__signature__": _for_pytest(takes, case_name)})
     return test  # type: ignore[return-value]  # pytest calls it as it would have called the function
@@ -113,17 +149,37 @@ def _for_pytest(takes: Signature, case_name: str | None) -> Signature:
     return takes.replace(parameters=sorted(wanted, key=lambda parameter: parameter.kind))
 
 
+def _next_samples(plan: Plan, results: Sequence[SampleResult]) -> range:
+    """Return which samples of each case to call next; an empty range once the verdict is clear, or all are made."""
+    made, most = len(results) // len(plan.cases), MOST_TIMES * plan.samples
+    if not made:
+        return range(plan.samples)
+    if not plan.shown or all(result.outcome == "skipped" for result in results):
+        return range(0)
+    verdict = _judge(plan, results)
+    is_open = verdict.outcome == "inconclusive" and not verdict.blocks
+    return range(made, min(made + max(made // 4, 1), most)) if is_open else range(0)
+
+
+def _judge(plan: Plan, results: Sequence[SampleResult]) -> Verdict:
+    samples = len(results) // len(plan.cases)
+    return judge_samples(results, samples, plan.rule, plan.threshold, shown=plan.shown)
+
+
 def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleResult], started_at: datetime) -> None:
     if all(result.outcome == "skipped" for result in results):
         pytest.skip((results[0].why or "").removeprefix("skipped: "))
-    verdict = judge_samples(results, plan.samples, plan.rule, plan.threshold)
+    plan = replace(plan, samples=len(results) // len(plan.cases))
+    verdict = _judge(plan, results)
     properties = request.node.user_properties
     properties.append((VERDICT, f"{verdict.outcome}, {verdict.reasons[0]}"))
     run_id = _store(plan, request, results, verdict, started_at)
     if run_id is not None:
         properties.append((RUN, run_id))
-    if verdict.outcome != "pass":
+    if verdict.blocks:
         pytest.fail(failure_report(plan, results, verdict), pytrace=False)
+    if verdict.outcome == "inconclusive":
+        warnings.warn(f"passed, but inconclusive: {verdict.reasons[0]}", InconclusiveWarning, stacklevel=1)
 
 
 def _store(

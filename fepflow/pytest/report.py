@@ -53,8 +53,8 @@ def _block(outcome: SampleOutcome, title: str, plan: Plan, results: Sequence[Sam
     yield ""
     yield f"{title}: {plural(total, 'result')} of {plural(len(by_case), 'test case')}"
     worst_first = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
-    for case_index, found in worst_first[:MAX_CASES]:
-        yield from _case(plan, case_index, sorted(found, key=lambda result: result.sample))
+    for case_index, results_of_case in worst_first[:MAX_CASES]:
+        yield from _case(plan, case_index, sorted(results_of_case, key=lambda result: result.sample))
     if len(worst_first) > MAX_CASES:
         names = ", ".join(plan.cases[case_index].id for case_index, _ in worst_first[MAX_CASES:])
         yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {printable(names)}", MAX_LINE)

@@ -101,7 +101,12 @@ def log_e_above(values: Values, m: float) -> float:
     gains = [(count, weight * (y / m - 1)) for y, count, weight in values.weighted]
     wealth = [math.fsum(count * math.log1p(s * gain) for count, gain in gains) for s in shares]
     most = max(wealth)
-    return most + math.log(math.fsum(math.exp(each - most) for each in wealth) / GAMBLERS)
+    return most + math.log(math.fsum(math.exp(log - most) for log in wealth) / GAMBLERS)
+
+
+def is_shown_above(values: Values, m: float, confidence: float = 0.95) -> bool:
+    """Return whether the mean is shown to be more than `m`, however often one looks, as by `confidence_sequence`."""
+    return log_e_above(values, m) >= _log_limit(confidence)
 
 
 def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float, float]:
@@ -121,10 +126,9 @@ def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float
 
 def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
     """Return the smallest number of passes, without a fail, that shows a minimum below 1: 52 for 0.9 at 95 %."""
-    limit = _log_limit(confidence)
 
     def show_it(passes: int) -> bool:
-        return log_e_above(Values(((1.0, passes),)), minimum) >= limit
+        return is_shown_above(Values(((1.0, passes),)), minimum, confidence)
 
     many = 1
     while not show_it(many):

@@ -4,6 +4,10 @@ Every test case is asked for the same number of samples, and each of these pairs
 checks did), *failed* (a check did not), *error* (a check, or the system under test, gave no answer), *unchecked* (it
 has no check) or *skipped*. Only *passed* counts for the rate; all that was expected stays in its denominator. The
 verdict is inconclusive where the pairs in error, unchecked or skipped could have decided it.
+
+If the verdict has to be `shown`, the rate is compared by its evidence instead (`statistics.sequential`), which holds
+at every look, so that samples can be added while neither side is shown. Of several cases, each is judged for itself:
+that all reach the threshold needs no correction, that one misses it is shown at 1 - 0.05 / cases.
 """
 
 from __future__ import annotations
@@ -14,8 +18,10 @@ from typing import Literal, NamedTuple
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
+from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
 from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.sequential import Values, is_shown_above, passes_in_a_row, sequential_estimate
 from fepflow.text import listed, number, percent
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
@@ -49,6 +55,14 @@ class SampleResult:
     why: str | None = None
 
 
+class _Words(NamedTuple):
+    """The parts of a reason that depend on how it was judged."""
+
+    interval: str
+    gaps: str
+    end: str
+
+
 class _Units(NamedTuple):
     """The outcomes that a rule counts: sample outcomes by independent cluster, their name, and the share of them
     that must pass."""
@@ -63,31 +77,76 @@ def outcome_of(checks: Sequence[CheckResult]) -> SampleOutcome:
     return _worst([_outcome_of_check(check) for check in checks])
 
 
-def judge_samples(results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float) -> Verdict:
+def judge_samples(
+    results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float, *, shown: bool = False
+) -> Verdict:
     """The verdict over all pairs of test case and sample, each of which is in `results` once.
 
     Passes when the rate is at least `threshold` (0 to 1), the interval only being shown: a test asks whether the rate
     was reached. Its metrics are the rate that was judged, and for each check the mean of its passes.
+
+    If it has to be `shown`, the evidence decides. While it shows neither, the verdict is inconclusive and blocks
+    nothing, unless the rate would be shown to be below with what is missing as failed.
     """
     grid = _grid(results, samples)
     units = _units(grid, rule, threshold)
     outcomes = [outcome for cluster in units.outcomes for outcome in cluster]
-    reached = _reached(outcomes, units.needed)
-    outcome = _OUTCOMES.get(reached, "inconclusive")
-    estimate = _estimate(units.outcomes)
-    reason = _reason(outcomes, units, estimate, rule, threshold, outcome)
+    at_every_look = shown and rule != "each_case"
+    estimate = _estimate(units.outcomes, at_every_look=at_every_look)
+    evidence: list[SampleOutcome | None] = []
+    if shown:
+        evidence = _shown(grid if rule == "each_case" else [outcomes], threshold)
+        known = [outcome for outcome in evidence if outcome is not None]
+        reached = _worst(known) if known else None
+        reached = None if reached == "passed" and len(known) < len(evidence) else reached
+    else:
+        reached = _reached(outcomes, units.needed)
+    outcome = "inconclusive" if reached is None else _OUTCOMES.get(reached, "inconclusive")
+    words = _Words(
+        interval=", at every look" if at_every_look else "",
+        gaps=", which could decide it" if outcome == "inconclusive" and reached is not None else "",
+        end=_evidence_in_words(evidence, rule, samples if rule == "each_case" else len(outcomes), threshold),
+    )
+    reason = _reason(outcomes, units, estimate, rule, threshold, words)
     judged = MetricEstimate(JUDGED, "all", estimate)
     rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
     return Verdict(
         outcome=outcome,
-        gate=_gate_sentence(rule, threshold),
+        gate=_gate_sentence(rule, threshold, shown=shown),
         reasons=[reason],
         rules=[
             RuleOutcome(rule=f"at least {number(threshold)}", metric=JUDGED, outcome=outcome, reason=reason),
         ],
-        blocks=outcome != "pass",
-        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples))],
+        blocks=outcome != "pass" and reached is not None,
+        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples, at_every_look=shown))],
     )
+
+
+def chance_of_each_case(cases: int, samples: int, threshold: float, rate: float) -> float:
+    """Return the chance of a pass by the rule `each_case`, if every case passes in this `rate` of its samples."""
+    needed = next(passed for passed in range(samples + 1) if passed / samples >= threshold)
+    of_one = beta_cdf(rate, needed, samples - needed + 1) if needed else 1.0
+    return of_one**cases
+
+
+def _shown(groups: Sequence[Sequence[SampleOutcome]], threshold: float) -> list[SampleOutcome | None]:
+    """Return what the evidence shows of each group, whatever the missing outcomes might have been: `passed` or
+    `failed`. The kind of what is missing if its rate would be shown to be below with it as failed; None while open."""
+    fail_confidence = 1 - 0.05 / len(groups)
+
+    def is_below(passed: int, failed: int) -> bool:
+        return is_shown_above(Values(((0.0, passed), (1.0, failed))), 1 - threshold, fail_confidence)
+
+    def show(outcomes: Sequence[SampleOutcome]) -> SampleOutcome | None:
+        passed, failed = outcomes.count("passed"), outcomes.count("failed")
+        missing = len(outcomes) - passed - failed
+        if is_shown_above(Values(((0.0, failed + missing), (1.0, passed))), threshold):
+            return "passed"
+        if is_below(passed + missing, failed):
+            return "failed"
+        return _first_missing(outcomes) if is_below(passed, failed + missing) else None
+
+    return [show(outcomes) for outcomes in groups]
 
 
 def _worst(outcomes: Sequence[SampleOutcome]) -> SampleOutcome:
@@ -134,25 +193,29 @@ def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
     return missing
 
 
-def _estimate(clusters: Sequence[Sequence[SampleOutcome]]) -> Estimate:
+def _estimate(clusters: Sequence[Sequence[SampleOutcome]], *, at_every_look: bool) -> Estimate:
     """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
     outcomes = [outcome for cluster in clusters for outcome in cluster]
     values = [[float(outcome == "passed")] if outcome in ("passed", "failed") else [] for outcome in outcomes]
     without_answer = outcomes.count("error") + outcomes.count("unchecked")
     counts = Counts(len(outcomes), sum(map(len, values)), without_answer, outcomes.count("skipped"))
-    return mean_estimate(values, counts, scale=PROPORTION)
+    estimate = mean_estimate(values, counts, scale=PROPORTION)
+    return sequential_estimate(estimate, values, 1, PROPORTION, these_cases=True) if at_every_look else estimate
 
 
-def _check_estimates(results: Sequence[SampleResult], samples: int) -> list[MetricEstimate]:
+def _check_estimates(results: Sequence[SampleResult], samples: int, *, at_every_look: bool) -> list[MetricEstimate]:
     """Return for each check the mean of its passes, over the test cases that have it."""
     outcomes: dict[str, dict[int, list[SampleOutcome]]] = {}
     for result in results:
         for check in result.checks:
             outcomes.setdefault(check.check_id, {}).setdefault(result.case_index, []).append(_outcome_of_check(check))
     for by_case in outcomes.values():
-        for found in by_case.values():
-            found += ["skipped"] * (samples - len(found))
-    return [MetricEstimate(name, name, _estimate(list(by_case.values()))) for name, by_case in outcomes.items()]
+        for outcomes_of_case in by_case.values():
+            outcomes_of_case += ["skipped"] * (samples - len(outcomes_of_case))
+    return [
+        MetricEstimate(name, name, _estimate(list(by_case.values()), at_every_look=at_every_look))
+        for name, by_case in outcomes.items()
+    ]
 
 
 def _reason(
@@ -161,24 +224,39 @@ def _reason(
     estimate: Estimate,
     rule: PassRule,
     threshold: float,
-    outcome: Outcome,
+    words: _Words,
 ) -> str:
     passed, n = outcomes.count("passed"), len(outcomes)
     did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
     interval = ""
     if estimate.low is not None and estimate.high is not None:
         bounds = f"{number(estimate.low)} to {number(estimate.high)}"
-        interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases)"
+        interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases{words.interval})"
     required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
     gaps = listed([f"{outcomes.count(missing)} {what}" for missing, what in _MISSING.items() if missing in outcomes])
-    decisive = ", which could decide it" if outcome == "inconclusive" else ""
-    rest = f"; {gaps}{decisive}" if gaps else ""
-    return f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {required}{rest}."
+    rest = f"; {gaps}{words.gaps}" if gaps else ""
+    value = f"{number(passed / n, units.needed)}{interval}"
+    return f"{passed} of {n} {units.noun} {did}: {value}, {required}{words.end}{rest}."
 
 
-def _gate_sentence(rule: PassRule, threshold: float) -> str:
+def _evidence_in_words(evidence: Sequence[SampleOutcome | None], rule: PassRule, n: int, threshold: float) -> str:
+    """Return what is shown, of the rate or of each case, with `n` results; empty if nothing has to be shown."""
+    if not evidence:
+        return ""
+    needed = passes_in_a_row(threshold)
+    advice = f" (to show it takes {needed} passes or more)" if n < needed and None in evidence else ""
     if rule == "each_case":
-        return f"Every test case must pass in at least {number(threshold)} of its samples."
+        reach, miss = evidence.count("passed"), evidence.count("failed")
+        return f"; {reach} are shown to, {miss} not to, {len(evidence) - reach - miss} neither{advice}"
+    if evidence[0] in ("passed", "failed"):
+        return f", which is shown to be {'reached' if evidence[0] == 'passed' else 'missed'}"
+    return f", which is neither shown to be reached nor to be missed{advice}"
+
+
+def _gate_sentence(rule: PassRule, threshold: float, *, shown: bool) -> str:
+    end = "; it fails only if fewer are shown." if shown else "."
+    if rule == "each_case":
+        return f"Every test case must pass in at least {number(threshold)} of its samples{end}"
     if rule == "sample":
-        return f"At least {number(threshold)} of the samples must pass, each with all its test cases."
-    return f"At least {number(threshold)} of the results must pass."
+        return f"At least {number(threshold)} of the samples must pass, each with all its test cases{end}"
+    return f"At least {number(threshold)} of the results must pass{end}"

@@ -30,6 +30,7 @@ from tests.fepflow.pytest.pytest_project import Project, text_of
         ("CASES, CHECKS, pass_mode='any'", "evaluate: pass_mode: there is no 'any' (known are per_test_case, sample)"),
         ("CASES, CHECKS, pass_threshold=0.5, success_threshold=0.6", "pass_threshold and pass_mode go without it"),
         ("CASES, CHECKS, pass_mode='sample', pass_rule='sample'", "pass_threshold and pass_mode go without it"),
+        ("CASES, CHECKS, shown=True", "evaluate: shown: no sample can show that a rate reaches or misses 1"),
         ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
     ],
 )

@@ -207,6 +207,77 @@ def test_many_failing_cases_are_counted_and_not_all_spelled_out(project: Project
     assert len(report) < 6_000
 
 
+SHOWN = """
+@pytest.fixture
+def answers():
+    return iter({answers})
+
+@evaluate(CASES[:1], CHECKS, samples=10, success_threshold=0.8, {arguments})
+def test_capitals(test_case, answers):
+    return "Paris" if next(answers) else "Lyon"
+"""
+
+
+def test_an_agent_at_its_threshold_that_had_bad_luck_fails_only_if_it_is_shown_to_be_below(project: Project) -> None:
+    # Seven of the first ten are right, and 39 of 50: every third test of an agent that is right in 0.8 begins so.
+    answers = [True, True, False, True, True, False, True, True, False, True, *[True, True, True, True, False] * 8]
+    by_value = project.run(SHOWN.format(answers=answers, arguments=""))
+    by_value.assert_outcomes(failed=1)
+    result = project.run(SHOWN.format(answers=answers, arguments="shown=True"), "--junit-xml=junit.xml")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "*InconclusiveWarning: passed, but inconclusive: 39 of 50 results passed*",
+            "test_agent.py::test_capitals: inconclusive, 39 of 50 results passed: 0.78 (95 % interval 0.5* to 0.9* for "
+            "these cases, at every look), the threshold is 0.8, which is neither shown to be reached nor to be missed.",
+        ]
+    )
+    assert 'value="inconclusive, 39 of 50' in (project.folder / "junit.xml").read_text(encoding="utf-8")
+    strict = project.run(
+        SHOWN.format(answers=answers, arguments="shown=True"), "-W", "error::fepflow.pytest.InconclusiveWarning"
+    )
+    strict.assert_outcomes(failed=1)
+
+
+def test_calls_go_on_until_the_rate_is_shown_to_be_above_or_below(project: Project) -> None:
+    result = project.run(SHOWN.format(answers="[True] * 50", arguments="shown=True"))
+    result.assert_outcomes(passed=1, warnings=0)
+    assert "pass, 27 of 27 results passed: 1" in text_of(result)
+    result = project.run(SHOWN.format(answers="[True, False] * 25", arguments="shown=True"))
+    result.assert_outcomes(failed=1)
+    assert "the threshold is 0.8, which is shown to be missed." in text_of(result)
+    assert "france in 11 of 22 samples" in text_of(result)
+
+
+def test_calls_that_raise_do_not_pass_as_not_shown(project: Project) -> None:
+    result = project.run(
+        """
+        @evaluate(CASES, CHECKS, samples=5, success_threshold=0.8, shown=True)
+        async def test_capitals(test_case):
+            raise ConnectionError("away")
+        """
+    )
+    result.assert_outcomes(failed=1)
+    assert "10 in error, which could decide it." in text_of(result)
+
+
+def test_a_strict_each_case_is_warned_of_while_pytest_collects(project: Project) -> None:
+    code = """
+    MANY = [TestCase(id=f"c{{n}}", input=n, expected=str(n)) for n in range(20)]
+
+    @evaluate(MANY, CHECKS, samples=5, success_threshold=0.8, pass_rule="each_case", {arguments})
+    def test_numbers(test_case):
+        return test_case.expected
+    """
+    result = project.run(code.format(arguments=""))
+    result.assert_outcomes(passed=1, warnings=1)
+    assert (
+        "each_case is strict here: an agent that passes in 0.9 of the samples of every test case fails 81.7 % of the "
+        "time" in text_of(result)
+    )
+    project.run(code.format(arguments="shown=True")).assert_outcomes(passed=1)
+
+
 def test_the_verdict_is_in_the_junit_report(project: Project) -> None:
     project.run(
         """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from itertools import product
+from random import Random
 from typing import Any
 
 import pytest
@@ -13,7 +15,14 @@ from hypothesis import strategies as st
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult, StatusText
 from fepflow.protocol.test_case import Output
-from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, judge_samples, outcome_of
+from fepflow.verdict.pass_rule import (
+    PassRule,
+    SampleOutcome,
+    SampleResult,
+    chance_of_each_case,
+    judge_samples,
+    outcome_of,
+)
 
 LETTERS: dict[str, SampleOutcome] = {"p": "passed", "f": "failed", "e": "error", "u": "unchecked", "s": "skipped"}
 
@@ -205,3 +214,70 @@ def test_each_check_has_a_metric_over_the_cases_that_have_it() -> None:
     assert (contains.n_expected, contains.n_completed, contains.n_error, contains.n_skipped) == (4, 2, 1, 1)
     assert contains.value == 1
     assert (metrics["own"].n_expected, metrics["own"].n_skipped, metrics["own"].value) == (2, 1, 0)
+
+
+NEITHER = "0.9, which is neither shown to be reached nor to be missed"
+
+
+def shown(rule: PassRule, threshold: float, *cases: str) -> tuple[str, bool, str]:
+    """The outcome if it has to be shown, whether it fails the test, and the end of its reason."""
+    verdict = judge_samples(results_of(*cases), len(cases[0]), rule, threshold, shown=True)
+    return verdict.outcome, verdict.blocks, verdict.reasons[0].split("the threshold is ")[-1].split("all have to; ")[-1]
+
+
+@pytest.mark.parametrize(
+    ("rule", "cases", "expected"),
+    [
+        ("case", ("p" * 26, "p" * 26), ("pass", False, "0.9, which is shown to be reached.")),
+        ("case", ("p" * 190 + "f" * 10,), ("inconclusive", False, f"{NEITHER}.")),
+        ("case", ("p" * 51,), ("inconclusive", False, f"{NEITHER} (to show it takes 52 passes or more).")),
+        ("case", ("p" * 15 + "f" * 15,), ("fail", True, "0.9, which is shown to be missed.")),
+        ("case", ("p" * 50 + "eeeee", "p" * 50 + "eeeee"), ("inconclusive", False, f"{NEITHER}; 10 in error.")),
+        ("case", ("p" * 15 + "e" * 15,), ("inconclusive", True, f"{NEITHER}; 15 in error, which could decide it.")),
+        ("case", ("e" * 10,), ("inconclusive", True, f"{NEITHER}; 10 in error, which could decide it.")),
+        ("sample", ("p" * 52, "p" * 52), ("pass", False, "0.9, which is shown to be reached.")),
+        ("sample", ("p" * 15 + "f" * 5, "f" * 10 + "p" * 10), ("fail", True, "0.9, which is shown to be missed.")),
+        ("each_case", ("p" * 52, "p" * 52), ("pass", False, "2 are shown to, 0 not to, 0 neither.")),
+        ("each_case", ("p" * 52, "p" * 51 + "f"), ("inconclusive", False, "1 are shown to, 0 not to, 1 neither.")),
+        ("each_case", ("p" * 52, "p" * 12 + "f" * 40), ("fail", True, "1 are shown to, 1 not to, 0 neither.")),
+    ],
+)
+def test_a_verdict_that_has_to_be_shown(
+    rule: PassRule, cases: tuple[str, ...], expected: tuple[str, bool, str]
+) -> None:
+    assert shown(rule, 0.9, *cases) == expected
+
+
+def test_a_shown_verdict_has_the_interval_that_holds_at_every_look() -> None:
+    verdict = judge_samples(results_of("p" * 52), 52, "case", 0.9, shown=True)
+    assert verdict.gate == "At least 0.9 of the results must pass; it fails only if fewer are shown."
+    assert verdict.metrics[0].method == "sequential-these-cases"
+    assert " for these cases, at every look), the threshold is 0.9, which is shown to be reached." in verdict.reasons[0]
+
+
+def test_the_chance_of_each_case_is_that_of_coins() -> None:
+    assert chance_of_each_case(20, 5, 0.8, 0.8) == pytest.approx(0.00225, abs=5e-6)
+    assert chance_of_each_case(20, 5, 0.8, 0.9) == pytest.approx(0.18279, abs=5e-6)
+    assert chance_of_each_case(3, 2, 1.0, 1.0) == 1.0
+    assert chance_of_each_case(3, 2, 0.0, 0.1) == 1.0
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize(("rule", "cases", "samples"), [("case", 1, 10), ("case", 20, 5), ("each_case", 20, 5)])
+def test_a_test_at_its_threshold_that_has_to_be_shown_seldom_fails_or_passes(
+    rule: PassRule, cases: int, samples: int
+) -> None:
+    """Topped up as the decorator does. By its value, one case of 10 samples fails 32 times in 100, 20 of 5 99.8."""
+    rng, runs, outcomes = Random(f"{rule} {cases}"), 400, []
+    for _ in range(runs):
+        made = ["".join("p" if rng.random() < 0.8 else "f" for _ in range(samples)) for _ in range(cases)]
+        while (verdict := judge_samples(results_of(*made), len(made[0]), rule, 0.8, shown=True)).outcome not in (
+            "pass",
+            "fail",
+        ) and len(made[0]) < 5 * samples:
+            more = min(max(len(made[0]) // 4, 1), 5 * samples - len(made[0]))
+            made = [row + "".join("p" if rng.random() < 0.8 else "f" for _ in range(more)) for row in made]
+        outcomes.append(verdict.outcome)
+    most = 0.025 + 2 * math.sqrt(0.025 * 0.975 / runs)
+    assert outcomes.count("fail") / runs <= most
+    assert outcomes.count("pass") / runs <= most
