@@ -221,6 +221,9 @@ class MetricAccumulator:
     case_indices: Sequence[int]
     repeats: int
     clusters: ClusteredCases | None = None
+    pooled: list[tuple[MetricAccumulator, Mapping[int, int]]] = field(default_factory=list)
+    """The metric in other runs of the same cases, whose values `case_value` takes the mean of, with the cases' indices
+    there."""
     _aggregate: Aggregate = field(init=False)
     _path: Path | None = None
     _outside: int = 0
@@ -280,6 +283,15 @@ class MetricAccumulator:
 
     def case_value(self, case_index: int) -> CaseValue:
         """Return the value of one case over its repeats, with the bounds that missing repeats allow."""
+        if not self.pooled:
+            return self._case_value_here(case_index)
+        others = (other._case_value_here(indices[case_index]) for other, indices in self.pooled)
+        values = [self._case_value_here(case_index), *others]
+        known = [each.value for each in values if each.value is not None]
+        least, most = (math.fsum(getattr(value, end) for value in values) / len(values) for end in ("least", "most"))
+        return CaseValue(math.fsum(known) / len(known) if known else None, least, most)
+
+    def _case_value_here(self, case_index: int) -> CaseValue:
         values, kind = self._values.get(case_index, []), self._aggregate.kind
         if self._aggregate.of_cases and self.scale is not None:
             return self._case_value(values)

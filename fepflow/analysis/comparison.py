@@ -18,6 +18,7 @@ from fepflow.analysis.accumulation import (
     scale_of_aggregate,
     suite_of,
 )
+from fepflow.analysis.baselines import Base
 from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
@@ -55,7 +56,10 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """The changes from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way."""
+    """The changes from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way.
+
+    `pooled` are further runs of the base's cases, over which its values are means.
+    """
 
     base: RunRecord
     new: RunRecord
@@ -65,6 +69,7 @@ class RunComparison:
     improved: list[Flip]
     warnings: list[str]
     gate: Gate
+    pooled: Sequence[RunRecord] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,9 @@ class RunResults:
     cases: Contents
     metrics: dict[str, MetricAccumulator]
     labels: LabelsByMetric
+    pooled: Sequence[RunRecord] = ()
+    choice: str | None = None
+    """A warning if the run was chosen from several."""
 
 
 def results_of(
@@ -92,6 +100,16 @@ def results_of(
     return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators}, labels)
 
 
+def results_of_base(store: Store, base: Base) -> RunResults:
+    """Return what `results_of` does, of the runs of a base together."""
+    first, *others = (results_with_verdict(store, run) for run in base.runs)
+    for other in others:
+        indices = {first.cases[case_id][0]: index for case_id, (index, _) in other.cases.items()}
+        for name, accumulator in first.metrics.items():
+            accumulator.pooled.append((other.metrics[name], indices))
+    return replace(first, pooled=base.runs[1:], choice=base.choice)
+
+
 def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
     """Return what `results_of` does; UserError for a run without a verdict."""
     if run.outcome is None:
@@ -105,8 +123,8 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
     Raises UserError where nothing could be compared: no case or no metric in common.
     """
     base, new = then.run, now.run
-    if base.id == new.id:
-        raise UserError(f"Run {base.id[:8]} would be compared with itself.")
+    if new.id in (base.id, *(run.id for run in then.pooled)):
+        raise UserError(f"Run {new.id[:8]} would be compared with itself.")
     matched = match_cases(then.cases, now.cases)
     if not matched.pairs:
         raise UserError(
@@ -139,8 +157,9 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         metrics,
         [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
         [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
-        list(_warnings(base, new)),
+        [*_warnings(base, new), *([then.choice] if then.choice else [])],
         gate,
+        then.pooled,
     )
 
 
@@ -231,7 +250,8 @@ def case_values(
 def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:
     """The scale of cases' values: repeats of yes and no lie between."""
     scale = scale_of_aggregate(later.metric, later.scale)
-    once = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "worst")
+    single = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "worst")
+    once = single and not earlier.pooled
     return Scale(scale.low, scale.high) if scale is not None and scale.binary and not once else scale
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fepflow.analysis.accumulation import is_share_that_passed
+from fepflow.analysis.baselines import baseline_of, with_outcome
 from fepflow.analysis.comparison import (
     Contents,
     RunResults,
@@ -16,7 +17,6 @@ from fepflow.analysis.comparison import (
     results_of,
     results_with_verdict,
 )
-from fepflow.analysis.regressions import baseline_of, with_outcome
 from fepflow.errors import NotFoundError, UserError
 from fepflow.statistics.paired_planning import (
     MOST_CASES,
@@ -173,10 +173,12 @@ def _base(store: Store, suite: str, named: str) -> RunRecord:
         if newest is None:
             raise NotFoundError(f"There is no run of the suite {suite} with a verdict to plan against yet.")
         return newest
-    run_id = baseline_of(store, suite, named) if is_baseline_name(named) else named
-    if run_id is None:
+    if not is_baseline_name(named):
+        return with_outcome(store, named)
+    baseline = baseline_of(store, suite, named)
+    if baseline is None:
         raise NotFoundError(f"There is no baseline {named} of the suite {suite}: `fepflow baseline set {named} RUN`.")
-    return with_outcome(store, run_id)
+    return with_outcome(store, baseline.run_id)
 
 
 def _differences(store: Store, then: RunResults, others: list[RunRecord], name: str) -> tuple[list[str], list[float]]:

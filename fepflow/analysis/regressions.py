@@ -10,14 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fepflow.analysis.accumulation import MetricAccumulator
-from fepflow.analysis.comparison import RunComparison, compare_results, results_of, why_not
+from fepflow.analysis.baselines import base_of
+from fepflow.analysis.comparison import RunComparison, compare_results, results_of, results_of_base, why_not
 from fepflow.analysis.judge_reliability import LabelsByMetric
-from fepflow.errors import NotFoundError, UserError
+from fepflow.errors import UserError
 from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.suite.values import PREVIOUS, is_baseline_name
+from fepflow.suite.values import PREVIOUS
 from fepflow.text import known_names
 from fepflow.verdict.regression_rules import Regression, detectable, in_words, judge_differences
 from fepflow.verdict.verdict import (
@@ -110,8 +111,8 @@ def judge_regression(
     name = asked.baseline
     margin, margins = (None, asked.margin) if isinstance(asked.margin, dict) else (asked.margin, {})
     try:
-        base = regression_baseline(store, run, name)
-        comparison = compare_results(results_of(store, base), results_of(store, run, (accumulators, labels)))
+        then = results_of_base(store, base_of(store, run, name))
+        comparison = compare_results(then, results_of(store, run, (accumulators, labels)))
         wanted = _margins(comparison, margin, margins, asked=True)
         if not wanted:
             raise UserError("no metric is a share that passed: give margins by metric.")
@@ -153,10 +154,21 @@ def _verdict(
         if each.estimate is not None
     ]
     matched, base = comparison.matched.sentence, comparison.base.id
-    warnings = [] if comparison.matched.is_complete else [f"Compared with {name} (run {base[:8]}): {matched}."]
+    pooled = [base, *(run.id for run in comparison.pooled)] if comparison.pooled else []
+    warnings = [] if comparison.matched.is_complete else [f"Compared with {name} ({_base(comparison)}): {matched}."]
     return RegressionVerdict(
-        baseline=name, run_id=base, matched=matched, metrics=found, warnings=[*warnings, *comparison.warnings]
+        baseline=name,
+        run_id=base,
+        pooled=pooled,
+        matched=matched,
+        metrics=found,
+        warnings=[*warnings, *comparison.warnings],
     )
+
+
+def _base(comparison: RunComparison) -> str:
+    others = len(comparison.pooled)
+    return f"run {comparison.base.id[:8]}{f' and {others} more' if others else ''}"
 
 
 def _margins(
@@ -201,40 +213,12 @@ def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
     """
     if named == PREVIOUS:
         return store.runs.before(run)
-    baseline = with_outcome(store, _run_id(store, run, named))
+    baseline = base_of(store, run, named).runs[0]
     if baseline.id == run.id:
         raise UserError(f"The run {run.id} is its own baseline.")
     if reason := why_not(store, run, baseline):
         raise UserError(f"Not compared with {_named(baseline)}: {reason}.")
     return baseline
-
-
-def regression_baseline(store: Store, run: RunRecord, named: str) -> RunRecord:
-    """The run with an outcome that a gate's `regression` names. It need not be of the very same suite and cases: what
-    is not the same is not compared. Raises NotFoundError, or UserError."""
-    if named == PREVIOUS:
-        found = store.runs.before(run, alike=False)
-        if found is None:
-            raise NotFoundError("There is no earlier run of the suite.")
-        return found
-    return with_outcome(store, _run_id(store, run, named))
-
-
-def baseline_of(store: Store, suite: str, name: str) -> str | None:
-    """The id of the run that is the baseline of this name; None if there is none."""
-    return next((each.run_id for each in store.runs.baselines(name) if each.suite == suite), None)
-
-
-def _run_id(store: Store, run: RunRecord, named: str) -> str:
-    if not is_baseline_name(named):
-        return named
-    found = baseline_of(store, run.name, named)
-    if found is None:
-        raise NotFoundError(
-            f"There is no baseline {named} of the suite {run.name} yet: `fepflow baseline set {named} {run.id[:8]}` "
-            "makes this run the one that the next ones are compared with."
-        )
-    return found
 
 
 def why_none(store: Store, run: RunRecord) -> str:
@@ -246,16 +230,6 @@ def why_none(store: Store, run: RunRecord) -> str:
     return (
         f"No earlier run can be compared with. The newest is {_named(newest)}: {why_not(store, run, newest) or begun}."
     )
-
-
-def with_outcome(store: Store, run_id: str) -> RunRecord:
-    """The run with this id, if it has an outcome and no filter chose its cases. Raises NotFoundError or UserError."""
-    baseline = store.runs.get(run_id)
-    if baseline.outcome is None:
-        raise UserError(f"The run {baseline.id} has no verdict to compare with: it is {baseline.status}.")
-    if baseline.filtered:
-        raise UserError(f"The run {baseline.id} is no baseline, as it has only {baseline.filtered}.")
-    return baseline
 
 
 def compare(verdict: Verdict, baseline: RunRecord) -> Comparison:

@@ -18,7 +18,7 @@ from fepflow.checks.explanation import MAX_SENTENCE, CauseSummary, explain
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown, plain_markdown, slug
+from fepflow.text import escape_markdown, listed, plain_markdown, slug
 from fepflow.verdict.verdict import (
     Comparison,
     CorrectedShare,
@@ -143,9 +143,11 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
 
 def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator[str]:
     base, name = str(regression.run_id)[:8], escape_markdown(regression.baseline)
-    yield f"Against {name}, run `{base}`: {escape_markdown(regression.matched or '')}. "
+    ids = listed([f"`{run_id[:8]}`" for run_id in regression.pooled]) or f"`{base}`"
+    runs = f"runs {ids} together" if regression.pooled else f"run {ids}"
+    yield f"Against {name}, {runs}: {escape_markdown(regression.matched or '')}. "
     changed = link("The cases that changed", compare_page(str(regression.run_id), run.id))
-    yield f"{changed}: `fepflow compare {base} {run.id[:8]}`"
+    yield f"{changed}: `fepflow compare {name if regression.pooled else base} {run.id[:8]}`"
     yield ""
     beside = _beside(regression.metrics)
     columns = ["metric", name, "now", "difference", "interval", "worse", "better", "margin", "outcome", *beside]

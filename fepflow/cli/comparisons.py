@@ -79,7 +79,7 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
 
     several = len(judged.comparisons) > 1
     runs = list(compared_runs(store, judged, 0 if several else limit))
-    yield _run_line("base", judged.comparisons[0].base)
+    yield from (_run_line("base", run) for run in (judged.comparisons[0].base, *judged.comparisons[0].pooled))
     p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
     made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
     for compared in runs:
@@ -130,17 +130,25 @@ def baseline() -> None:
 
 @baseline.command("set")
 @click.argument("name")
-@click.argument("run")
-def set_(name: str, run: str) -> None:
-    """Make RUN (an id, its beginning, or latest) the baseline NAME of its suite."""
-    from fepflow.services.baselines import set_baseline
-    from fepflow.text import printable
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True)
+def set_(name: str, runs: tuple[str, ...]) -> None:
+    """Make RUN (an id, its beginning, or latest) the baseline NAME of its suite.
 
-    record, before = set_baseline(name, run)
-    was = f" (was {before[:8]})" if before not in (None, record.id) else ""
-    click.echo(
-        f"{name} of {printable(record.name)} is run {record.id[:8]} now, with the verdict {record.outcome}{was}."
-    )
+    Several runs of the same test cases are pooled: the base value of a case is the mean of its results.
+    """
+    from fepflow.services.baselines import set_baseline
+    from fepflow.text import listed, plural, printable
+
+    base, before = set_baseline(name, runs)
+    first, *others = base.runs
+    was = f" (was {before[:8]})" if before not in (None, first.id) else ""
+    if others:
+        what = f"{plural(len(base.runs), 'run')} pooled now ({listed([run.id[:8] for run in base.runs])})"
+    else:
+        what = f"run {first.id[:8]} now, with the verdict {first.outcome}"
+    click.echo(f"{name} of {printable(first.name)} is {what}{was}.")
+    if base.choice:
+        click.echo(f"warning: {base.choice}", err=True)
 
 
 @baseline.command("list")
@@ -153,7 +161,7 @@ def list_baselines(as_json: bool) -> None:
         baselines = [(named_run, store.runs.get(named_run.run_id)) for named_run in store.runs.baselines()]
     if as_json:
         for named_run, run in baselines:
-            fields = {name: getattr(named_run, name) for name in ("suite", "name", "run_id")}
+            fields = {name: getattr(named_run, name) for name in ("suite", "name", "run_id", "others")}
             echo_json_lines([{**fields, "set_at": named_run.set_at.isoformat(), "outcome": run.outcome}])
         return
     from fepflow.cli.console import SHORT_ID, Console, coloured, moment, safe
@@ -161,9 +169,8 @@ def list_baselines(as_json: bool) -> None:
     rows = []
     for named_run, run in baselines:
         begun, verdict = moment(run.created_at), coloured(run.outcome)
-        rows.append(
-            (safe(named_run.suite), safe(named_run.name), run.id[:SHORT_ID], begun, verdict, moment(named_run.set_at))
-        )
+        run_id = run.id[:SHORT_ID] + (f" and {len(named_run.others)} more" if named_run.others else "")
+        rows.append((safe(named_run.suite), safe(named_run.name), run_id, begun, verdict, moment(named_run.set_at)))
     columns = ("suite", "baseline", "run", "of", "verdict", "set")
     Console().table(columns, rows, empty="No baselines yet: fepflow baseline set main latest")
 

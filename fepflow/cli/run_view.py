@@ -35,7 +35,9 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
     if (regression := (run.verdict or {}).get("regression")) and regression["metrics"]:
         yield _regression_table(regression)
         base = regression["run_id"][:SHORT_ID]
-        yield f"against run {base}: {safe(regression['matched'])} (fepflow compare {base} {run.id[:SHORT_ID]})"
+        others = len(regression.get("pooled", ())) - 1
+        runs, named = (f"run {base}", base) if others < 1 else (f"run {base} and {others} more", regression["baseline"])
+        yield f"against {runs}: {safe(regression['matched'])} (fepflow compare {named} {run.id[:SHORT_ID]})"
     if slices := (run.verdict or {}).get("slices"):
         yield _slice_table(slices)
     for row in counts:

@@ -124,13 +124,14 @@ def _validate_baselines(validation: SuiteValidation) -> None:
             continue
         try:
             require("run", f"looking for the baseline {name}")
-            from fepflow.analysis.regressions import baseline_of, with_outcome
+            from fepflow.analysis.baselines import base_of_baseline, baseline_of, with_outcome
             from fepflow.store.store import Store  # a suite without a baseline needs no database
 
             with Store.open(settings().store_address) as store:
-                run_id = baseline_of(store, suite, name) if is_baseline_name(name) else name
-                if run_id is not None:
-                    with_outcome(store, run_id)
+                if not is_baseline_name(name):
+                    with_outcome(store, name)
+                elif (baseline := baseline_of(store, suite, name)) is not None:
+                    base_of_baseline(store, baseline)
                 else:
                     advice = f"`fepflow baseline set {name} RUN` makes a run of it the baseline, once there is one"
                     validation.warn(location, f"there is no baseline {name} of the suite {suite} yet", advice)

@@ -13,7 +13,7 @@ from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown
+from fepflow.text import escape_markdown, listed
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
@@ -126,7 +126,8 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
     for compared, rules in zip(compared_runs(store, judged, most_cases), judged.rules, strict=True):
         comparison = compared.comparison
         yield ""
-        runs = f"{_linked(comparison.new)} against {_linked(comparison.base)}"
+        bases = listed([_linked(run) for run in (comparison.base, *comparison.pooled)])
+        runs = f"{_linked(comparison.new)} against {bases}"
         yield f"{runs}, {escape_markdown(comparison.matched.sentence)}"
         if page := compare_page(comparison.base.id, comparison.new.id):
             yield ""
@@ -169,6 +170,7 @@ def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
     return {
         "outcome": judged.outcome,
         "base": _run(judged.comparisons[0].base),
+        "pooled": [_run(run) for run in judged.comparisons[0].pooled],
         "compared": [
             {
                 "run": _run(compared.comparison.new),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fepflow.errors import NotFoundError, UserError
@@ -12,45 +12,46 @@ from fepflow.suite.values import is_baseline_name
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from fepflow.analysis.baselines import Base
     from fepflow.analysis.drift import Series
     from fepflow.analysis.paired_planning import PairedPlan
     from fepflow.analysis.regressions import JudgedComparisons
-    from fepflow.store.records import RunFigures, RunRecord
+    from fepflow.store.records import Baseline, RunFigures, RunRecord
     from fepflow.store.store import Store
 
 
 def compare(
     store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
 ) -> JudgedComparisons:
-    """Runs beside a base, by what names them. Raises NotFoundError, UserError if nothing can be compared."""
-    from fepflow.analysis.comparison import compare_results, results_with_verdict
+    """Runs beside a base: ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
+
+    Raises NotFoundError, UserError if nothing can be compared, and for a name that several suites have.
+    """
+    from fepflow.analysis.baselines import base_of_baseline, chosen
+    from fepflow.analysis.comparison import compare_results, results_of_base, results_with_verdict
     from fepflow.analysis.regressions import judge_comparisons
 
-    first, *others = named_runs(store, [base, *new])
-    then = results_with_verdict(store, first)
+    runs = {name: store.runs.get(name) for name in (base, *new) if not is_baseline_name(name)}
+    suites = {run.name for run in runs.values()}
+    others = [runs.get(name) or store.runs.get(_baseline(store, name, suites).run_id) for name in new]
+    if base in runs:
+        then = results_of_base(store, chosen(store, [runs[base]], min(run.created_at for run in others)))
+    else:
+        then = results_of_base(store, base_of_baseline(store, _baseline(store, base, suites)))
     compared = [compare_results(then, results_with_verdict(store, other)) for other in others]
     return judge_comparisons(compared, margin, margins)
 
 
-def named_runs(store: Store, names: Sequence[str]) -> list[RunRecord]:
-    """Runs by their ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
-
-    Raises NotFoundError, UserError for a name that several suites have.
-    """
-    runs = {name: store.runs.get(name) for name in names if not is_baseline_name(name)}
-    suites = {run.name for run in runs.values()}
-    for name in names:
-        if name not in runs:
-            found = [each for each in store.runs.baselines(name) if not suites or each.suite in suites]
-            if not found:
-                of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
-                raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
-            if len(found) > 1:
-                raise UserError(
-                    f"{' and '.join(each.suite for each in found)} have a baseline {name}: give its run's id."
-                )
-            runs[name] = store.runs.get(found[0].run_id)
-    return [runs[name] for name in names]
+def _baseline(store: Store, name: str, suites: Collection[str]) -> Baseline:
+    """Return the baseline of this name of one of the suites, or of any if there are none."""
+    baselines = [baseline for baseline in store.runs.baselines(name) if not suites or baseline.suite in suites]
+    if not baselines:
+        of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
+        raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
+    if len(baselines) > 1:
+        names = " and ".join(baseline.suite for baseline in baselines)
+        raise UserError(f"{names} have a baseline {name}: give its run's id.")
+    return baselines[0]
 
 
 def plan_against(
@@ -70,20 +71,24 @@ def plan_against(
         return plan_against(store, suite, contents, base, margin, margins, power, discordant)
 
 
-def set_baseline(name: str, run_id: str) -> tuple[RunRecord, str | None]:
-    """Name a run with a verdict as a baseline of its suite: the run, and the id of the one that had the name before.
+def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
+    """Name runs with a verdict as a baseline of their suite: the base, and the id of the run that had the name before.
 
-    Raises NotFoundError, UserError.
+    Several are pooled. Raises NotFoundError, UserError.
     """
-    from fepflow.analysis.regressions import with_outcome
+    from fepflow.analysis.baselines import chosen, require_poolable, with_outcome
+    from fepflow.protocol.model import utc_now
 
     if not is_baseline_name(name):
         raise UserError(
             f"{name!r} is no name of a baseline: a letter, then letters, digits and . _ -, and no run's id."
         )
     with open_store() as store:
-        run = with_outcome(store, run_id)
-        return run, store.runs.set_baseline(run.name, name, run.id)
+        runs = list({run.id: run for run in (with_outcome(store, run_id) for run_id in run_ids)}.values())
+        require_poolable(runs)
+        first, *others = runs
+        before = store.runs.set_baseline(first.name, name, first.id, [run.id for run in others])
+        return chosen(store, runs, utc_now()), before
 
 
 def remove_baseline(name: str, suite: str | None) -> str:

@@ -349,13 +349,14 @@ class ReportedRunRow(Row, table=True):
 
 
 class Baseline(Row, table=True):
-    """A run of a suite under a name."""
+    """A run of a suite under a name, with the ids of `others` of the same cases that are pooled with it."""
 
     __tablename__: ClassVar[str] = "baseline"
 
     suite: str = Field(sa_type=EscapedText, primary_key=True)
     name: str = Field(primary_key=True, max_length=100)
     run_id: str = _run_field()
+    others: list[str] = Field(default_factory=list, sa_type=JsonText)
     set_at: datetime = Field(sa_type=UtcDateTime)
 
 

@@ -178,6 +178,14 @@ class Runs(Repository):
         with self._database.reading() as connection:
             return [(row.id, row.outcome) for row in connection.execute(others)]
 
+    def equal_to(self, run: RunRecord, before: datetime) -> set[str]:
+        """Return the ids of the runs of the same suite and cases, on the same version of the target, that had an
+        outcome by then."""
+        same = "name", "suite_hash", "cases_hash", "target_hash", "version"
+        ended = RUN.c.outcome.is_not(None) & (RUN.c.completed_at <= before)
+        with self._database.reading() as connection:
+            return set(connection.scalars(select(RUN.c.id).where(*_equal(run, *same), ended)))
+
     def note_target(self, run_id: str, target_hash: str) -> None:
         """Note how the run asks its target."""
         change = update(RUN).where(RUN.c.id == run_id).values(target_hash=target_hash)
@@ -310,10 +318,11 @@ class Runs(Repository):
         change = interrupted.values(status="cancelled", error="cancelled while it was running")
         return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
 
-    def set_baseline(self, suite: str, name: str, run_id: str) -> str | None:
-        """Give a run of the suite this name, and return the id of the run that had it, None if none had."""
+    def set_baseline(self, suite: str, name: str, run_id: str, others: Sequence[str] = ()) -> str | None:
+        """Give a run of the suite this name, pooled with `others`, and return the id of the run that had it, None if
+        none had."""
         where = BASELINE.c.suite == suite, BASELINE.c.name == name
-        baseline = Baseline(suite=suite, name=name, run_id=run_id, set_at=utc_now())
+        baseline = Baseline(suite=suite, name=name, run_id=run_id, others=list(others), set_at=utc_now())
 
         def replace(connection: Connection) -> str | None:
             before = connection.scalar(select(BASELINE.c.run_id).where(*where))

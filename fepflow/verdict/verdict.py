@@ -155,10 +155,13 @@ class DifferenceVerdict(Part):
 
 
 class RegressionVerdict(Part):
-    """The basis of a gate's `regression`: the baseline's name, its run and which cases matched, if there was one."""
+    """The basis of a gate's `regression`: the baseline's name, its run and which cases matched, if there was one.
+
+    `pooled` are the ids of its runs, if it is several."""
 
     baseline: str
     run_id: str | None = None
+    pooled: list[str] = []
     matched: str | None = None
     metrics: list[DifferenceVerdict] = []
     warnings: list[str] = []

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.regressions import _change, compare, find_baseline, regression_baseline, why_none
+from fepflow.analysis.baselines import base_of
+from fepflow.analysis.regressions import _change, compare, find_baseline, why_none
 from fepflow.errors import FepflowError, UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.services.baselines import trend_up_to
@@ -58,8 +59,8 @@ def test_a_run_whose_cases_a_filter_chose_is_no_baseline_and_no_part_of_a_trend(
     filtered = ended(store, 2, options={**chosen, "suite_cases": 9})
     run = ended(store, 3, options={"sample": {"limit": 2, "seed": 0, "cases": 2, "of": 9}})
     assert find_baseline(store, run, "previous") == whole
-    assert regression_baseline(store, run, "previous") == whole
-    for find in (find_baseline, regression_baseline):
+    assert base_of(store, run, "previous").runs == [whole]
+    for find in (find_baseline, base_of):
         with pytest.raises(FepflowError, match="is no baseline, as it has only 2 of 9 test cases"):
             find(store, run, filtered.id)
     assert store.runs.alike(filtered, 9) == []

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 
-from tests.fepflow.cli.test_compare_command import Ran, ran
+import pytest
+
+from fepflow.store.store import Store
+from tests.fepflow.cli.test_compare_command import Ran, compared, ran
 from tests.fepflow.conftest import Cli
 
 __all__ = ["ran"]
@@ -44,3 +47,42 @@ def test_a_name_cannot_be_taken_for_a_run_and_a_run_needs_a_verdict(cli: Cli, ra
     done = cli("baseline", "set", "main", unfinished)
     assert (done.exit_code, "has no verdict to compare with: it is running" in done.stderr) == (2, True)
     assert cli("baseline", "set", "main", "ffff").exit_code == 2
+
+
+def test_several_runs_are_pooled_and_the_base_of_a_case_is_their_mean(cli: Cli, ran: Ran, store: Store) -> None:
+    """The worst of three equal runs as a base hides what the three together show."""
+    runs = [ran([number != n for n in range(3)] + [True] * 97).id for number in range(2)]
+    runs.append(ran([n >= 20 for n in range(100)]).id)
+    done = cli("baseline", "set", "main", runs[2])
+    assert done.stdout == "main of refunds is run 00000002 now, with the verdict fail.\n"
+    warning = (
+        "The base is 1 of 3 runs on the same target. If it was chosen because it came out low, a regression passes "
+        "more often than promised; pool the runs: fepflow baseline set NAME RUN RUN ..."
+    )
+    assert done.stderr == f"warning: {warning}\n"
+    new = ran([n >= 20 for n in range(100)]).id
+    store.runs.note_target(new, "the next version")
+    alone = compared(cli, "main", new, "--margin", "0.1")
+    assert (alone["outcome"], alone["compared"][0]["warnings"]) == ("pass", [warning])
+
+    done = cli("baseline", "set", "main", *runs)
+    pooled = "main of refunds is 3 runs pooled now (00000000, 00000001 and 00000002) (was 00000002).\n"
+    assert (done.stdout, done.stderr) == (pooled, "")
+    (row,) = [json.loads(line) for line in cli("baseline", "list", "--json").stdout.splitlines()]
+    assert (row["run_id"], row["others"]) == (runs[0], runs[1:])
+    assert "00000000 and 2 more" in cli("baseline", "list").stdout
+    together = compared(cli, "main", new, "--margin", "0.1")
+    (metric,) = together["compared"][0]["metrics"]
+    assert (together["outcome"], together["compared"][0]["warnings"]) == ("inconclusive", [])
+    assert metric["base"] == pytest.approx((0.99 + 0.99 + 0.8) / 3)
+    assert metric["method"] == "paired-bounded"
+    assert [run["id"] for run in together["pooled"]] == runs[1:]
+    assert cli("compare", "main", new).stdout.startswith("base  00000000  refunds")
+    assert "would be compared with itself" in cli("compare", "main", runs[1]).stderr
+
+
+def test_runs_of_other_cases_or_suites_cannot_be_pooled(cli: Cli, ran: Ran) -> None:
+    first, more, other = ran([True] * 5).id, ran([True] * 6).id, ran([True] * 5, name="other").id
+    assert "they have other test cases" in cli("baseline", "set", "main", first, more).stderr
+    assert "their suites are not the same" in cli("baseline", "set", "main", first, other).stderr
+    assert "No baselines yet" in cli("baseline", "list").stdout

@@ -45,7 +45,9 @@ def ran(store: Store) -> Ran:
         run_id, suite = f"{number:08x}feedbeef", {**SUITE, **sections}
         repeated = [each if isinstance(each, list) else [each] for each in passed]
         cases = [TestCase(id=f"c{n}", input=inputs[n] if inputs else n) for n in range(len(passed))]
-        store.runs.create(NewRun(run_id, suite["name"], suite, None, len(repeated[0]) if repeated else 1), cases)
+        most = len(repeated[0]) if repeated else 1
+        store.runs.create(NewRun(run_id, suite["name"], suite, None, most, suite_hash="s"), cases)
+        store.runs.note_target(run_id, "t")
         store.leases.acquire(run_id, "me", 30)
         rows, checks = [], []
         for index, repeats in enumerate(repeated):

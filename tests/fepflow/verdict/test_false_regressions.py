@@ -109,3 +109,29 @@ def test_runs_that_are_worse_by_no_more_than_the_margin_seldom_fail(kind: str, m
         rules, _ = judge_differences(named, {each.id: 0.1 for each in named}, "main", Gate())
         failed += any(rule.outcome == "fail" for rule in rules)
     assert failed / runs <= 0.03 + 2.5 * math.sqrt(0.03 * 0.97 / runs)
+
+
+def runs_of_one_agent(rng: Random, rates: Sequence[float], runs: int) -> list[list[float]]:
+    return [[float(rng.random() < rate) for rate in rates] for _ in range(runs)]
+
+
+def test_a_baseline_of_ten_runs_pooled_seldom_passes_what_is_worse_by_the_margin() -> None:
+    """The worst of the ten alone passes one time in ten, which is why a choice is warned of."""
+    rng, worst_passed, pooled_passed, runs, margin = Random("ten runs"), 0, 0, 4_000, 0.05
+    rates = [0.98] * 75 + [0.8] * 25
+    now = [rate - margin for rate in rates]
+
+    def passes(base: Sequence[float], new: Sequence[float], scale: Scale) -> bool:
+        halves = [
+            (CaseValue(then, then, then), CaseValue(value, value, value)) for then, value in zip(base, new, strict=True)
+        ]
+        estimate = paired_estimate([difference(*pair, scale) for pair in halves], scale=scale)
+        rules, _ = judge_differences([MetricDifference("m", "c", estimate=estimate)], {"m": margin}, "main", Gate())
+        return rules[0].outcome == "pass"
+
+    for _ in range(runs):
+        bases, (new,) = runs_of_one_agent(rng, rates, 10), runs_of_one_agent(rng, now, 1)
+        worst_passed += passes(min(bases, key=sum), new, PROPORTION)
+        pooled_passed += passes([sum(case) / 10 for case in zip(*bases, strict=True)], new, SHARES)
+    assert worst_passed / runs > 0.08
+    assert pooled_passed / runs <= 0.03 + 2 * math.sqrt(0.03 * 0.97 / runs)
