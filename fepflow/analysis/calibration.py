@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 from fepflow.analysis.accumulation import cases_of
+from fepflow.analysis.clusters import ClusteredCases, is_clustered
 from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, labelled_draw
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, krippendorff_alpha, tabulate
 from fepflow.statistics.judges import JudgeLabels
+from fepflow.statistics.means import UnitSums, by_unit
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord, StoredLabel
 from fepflow.store.store import Store
@@ -71,6 +73,7 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
         statistics={
             **_statistics(pairs, labelled, share),
             "design": design,
+            **_clusters(store, run, dict(zip(case_ids, pairs, strict=True)) if labelled.field == FIELD else {}),
             **({"draw": _of_draw(drawn, pairs, share)} if drawn else {}),
             **({"others": others} if others else {}),
             **({"no_draw": why_not_drawn} if why_not_drawn else {}),
@@ -79,6 +82,34 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
     )
     store.labels.add_calibration(calibration)
     return calibration
+
+
+def _clusters(store: Store, run: RunRecord, pairs: Mapping[str, tuple[Label, Label]]) -> Statistics:
+    """Return the number of clusters that the labelled cases belong to, and what a label is worth in each kind: of what
+    the judge passed or failed, and of what is right or wrong. Labels of one document tell less than as many of others.
+    """
+    path = run.suite.get("cluster")
+    if not is_clustered(path) or not pairs:
+        return {}
+    cases = [case for case in cases_of(store, run) if case.id in pairs]
+    numbers = ClusteredCases.of(path, cases).numbers
+    rows = [(number, *pairs[case.id]) for number, case in zip(numbers, cases, strict=True)]
+    worths = {
+        "passed": _worth([(number, float(bool(label))) for number, label, verdict in rows if verdict]),
+        "failed": _worth([(number, float(bool(label))) for number, label, verdict in rows if not verdict]),
+        "right": _worth([(number, float(bool(verdict))) for number, label, verdict in rows if label]),
+        "wrong": _worth([(number, float(bool(verdict))) for number, label, verdict in rows if not label]),
+    }
+    return {"clusters": {"n": len(set(numbers)), "worth": worths}}
+
+
+def _worth(values: Sequence[tuple[int, float]]) -> float:
+    """Return what share of these labels, of so many clusters, independent labels would tell as much as."""
+    if not values:
+        return 1.0
+    groups = by_unit([value for _, value in values], [number for number, _ in values])
+    shares, sizes = [sum(group) / len(group) for group in groups], list(map(len, groups))
+    return min(UnitSums.of(shares, sizes).observations(CONFIDENCE) / len(values), 1.0)
 
 
 def _counts(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[int, int]:

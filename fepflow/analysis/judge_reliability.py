@@ -204,9 +204,18 @@ def design_of(calibration: Calibration) -> Design:
 
 
 def labels_of(calibration: Calibration, *, of_run: bool = False) -> JudgeLabels:
-    """The counts of a calibration of yes and no; of a draw, if there was one. `of_run` if they are the run's own."""
+    """The counts of a calibration of yes and no; of a draw, if there was one. `of_run` if they are the run's own.
+
+    Labels of clusters count for what they are worth: of the run's own in each part that the judge passed or failed.
+    """
     draw = calibration.statistics.get("draw", {})
     (right_passed, right_failed), (wrong_passed, wrong_failed) = draw.get("matrix") or calibration.statistics["matrix"]
+    if clusters := calibration.statistics.get("clusters"):
+        worth = clusters["worth"]
+        of_all = min(worth["right"], worth["wrong"])
+        passed, failed = (worth["passed"], worth["failed"]) if of_run else (of_all, of_all)
+        right_passed, wrong_passed = right_passed * passed, wrong_passed * passed
+        right_failed, wrong_failed = right_failed * failed, wrong_failed * failed
     return JudgeLabels(
         right_passed + right_failed, right_passed, wrong_passed + wrong_failed, wrong_failed, design_of(calibration),
         of_run, draw.get("share"),
@@ -230,6 +239,11 @@ def _of_size(calibration: Calibration) -> Iterator[str]:
     ]
     if few:
         yield f"{listed(few)}."
+    if clusters := calibration.statistics.get("clusters"):
+        worth = round(labels_of(calibration, of_run=True).n)
+        if worth < calibration.n:
+            documents = f"the labels are of {plural(clusters['n'], 'cluster')}"
+            yield f"{calibration.n} labels tell as much as about {worth} independent ones: {documents}."
     if why := calibration.statistics.get("no_draw"):
         yield why
     if undecided := calibration.statistics.get("people", {}).get("undecided"):

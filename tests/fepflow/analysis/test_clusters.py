@@ -9,7 +9,10 @@ from uuid import uuid4
 import pytest
 from pydantic import ValidationError
 
+from fepflow.analysis.calibration import calibrate
 from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.judge_reliability import judges_of_run, labels_of, warnings_of
+from fepflow.analysis.labels import LabelSet
 from fepflow.analysis.metrics import compute_verdict
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.protocol.model import utc_now
@@ -19,6 +22,8 @@ from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+
+from .test_calibration import stored
 
 DOCUMENT = "$.test_case.metadata.document"
 
@@ -162,3 +167,27 @@ def test_a_suite_takes_no_cluster_of_the_output() -> None:
         Suite.model_validate(
             {"name": "s", "target": {"http": {"url": "http://a/"}}, "test_cases": [], "cluster": "$.output"}
         )
+
+
+def test_labels_of_one_cluster_tell_as_much_as_one_label(store: Store) -> None:
+    """People find eight of ten documents right as a whole, and the judge passes nine of ten."""
+    documents = [str(number // 10) for number in range(100)]
+    responses = [{"passed": number < 90} for number in range(100)]
+    of_clusters, independent = (
+        calibrate(
+            store,
+            run := stored(store, responses, topics=documents, **sections),
+            LabelSet(judges_of_run(run)[0], "passed", {f"c{number}": number < 80 for number in range(100)}),
+        )
+        for sections in ({"cluster": "$.test_case.metadata.topic"}, {})
+    )
+    assert "clusters" not in independent.statistics
+    assert labels_of(independent, of_run=True).passed == 90
+    labels = labels_of(of_clusters, of_run=True)
+    assert labels.passed == pytest.approx(9)
+    assert labels.failed == pytest.approx(1)
+    assert labels.right_passed / labels.passed == pytest.approx(80 / 90)
+    elsewhere = labels_of(of_clusters)
+    assert elsewhere.right_passed / elsewhere.right == 1
+    assert elsewhere.n == pytest.approx(10)
+    assert any("100 labels tell as much as about 10 independent ones" in text for text in warnings_of(of_clusters))
