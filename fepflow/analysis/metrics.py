@@ -36,13 +36,16 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
         for check_id, found in carriers.items()
     ]
     minima, of_slices = {}, []
+    ignore_small = suite.slices is not None and suite.slices.small == "ignore"
     if suite.slices is not None and sliced is not None:
         minima = minima_of(suite.slices, metrics)
         of_slices = [
             replace(each, metric=with_correction(each.metric, labels, of_part=True))
             for each in sliced.estimates(accumulators, gate)
         ]
-    verdict = decide(estimates, suite.gate, thresholds, totals, of_slices, minima, regression)
+    verdict = decide(
+        estimates, suite.gate, thresholds, totals, of_slices, minima, regression, ignore_small_slices=ignore_small
+    )
     if clusters is None or clusters.warning is None:
         return verdict
     return verdict.model_copy(update={"warnings": [clusters.warning, *verdict.warnings]})

@@ -228,7 +228,10 @@ def _validate_slices(
             message = f"{name} lies between {scale.low:g} and {scale.high:g}, so {minimum:g} is no minimum for it"
             validation.error(location, message, "give a value within")
         else:
-            _warn_of_small_slices(validation, sizes, name, cases_needed(minimum, scale, gate))
+            needed = cases_needed(minimum, scale, gate)
+            _warn_of_small_slices(validation, sizes, name, needed, is_ignored=slices.small == "ignore")
+    if slices.small == "ignore" and slices.min is None:
+        validation.warn(("slices", "small"), "without min no slice is judged", "give min, or leave out small")
 
 
 def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
@@ -249,13 +252,16 @@ def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
     return sizes
 
 
-def _warn_of_small_slices(validation: SuiteValidation, sizes: Counter[str], metric: str, needed: int) -> None:
+def _warn_of_small_slices(
+    validation: SuiteValidation, sizes: Counter[str], metric: str, needed: int, *, is_ignored: bool
+) -> None:
     small = [value for value, size in sorted(sizes.items()) if size < needed]
     if small:
         more = f" and {len(small) - NAMED_SLICES} more" if len(small) > NAMED_SLICES else ""
         listed = ", ".join(small[:NAMED_SLICES]) + more
         message = f"{len(small)} of {len(sizes)} slices have fewer than {needed} test cases: {listed}"
-        validation.warn(("slices", "min"), message, f"whether {metric} reaches its minimum there is not judged")
+        unless = "is judged only if it fails" if is_ignored else "can fail and not pass: see slices.small"
+        validation.warn(("slices", "min"), message, f"there {metric} {unless}")
 
 
 def _validate_regression(validation: SuiteValidation, gate: Gate, metrics: Sequence[Metric]) -> None:

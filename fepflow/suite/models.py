@@ -199,6 +199,10 @@ class Slices(Section):
     min: float | dict[str, float] | None = Field(
         None, description="Smallest value that passes in each slice: of all shares that passed, or by metric."
     )
+    small: Literal["judge", "ignore"] = Field(
+        "judge",
+        description="ignore: slices with too few test cases to show their minimum can fail, and are else left out.",
+    )
 
 
 class ModelDefaults(Section):

@@ -44,11 +44,14 @@ def decide(
     slice_minima: Mapping[str, float] | None = None,
     regression: Regression | None = None,
     advice: str | None = None,
+    *,
+    ignore_small_slices: bool = False,
 ) -> Verdict:
     """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
 
     `checks` are all that the suite and its cases have, also those that no metric is computed from. `slices` are
-    estimates by slice, `slice_minima` what metrics have to reach in each; `regression` is what the gate's comes to.
+    estimates by slice, `slice_minima` what metrics have to reach in each (but for small ones, if these are ignored);
+    `regression` is what the gate's comes to.
     `advice` is what to do about metrics that no rule is about (default: about those of a suite).
     """
     gate = gate or Gate()
@@ -59,7 +62,7 @@ def decide(
     by_metric = _metric_outcomes(metrics, gate, ranges, max_impact)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
-    of_slices = judge_slices(slices, minima, gate)
+    of_slices = judge_slices(slices, minima, gate, ignore_small=ignore_small_slices)
     others = [*of_slices.rules, *(regression.rules if regression else ())]
     rules += others
     rules += check_rules(checks) if by_checks else []

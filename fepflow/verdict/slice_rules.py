@@ -2,9 +2,9 @@
 
 A slice passes when its whole interval is at or above the minimum, with what is missing at its worst; of a pass all of
 them have to, so it needs no correction for their number. A fail does: it takes a mid-p-value, with what is missing at
-its best, that stays small enough by Holm's method over all judged slices of all metrics. Where judges are corrected, it
-is the p-value of the corrected interval. Slices with too few cases to show the minimum, even if all pass, are described
-and not judged; one with enough cases and no values is inconclusive.
+its best, that stays small enough by Holm's method over all slices of all metrics with a minimum. Where judges are
+corrected, it is the p-value of the corrected interval. A slice with too few cases to show the minimum, even if all
+pass, can only fail: else it is inconclusive, or where the suite says so (`small: ignore`) described and not judged.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Judged:
     """A slice with its outcome; None if it is described only. `p` is adjusted for the number of slices.
 
     `slice` is what is judged, `shown` the metric as its results are. `doubt` says why a slice that its judge passes
-    does not pass.
+    does not pass. `is_small` if it has too few cases to pass.
     """
 
     slice: SliceEstimate
@@ -66,6 +66,7 @@ class _Judged:
     outcome: Outcome | None = None
     p: float | None = None
     doubt: str | None = None
+    is_small: bool = False
 
     @property
     def words(self) -> str:
@@ -74,20 +75,25 @@ class _Judged:
         return f"{self.slice.value} {describe(estimate)}{problem}"
 
 
-def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate) -> SliceOutcomes:
+def judge_slices(
+    slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate, *, ignore_small: bool = False
+) -> SliceOutcomes:
     """Judge slices: one rule for each metric with a minimum. Slices of other metrics are described only."""
     shown = [each.metric for each in slices]
     slices = [replace(each, metric=as_judged(each.metric, gate.judge)) for each in slices]
     judged = [_Judged(each, metric) for each, metric in zip(slices, shown, strict=True)]
-    large = [index for index, each in enumerate(slices) if _is_judged(each, minima, gate)]
-    p_values = holm([_p_value(slices[index], minima[slices[index].metric.id]) for index in large])
-    for index, p in zip(large, p_values, strict=True):
-        each = slices[index]
-        outcome = _outcome(each, minima[each.metric.id], p, gate)
-        limit = Minimum(minima[each.metric.id])
+    of_rules = [index for index, each in enumerate(slices) if each.metric.id in minima]
+    p_values = holm([_p_value(slices[index], minima[slices[index].metric.id]) for index in of_rules])
+    for index, p in zip(of_rules, p_values, strict=True):
+        each, minimum = slices[index], minima[slices[index].metric.id]
+        outcome: Outcome | None = _outcome(each, minimum, p, gate)
+        limit = Minimum(minimum)
         doubt = doubt_of_pass(shown[index], gate.judge, limit, gate.verdict) if outcome == "pass" else None
         outcome = "inconclusive" if doubt else outcome
-        judged[index] = replace(judged[index], outcome=outcome, p=p, doubt=doubt)
+        is_small = each.scale is not None and each.cases < cases_needed(minimum, each.scale, gate)
+        if is_small and ignore_small and outcome == "inconclusive":
+            outcome = None
+        judged[index] = replace(judged[index], outcome=outcome, p=p, doubt=doubt, is_small=is_small)
     rules, warnings = [], []
     for name, minimum in minima.items():
         found = [each for each in judged if each.slice.metric.id == name]
@@ -97,16 +103,10 @@ def judge_slices(slices: Sequence[SliceEstimate], minima: Mapping[str, float], g
 
 
 def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
-    """Return how many cases a slice needs to be judged: one if the minimum is the end of the scale, so that it can
-    only fail."""
+    """Return how many cases a slice needs to show its minimum if all pass; one if it is the end of the scale, which no
+    number shows."""
     share = scale.share(minimum)
     return 1 if share >= 1 else minimum_sample(share, gate.confidence, gate.interval)
-
-
-def _is_judged(each: SliceEstimate, minima: Mapping[str, float], gate: Gate) -> bool:
-    if each.metric.id not in minima:
-        return False
-    return each.scale is None or each.cases >= cases_needed(minima[each.metric.id], each.scale, gate)
 
 
 def _is_testable(each: SliceEstimate) -> bool:
@@ -147,30 +147,34 @@ def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outco
 
 def _rule(name: str, minimum: float, found: Sequence[_Judged]) -> RuleOutcome:
     by = found[0].slice.by if found else "slice"
-    outcome, said = _summary(minimum, [each for each in found if each.outcome is not None])
+    outcome, summary = _summary(minimum, found)
     return RuleOutcome(
         rule=f"{name}: at least {number(minimum)} in each {by}",
         metric=name,
         check=found[0].slice.metric.check_id if found else None,
         outcome=outcome,
-        reason=f"{name} by {by}: {said}.",
+        reason=f"{name} by {by}: {summary}.",
     )
 
 
-def _summary(minimum: float, judged: Sequence[_Judged]) -> tuple[Outcome, str]:
+def _summary(minimum: float, slices: Sequence[_Judged]) -> tuple[Outcome, str]:
     limit = f"the minimum of {number(minimum)}"
+    judged = [each for each in slices if each.outcome is not None]
     if not judged:
         return "inconclusive", f"no slice has enough cases to be compared with {limit}"
     outcome: Outcome
     for outcome, words in (("fail", "below"), ("inconclusive", "not shown to reach")):
-        found = sorted((each for each in judged if each.outcome == outcome), key=_value)
-        if found:
-            which = (
-                f"{len(found)} of {plural(len(judged), 'slice')} {'is' if len(found) == 1 else 'are'} {words} {limit}"
-            )
-            return outcome, f"{which}: {_first([each.words for each in found])}"
+        named = sorted((each for each in judged if each.outcome == outcome), key=_value)
+        if named:
+            are = "is" if len(named) == 1 else "are"
+            which = f"{len(named)} of {plural(len(judged), 'slice')} {are} {words} {limit}"
+            small = [each.slice.value for each in named if each.is_small] if outcome == "inconclusive" else []
+            why = f"; so few cases cannot show it even if all pass: {_first(small)}" if small else ""
+            return outcome, f"{which}: {_first([each.words for each in named])}{why}"
     least = min(judged, key=_value)
-    all_of = "the only slice reaches" if len(judged) == 1 else f"all {len(judged)} slices reach"
+    of = "slice" if len(judged) == 1 else "slices"
+    of = f"{of} with enough cases" if len(judged) < len(slices) else of
+    all_of = f"the only {of} reaches" if len(judged) == 1 else f"all {len(judged)} {of} reach"
     return "pass", f"{all_of} {limit}; the least is {least.words}"
 
 
@@ -179,7 +183,7 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
     if not few:
         return []
     return [
-        f"NOT JUDGED, as so few cases show nothing about a minimum of {number(minimum)}: "
+        f"NOT JUDGED (small: ignore), as so few cases cannot show a minimum of {number(minimum)}: "
         f"{name} of {found[0].slice.by} {_first(few)}."
     ]
 

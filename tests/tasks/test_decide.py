@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from io import StringIO
 from typing import Any
 
 import pytest
 
+from fepflow.reports.junit import write_junit
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
@@ -69,6 +71,18 @@ async def test_calls_that_hang_and_are_retried_count_with_all_that_they_took(pla
     verdict = await verdict_on(run_id, 100, 100)
     whole, last = (metric.value or 0.0 for metric in verdict.metrics)
     assert (verdict.outcome, whole > 500 > last) == ("fail", True)
+
+
+async def test_a_small_slice_in_which_everything_is_wrong_fails(plan: Plan, store: Store, agent: Agent) -> None:
+    cases = [{"id": f"q{n}", "input": f"q{n}", "metadata": {"topic": "rare" if n < 15 else "usual"}} for n in range(65)]
+    agent.wrong = {f"q{n}" for n in range(15)}
+    metrics = [{"id": "acc", "check": "exact_match"}]
+    run_id = plan(cases, slices={"by": "topic", "min": 0.8, "small": "ignore"}, metrics=metrics)
+    verdict = await verdict_on(run_id, 65, 65)
+    assert (verdict.outcome, verdict.blocks) == ("fail", True)
+    assert "1 of 2 slices is below the minimum of 0.8: rare 0 " in verdict.reasons[0]
+    write_junit(store, store.runs.get(run_id), file := StringIO())
+    assert '<failure message="acc by topic: 1 of 2 slices is below' in file.getvalue()
 
 
 async def test_missing_results_stay_in_the_denominator(plan: Plan) -> None:

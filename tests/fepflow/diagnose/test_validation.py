@@ -321,7 +321,12 @@ def test_slices_that_can_be_judged_are_fine(folder):
 
 def test_slices_that_are_too_small_are_warned_of(folder):
     (warning,) = topics(folder, {"a": 15, "b": 20, "": 3}, "{by: topic, min: 0.8}")[1:]
-    assert "2 of 3 slices have fewer than 16 test cases: (none), a (whether contains reaches its minimum" in warning
+    assert (
+        "slices have fewer than 16 test cases: (none), a (there contains can fail and not pass: see slices.small)"
+        in warning
+    )
+    (ignored,) = topics(folder, {"a": 15, "b": 20}, "{by: topic, min: 0.8, small: ignore}")
+    assert "(there contains is judged only if it fails)" in ignored
     (none,) = topics(folder, {"a": 16, "": 16}, "{by: topic, min: 0.8}")
     assert "16 of 32 test cases have no topic in their metadata (they are a slice of their own: (none))" in none
 
@@ -331,6 +336,7 @@ def test_slices_that_are_too_small_are_warned_of(folder):
     [
         ("{by: topics}", "slices.by: no test case has topics in its metadata (did you mean topic?)"),
         ("{min: 0.8}", "slices.by: is missing"),
+        ("{by: topic, small: ignore}", "slices.small: without min no slice is judged (give min, or leave out small)"),
         ("{by: topic, min: {acc: 0.8}}", "slices.min.acc: there is no metric acc (there is contains)"),
         ("{by: topic, min: 80}", "slices.min: contains lies between 0 and 1, so 80 is no minimum for it"),
         ("{by: topic, min: 0}", "slices.min: contains lies between 0 and 1, so 0 is no minimum for it"),

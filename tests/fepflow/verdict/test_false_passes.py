@@ -158,6 +158,23 @@ def test_slices_at_the_boundary_seldom_fail(slices: int) -> None:
     assert failed / RUNS <= 0.04 + 2.5 * math.sqrt(0.04 * 0.96 / RUNS)
 
 
+@pytest.mark.parametrize(("cases", "slices"), [(3, 2), (15, 2), (15, 10), (34, 5)])
+def test_small_slices_seldom_fail_at_the_boundary_and_never_pass(cases: int, slices: int) -> None:
+    rng, outcomes = Random(cases * slices), Counter[str]()
+    metrics = [
+        MetricEstimate(
+            "m", "c", mean_estimate([[float(n < k)] for n in range(cases)], Counts(cases, cases), scale=PROPORTION)
+        )
+        for k in range(cases + 1)
+    ]
+    for _ in range(RUNS):
+        passed = [sum(rng.random() < 0.9 for _ in range(cases)) for _ in range(slices)]
+        small = [SliceEstimate(metrics[k], "topic", str(n), cases, PROPORTION) for n, k in enumerate(passed)]
+        outcomes[decide([metrics[-1]], None, None, [], small, {"m": 0.9}).outcome] += 1
+    assert outcomes["pass"] == 0
+    assert outcomes["fail"] / RUNS <= 0.04 + 2.5 * math.sqrt(0.04 * 0.96 / RUNS)
+
+
 def looked_at_often(rng: Random, *, these_cases: bool) -> Outcome:
     """A run at the boundary that is topped up: 40 cases and up to 8 rounds of repeats, or up to 400 cases."""
     rates = [0.9 + (0.1 if k % 2 else -0.1) for k in range(40)]

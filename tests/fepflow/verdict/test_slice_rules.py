@@ -18,9 +18,11 @@ def topic(name: str, passed: int, failed: int = 0, error: int = 0, metric: str =
     return SliceEstimate(MetricEstimate(metric, "contains", estimate), "topic", name, len(values), PROPORTION)
 
 
-def judged(*slices: SliceEstimate, gate: Gate | None = None, minimum: float = 0.8) -> Verdict:
+def judged(
+    *slices: SliceEstimate, gate: Gate | None = None, minimum: float = 0.8, ignore_small: bool = False
+) -> Verdict:
     metric = MetricEstimate("acc", "contains", mean_estimate([[1.0]], Counts(1, 1), scale=PROPORTION))
-    return decide([metric], gate, None, SHARED, slices, {"acc": minimum})
+    return decide([metric], gate, None, SHARED, slices, {"acc": minimum}, ignore_small_slices=ignore_small)
 
 
 def outcomes(verdict: Verdict) -> dict[str, str | None]:
@@ -79,17 +81,31 @@ def test_a_slice_without_any_value_keeps_the_others_from_passing() -> None:
     )
 
 
-def test_small_slices_are_described_and_named() -> None:
+def test_a_small_slice_can_fail_and_cannot_pass() -> None:
     assert cases_needed(0.8, PROPORTION, Gate()) == 16
-    verdict = judged(topic("a", 50), topic("b", 0, 15), topic("c", 16))
-    assert outcomes(verdict) == {"a": "pass", "c": "pass", "b": None}
-    assert verdict.outcome == "pass"
-    assert "NOT JUDGED, as so few cases" in verdict.warnings[0]
+    for ignore_small in (False, True):
+        verdict = judged(topic("a", 50), topic("b", 0, 15), topic("c", 16), ignore_small=ignore_small)
+        assert (verdict.outcome, outcomes(verdict)) == ("fail", {"a": "pass", "b": "fail", "c": "pass"})
+        p = next(each.p for each in verdict.slices if each.slice == "b")
+        assert p == pytest.approx(3 * 0.2**15 / 2, rel=1e-6), "among three slices"
+    verdict = judged(topic("a", 50), topic("b", 15))
+    assert (verdict.outcome, outcomes(verdict)) == ("inconclusive", {"a": "pass", "b": "inconclusive"})
+    assert verdict.reasons == [
+        "acc by topic: 1 of 2 slices is not shown to reach the minimum of 0.8: b 1 "
+        "(95 % interval 0.7961 to 1, n = 15); so few cases cannot show it even if all pass: b."
+    ]
+
+
+def test_small_slices_can_be_ignored_unless_they_fail() -> None:
+    verdict = judged(topic("a", 50), topic("b", 14, 1), ignore_small=True)
+    assert (verdict.outcome, outcomes(verdict)) == ("pass", {"a": "pass", "b": None})
+    assert "the only slice with enough cases reaches the minimum of 0.8" in verdict.reasons[0]
+    assert "NOT JUDGED (small: ignore), as so few cases" in verdict.warnings[0]
     assert verdict.warnings[0].endswith("acc of topic b.")
 
 
 def test_slices_that_are_all_too_small_decide_nothing() -> None:
-    verdict = judged(*(topic(str(n), 10) for n in range(7)))
+    verdict = judged(*(topic(str(n), 10) for n in range(7)), ignore_small=True)
     assert verdict.outcome == "inconclusive"
     assert verdict.reasons == ["acc by topic: no slice has enough cases to be compared with the minimum of 0.8."]
     assert "0, 1, 2, 3, 4 and 2 more" in verdict.warnings[0]
