@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -17,6 +18,9 @@ from fepflow.suite.models import check_ids
 from fepflow.suite.reader import LoadedSuite
 
 Kind = Literal["boolean", "number", "word"]
+
+_DATE = re.compile(r"[-@:]\d{4}-?\d{2}-?\d{2}$")
+"""The date of a model's version, after its name."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,15 @@ class JudgeSpec:
     fields: dict[str, tuple[Kind, tuple[str, ...]]]
     prompt: str = ""
     criteria: Mapping[str, str] = field(default_factory=dict)
+
+    def favours(self, agent_model: str) -> str | None:
+        """Return a warning, with advice, if an agent's answers are from the judge's own model; None if not."""
+        if _bare(self.model) != _bare(agent_model):
+            return None
+        return (
+            f"{self.check_id}: its judge is the agent's own model ({agent_model}), and models tend to favour their own "
+            "answers: let another model judge, or see by people's labels how far it errs (fepflow calibrate)"
+        )
 
 
 def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
@@ -84,6 +97,11 @@ def _model(arguments: Mapping[str, Any], how: Mapping[str, Any], where: Mapping[
         return f"the function {arguments['llm_function']}"
     name, provider = str(how.get("model", "no model")), where.get("provider_name")
     return f"{provider}/{name}" if provider and not name.startswith(f"{provider}/") else name
+
+
+def _bare(model: str) -> str:
+    """Return a model's name without its provider and the date of its version."""
+    return _DATE.sub("", model.rpartition("/")[2].lower())
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -37,6 +37,20 @@ DESIGNS: dict[Design, str] = {
 }
 """How labelled outputs were chosen, after their number."""
 
+_CORRECT = "so the labels correct this run"
+_CORRECT_NOTHING = "so the labels do not correct this run; those of a draw (--sample 100) do"
+CHOSEN: dict[Design, str] = {
+    "all": f"All judged outputs are labelled, {_CORRECT}",
+    "by_verdict": f"The outputs were drawn from those that the judge passed and from those that it failed, {_CORRECT}",
+    "random": f"The outputs were drawn at random, {_CORRECT}",
+    "by_hand": f"The outputs were picked by hand, {_CORRECT_NOTHING}",
+    "disputed": f"The most disputed outputs came first, {_CORRECT_NOTHING}",
+}
+"""The same as a sentence, with what follows from it."""
+
+FIRST_OUTPUTS = 100
+"""Test cases of which the outputs may name the agent's model."""
+
 FEW_LABELS = 30
 FEW_OF_A_KIND = 10
 
@@ -99,6 +113,22 @@ def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     from fepflow.suite.reader import read_snapshot
 
     return judges_of_suite(read_snapshot(run.suite, run.suite_path, run.name))
+
+
+def warnings_of_own_model(store: Store, run: RunRecord) -> dict[str, str]:
+    """Return a warning for each judge, by its check, that is the agent's own model.
+
+    The agent's is known from its first outputs' metadata (`model`), or from the body of an HTTP target's requests.
+    """
+    judges = judges_of_run(run)
+    if not judges:
+        return {}
+    body = ((run.suite.get("target") or {}).get("http") or {}).get("body")
+    outputs = store.results.outputs(run.id, 0, FIRST_OUTPUTS).values()
+    named = [(stored.output.metadata or {}).get("model") for stored in outputs]
+    named.append(body.get("model") if isinstance(body, dict) else None)
+    models = sorted({model for model in named if isinstance(model, str)})
+    return {judge.check_id: f"{warning}." for judge in judges for model in models if (warning := judge.favours(model))}
 
 
 def calibrated_since(store: Store, run: RunRecord) -> bool:

@@ -239,13 +239,13 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
         check_id=judge.check_id,
         seed=seed,
         design="by_verdict",
-        case_ids=_draw_of_both(by_verdict[True], by_verdict[False], size, seed),
+        case_ids=draw_of_both(by_verdict[True], by_verdict[False], size, seed),
     )
     store.labels.add_draw(drawn)
     return drawn
 
 
-def _draw_of_both(passed: Sequence[str], failed: Sequence[str], size: int, seed: int) -> list[str]:
+def draw_of_both(passed: Sequence[str], failed: Sequence[str], size: int, seed: int) -> list[str]:
     """Draw as many of what the judge passed, and of what it failed, as there are of them in the run, but a few of
     either: without any, nothing would be known of it.
 

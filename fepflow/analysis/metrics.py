@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from fepflow.analysis.accumulation import SlicedCases, accumulate, is_share_that_passed, minima_of, suite_of
-from fepflow.analysis.judge_reliability import labels_by_metric, with_correction
+from fepflow.analysis.judge_reliability import labels_by_metric, warnings_of_own_model, with_correction
 from fepflow.analysis.regressions import judge_regression
 from fepflow.checks.core.data_checks import model_check_types
 from fepflow.evalguard.models import Thresholds
@@ -29,6 +29,13 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     metrics = [accumulator.metric for accumulator in accumulators]
     labels = labels_by_metric(store, run, accumulators, {name: found.declared for name, found in carriers.items()})
     estimates = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
+    of_models = warnings_of_own_model(store, run)
+    estimates = [
+        replace(metric, warnings=[*metric.warnings, of_models[metric.check_id]])
+        if metric.check_id in of_models
+        else metric
+        for metric in estimates
+    ]
     regression = judge_regression(store, run, gate, accumulators, labels) if gate.regression else None
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     totals = [

@@ -102,7 +102,8 @@ def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | Non
     count = len(drawn.case_ids)
     click.echo(
         f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
-        f"{drawn.seed}). Fill in each label, yes or no; then:"
+        f"{drawn.seed}) from those that the judge passed and from those that it failed. Fill in each label, yes or no; "
+        "then:"
     )
     click.echo(f"  fepflow calibrate {suite} --run {run.id[:8]} --labels {labels}")
     return 0
@@ -133,8 +134,7 @@ def _report(calibration: Calibration) -> Iterator[str]:
     yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
     missing = f", {calibration.missing} more without a verdict" if calibration.missing else ""
     yield f"{calibration.n} labels{missing}; run {calibration.run_id[:8]}"
-    if draw := statistics.get("draw"):
-        yield f"{draw['n']} of them drawn at random from it (seed {draw['seed']}): `fepflow show` corrects it by these"
+    yield from _design(calibration)
     yield from _people(statistics.get("people") or {})
     yield ""
     kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
@@ -149,8 +149,26 @@ def _report(calibration: Calibration) -> Iterator[str]:
     yield from (f"! {warning}" for warning in warnings_of(calibration))
 
 
+def _design(calibration: Calibration) -> Iterator[str]:
+    """Yield how the labelled outputs were chosen, and what the labels correct."""
+    from fepflow.analysis.judge_reliability import CHOSEN, FIELD, design_of
+    from fepflow.text import plural
+
+    if calibration.field != FIELD:
+        return
+    draw, others, design = (
+        calibration.statistics.get("draw"),
+        calibration.statistics.get("others"),
+        design_of(calibration),
+    )
+    seed = f" (seed {draw['seed']})" if draw else ""
+    yield f"{CHOSEN[design]}{seed}"
+    if others:
+        yield f"{plural(others, 'more label')} that the draw did not ask for: not in the figures"
+
+
 def _people(people: dict[str, Any]) -> Iterator[str]:
-    from fepflow.text import listed, plural, printable
+    from fepflow.text import listed, number, plural, printable
 
     if people:
         yield f"labels of {people['count']} {'person' if people['count'] == 1 else 'people'} in the store"
@@ -158,6 +176,9 @@ def _people(people: dict[str, Any]) -> Iterator[str]:
         names = listed([printable(name) for name in pair["people"]])
         kappa = _line("kappa", pair["kappa"]).split(maxsplit=1)[1]
         yield f"  {names} say the same of {pair['agreed']} of {plural(pair['n'], 'output')}: kappa {kappa}"
+    alpha = people.get("alpha", {})
+    if alpha.get("value") is not None:
+        yield f"  all together, on {plural(alpha['n'], 'output')} that several labelled: alpha {number(alpha['value'])}"
 
 
 def _line(name: str, figure: dict[str, Any], more: str = "") -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from fepflow.analysis.dependence import Duplicates, Survey, warns_of_resemblance
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
+from fepflow.checks.constants import CheckType
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
@@ -44,6 +45,7 @@ def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: 
     validate_paths(validation, _validate_target(validation))
     _validate_baselines(validation)
     _validate_correction(validation)
+    _validate_model_of_judge(validation)
     _warn_of_dependence(validation)
     files: dict[Path, dict[str, str]] = {}
     validation.problems = [_with_env_file(problem, loaded.folder, files) for problem in validation.problems]
@@ -179,6 +181,22 @@ def _warn_of_dependence(validation: SuiteValidation) -> None:
         resemblance = survey.resemblance()
         if resemblance is not None:
             validation.warn(("test_cases",), resemblance.sentence, resemblance.advice)
+
+
+def _validate_model_of_judge(validation: SuiteValidation) -> None:
+    """Warn of a judge that is the model which the target's requests name."""
+    target, shared = validation.loaded.section("target"), validation.loaded.section("checks") or ()
+    body = target.http.body if target is not None and target.http is not None else None
+    model = body.get("model") if isinstance(body, dict) else None
+    places = [index for index, check in enumerate(shared) if check and check.type == CheckType.LLM_JUDGE]
+    if not isinstance(model, str) or not places:
+        return
+    from fepflow.checks.models.judge_spec import judges_of_suite  # loads what asks models
+
+    for index, judge in zip(places, judges_of_suite(validation.loaded), strict=True):
+        if warning := judge.favours(model):
+            message, _, advice = warning.partition(": let ")
+            validation.warn(("checks", index), message, f"let {advice}")
 
 
 _NOT_SET = re.compile(r"(?:\$\{|needs )?\b([A-Za-z_]\w*+)(\}| and \w++,|,)?(?: is)? not set in the environment")

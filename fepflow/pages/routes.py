@@ -17,7 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fepflow.analysis.calibration import calibrate, stored_labels
-from fepflow.analysis.judge_reliability import FIELD, calibration_words, judges_of_run, warnings_of
+from fepflow.analysis.judge_reliability import CHOSEN, FIELD, calibration_words, design_of, judges_of_run, warnings_of
 from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
 from fepflow.analysis.labels import draw_for_labels
 from fepflow.api.rest.request import caller_of
@@ -301,6 +301,7 @@ class LabelPages:
             run=run,
             calibration=calibration,
             words=calibration_words(calibration),
+            chosen=CHOSEN[design_of(calibration)] if calibration.field == FIELD else None,
             warnings=warnings_of(calibration),
         )
 

@@ -15,6 +15,7 @@ from fepflow.analysis.metrics import compute_verdict, metrics_corrected_now
 from fepflow.analysis.verdict_page import verdict_page
 from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
+from fepflow.protocol.test_case import Output
 from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.judges import JudgeLabels, corrected
 from fepflow.statistics.means import mean_estimate
@@ -200,3 +201,63 @@ def test_a_draw_is_of_what_was_judged(store: Store) -> None:
         draw_for_labels(store, stored(store, [{"passed": True}], repeats=3), judge, 10, seed=1)
     with pytest.raises(UserError, match="gives no passed"):
         draw_for_labels(store, run, replace(judge, fields={"score": ("number", ())}), 10, seed=1)
+
+
+def test_labels_that_were_picked_from_the_run_correct_nothing_and_say_what_does(store: Store) -> None:
+    """Fifty that the judge passed and fifty that it failed; the hand chose those on which it was right."""
+    run = run_of(store, 460, 500)
+    labels: dict[str, Label] = {f"c{number}": number < 460 for number in [*range(50), *range(450, 500)]}
+    made = calibrate(store, run, LabelSet(judges_of_run(run)[0], "passed", labels))
+    assert made.statistics["design"] == "by_hand"
+    for judge, outcome in ((None, "inconclusive"), ("corrected", "inconclusive"), ("raw", "pass")):
+        verdict = judged(store, run, gate={**RAW, "judge": judge})
+        assert (verdict.outcome, verdict.metrics[0].corrected) == (outcome, None)
+        said = " ".join([*verdict.reasons, *verdict.warnings])
+        assert "the labelled outputs of this run were picked and not drawn, so they are no sample of it" in said
+        assert f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label" in said
+    bad = judged(store, run, gate={"min": {"llm_judge": 0.97}})
+    assert bad.outcome == "fail", "what the judge fails still fails"
+    assert "no sample of it" in bad.warnings[0]
+
+
+def test_labels_of_another_run_have_to_fit(store: Store) -> None:
+    calibrated(store, 100, 95, 100, 80)
+    run = run_of(store, 460, 500)
+    verdict = judged(store, run, gate=RAW)
+    assert verdict.outcome == "inconclusive"
+    assert (
+        "the labels do not fit this run: the judge passed 0.575 of the labelled outputs, and 0.92 of this run's, which "
+        "chance does not explain" in verdict.reasons[0]
+    )
+
+
+def test_disputed_outputs_are_no_sample_of_any_run(store: Store) -> None:
+    first = run_of(store, 90, 100)
+    labels: dict[str, Label] = {f"c{number}": number < 90 for number in range(5, 100)}
+    made = calibrate(store, first, LabelSet(judges_of_run(first)[0], "passed", labels, disputed=True))
+    assert made.statistics["design"] == "disputed"
+    verdict = judged(store, run_of(store, 90, 100), gate=RAW)
+    assert verdict.outcome == "inconclusive"
+    assert "the most disputed outputs, which are no sample of the others" in verdict.reasons[0]
+
+
+def test_a_correction_beyond_all_outputs_is_said_and_passes_nothing(store: Store) -> None:
+    """The judge passes nine of ten right outputs: 0.9 would be all, 0.91 is more than all."""
+    calibrated(store, 196, 176, 4, 4)
+    verdict = judged(store, run_of(store, 455, 500), gate=RAW)
+    assert verdict.outcome == "inconclusive"
+    assert "by the judge's errors among the labels 1.01" in verdict.reasons[0]
+    assert "of all outputs would be right, which cannot be" in verdict.reasons[0]
+    assert verdict.metrics[0].corrected.value == 1
+
+
+def test_a_judge_that_is_the_agents_own_model_is_warned_of(store: Store) -> None:
+    said = Output(value="x", metadata={"model": "any-2026-01-31"})
+    run = stored(store, [{"passed": True}] * 5, output=said, target={"http": {"url": "http://127.0.0.1:9/"}})
+    assert (
+        "llm_judge: its judge is the agent's own model (any-2026-01-31), and models tend to favour their own answers: "
+        "let another model judge, or see by people's labels how far it errs (fepflow calibrate)."
+        in judged(store, run).warnings
+    )
+    other = stored(store, [{"passed": True}] * 5, output=Output(value="x", metadata={"model": "any-mini"}))
+    assert not any("own model" in warning for warning in judged(store, other).warnings)

@@ -69,6 +69,15 @@ class TestWhoCounts:
         assert (pair["people"], pair["n"], pair["agreed"]) == (["ann", "bob"], 12, 11)
         assert pair["kappa"]["value"] == pytest.approx(5 / 6)
 
+    def test_more_than_two_people_are_compared_all_together(self, store: Store):
+        run, _ = judged(store, *[True] * 12)
+        for who, most in (("ann", 6), ("bob", 6), ("cid", 5)):
+            for case in range(12):
+                say(store, run, case, case < most, who)
+        people = stored_labels(store, run, judges_of_run(run), field="passed").people
+        assert people is not None
+        assert people["alpha"] == {"value": pytest.approx(1 - 35 * 2 / 646), "n": 12, "weights": "none"}
+
     @given(
         rows=st.lists(
             st.tuples(

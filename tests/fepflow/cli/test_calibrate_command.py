@@ -84,12 +84,16 @@ def test_it_reports_and_stores_how_far_judge_and_people_agree(cli: Cli, home: Pa
     done = cli("calibrate", suite, "--labels", labels(home, wrong=2), "--run", "cafe")
     assert (done.exit_code, done.stderr) == (0, "")
     lines = [line.rstrip() for line in done.stdout.splitlines()]
-    assert lines[:2] == ["judge right (openai/any), passed", "40 labels; run cafe0001"]
-    assert lines[3].startswith("  kappa      0.9     95 % interval 0.7")
-    assert lines[4].startswith("  agreement  0.95    95 % interval 0.83")
-    assert lines[5].endswith("(of 18 that people pass)")
-    assert lines[6].endswith("(of 22 that people fail)")
-    assert [line.split() for line in lines[10:12]] == [["pass", "18", "0"], ["fail", "2", "20"]]
+    assert lines[:3] == [
+        "judge right (openai/any), passed",
+        "40 labels; run cafe0001",
+        "All judged outputs are labelled, so the labels correct this run",
+    ]
+    assert lines[4].startswith("  kappa      0.9     95 % interval 0.7")
+    assert lines[5].startswith("  agreement  0.95    95 % interval 0.83")
+    assert lines[6].endswith("(of 18 that people pass)")
+    assert lines[7].endswith("(of 22 that people fail)")
+    assert [line.split() for line in lines[11:13]] == [["pass", "18", "0"], ["fail", "2", "20"]]
     shown = cli("show", "cafe").stdout
     assert "judge right (openai/any): TPR 1 and TNR 0.9" in shown
     assert "n = 40" in shown
@@ -202,7 +206,8 @@ def test_outputs_are_drawn_at_random_for_people_to_label(
     done = draw(cli, suite, sheet, "--seed", "7")
     assert (done.exit_code, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
-        f"{sheet}: 10 outputs of run cafe0001, drawn at random (seed 7). Fill in each label, yes or no; then:",
+        f"{sheet}: 10 outputs of run cafe0001, drawn at random (seed 7) from those that the judge passed and "
+        "from those that it failed. Fill in each label, yes or no; then:",
         f"  fepflow calibrate {suite} --run cafe0001 --labels {sheet}",
     ]
     rows = list(csv.DictReader(sheet.read_text(encoding="utf-8-sig").splitlines()))
@@ -225,7 +230,8 @@ def test_labels_of_a_draw_correct_the_run_that_they_are_from(cli: Cli, home: Pat
     assert f"{sheet}:" in cli("calibrate", suite, "--labels", sheet, "--run", "cafe").stderr, "no label yet"
     fill_in(sheet, lambda case_id: "yes" if int(case_id[1:]) < 15 else "no")
     done = cli("calibrate", suite, "--labels", sheet, "--run", "cafe")
-    assert "10 of them drawn at random from it (seed 7): `fepflow show` corrects it by these" in done.stdout
+    chosen = "drawn from those that the judge passed and from those that it failed, so the labels correct this run"
+    assert f"The outputs were {chosen} (seed 7)" in done.stdout
     data = json.loads(cli("calibrate", suite, "--labels", sheet, "--run", "cafe", "--json").stdout)
     assert data["draw"]["matrix"] == data["matrix"]
     assert data["draw"]["n"] == 10
@@ -280,3 +286,12 @@ def test_a_gate_that_corrects_a_judge_wants_it_calibrated(
     done = cli("validate", suite)
     assert done.exit_code == 2
     assert "gate.judge: the suite has no llm_judge to correct (remove it)" in done.stderr
+
+
+def test_a_judge_that_is_the_model_which_the_target_asks_is_warned_of(cli: Cli, home: Path, suite: Path):
+    target = "target: {http: {url: 'http://127.0.0.1:9/', body: {model: any, q: $.test_case.input}}}"
+    written = SUITE.replace("target: {recorded: {path: outputs.jsonl, id: $.id}}", target)
+    suite.write_text(written.replace("test_cases: cases.jsonl", "test_cases: [{id: a, input: b}]"), encoding="utf-8")
+    told = " ".join(cli("validate", suite).output.split())
+    assert "checks[0]: right: its judge is the agent's own model (any), and models tend to favour their own" in told
+    assert "(let another model judge, or see by people's labels how far it errs (fepflow calibrate))" in told

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, kappa_and_error, tabulate
+from fepflow.statistics.agreement import (
+    ConfusionMatrix,
+    Kappa,
+    cohen_kappa,
+    kappa_and_error,
+    krippendorff_alpha,
+    tabulate,
+)
 
 RATINGS = st.integers(1, 5)
 PAIRS = st.lists(st.tuples(RATINGS, RATINGS), min_size=1, max_size=40)
@@ -130,3 +137,38 @@ def test_a_table_counts_pairs() -> None:
     assert table.counts == ((0, 0), (2, 1))
     assert (table.n, table.agreed) == (3, 1)
     assert math.isfinite(error_of(DIAGNOSES))
+
+
+# Four observers and twelve units, of which not all were seen by all (Krippendorff, Computing Krippendorff's
+# Alpha-Reliability, 2011).
+OBSERVED = (
+    (1, 2, 3, 3, 2, 1, 4, 1, 2, None, None, None),
+    (1, 2, 3, 3, 2, 2, 4, 1, 2, 5, None, 3),
+    (None, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, None),
+    (1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, None),
+)
+UNITS = [[rating for rating in unit if rating is not None] for unit in zip(*OBSERVED, strict=True)]
+
+
+class TestAlpha:
+    def test_is_the_published_one(self) -> None:
+        assert krippendorff_alpha(UNITS) == pytest.approx(0.743, abs=5e-4)
+        assert krippendorff_alpha(UNITS, interval=True) == pytest.approx(0.849, abs=5e-4)
+
+    def test_of_two_observers_and_yes_or_no_is_the_published_one(self) -> None:
+        first, second = (0, 1, 0, 0, 0, 0, 0, 0, 1, 0), (1, 1, 1, 0, 0, 1, 0, 0, 0, 0)
+        assert krippendorff_alpha(zip(first, second, strict=True)) == pytest.approx(0.095, abs=5e-4)
+
+    def test_is_1_if_all_agree_and_unknown_if_nothing_differs(self) -> None:
+        assert krippendorff_alpha([["a", "a", "a"], ["b", "b"]]) == 1
+        assert krippendorff_alpha([[0.1, 0.1], [0.1, 0.1]], interval=True) is None
+        assert krippendorff_alpha([["a"], ["b"]]) is None
+        assert krippendorff_alpha([]) is None
+
+    @given(st.lists(st.lists(RATINGS, max_size=4), max_size=12), st.booleans(), st.randoms())
+    def test_does_not_depend_on_who_said_what(self, units, interval: bool, rng) -> None:
+        alpha = krippendorff_alpha(units, interval=interval)
+        shuffled = [rng.sample(unit, len(unit)) for unit in units]
+        other = krippendorff_alpha(shuffled, interval=interval)
+        assert (alpha is None) == (other is None)
+        assert alpha is None or (alpha <= 1 + 1e-12 and other == pytest.approx(alpha))
