@@ -281,6 +281,17 @@ class MetricAccumulator:
         part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
         return part
 
+    def _of_completed(self) -> MetricAccumulator:
+        """The same of the cases that have a value."""
+        if self._counted is not None:
+            part = self.over(range(self._counted.passed + self._counted.failed))
+            part._counted = self._counted
+            return part
+        if not self._aggregate.of_cases or self.scale is None:
+            return self.over([index for index in self.case_indices if index in self._values])
+        values = ((index, self._case_value(self._values.get(index, ()))) for index in self.case_indices)
+        return self.over([index for index, case in values if case.value is not None])
+
     def case_value(self, case_index: int) -> CaseValue:
         """Return the value of one case over its repeats, with the bounds that missing repeats allow."""
         if not self.pooled:
@@ -306,17 +317,24 @@ class MetricAccumulator:
         """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
         counts = replace(self._counts(), clusters=self.clusters.sizes(self.case_indices) if self.clusters else None)
         try:
-            estimate = self._estimate(counts, gate)
+            if gate.missing == "random":  # then what completed is the whole sample
+                part = self._of_completed()
+                completed = len(part.case_indices) if self._aggregate.of_cases else counts.completed
+                whole = replace(counts, expected=completed, completed=completed, error=0, skipped=0)
+                whole = replace(whole, clusters=part.clusters.sizes(part.case_indices) if part.clusters else None)
+                estimate = replace(part._estimate(whole, gate), counts=counts)
+            else:
+                estimate = self._estimate(counts, gate)
         except (ArithmeticError, ValueError) as error:
             problem = str(error) if isinstance(error, _UnusableError) else f"{type(error).__name__}: {error}"
-            estimate = Estimate(None, None, None, None, gate.confidence, "none", counts, problem=problem)
+            estimate = Estimate(None, None, None, None, gate.pass_confidence, "none", counts, problem=problem)
         return MetricEstimate(
             self.metric.id,
             self.metric.check,
             estimate,
             of_passes=is_of_passes(self.metric),
             of_errors=self._aggregate.kind == "error_rate",
-            warnings=list(self._warnings()),
+            warnings=list(self._warnings(counts, gate)),
         )
 
     def _add(self, case_index: int, value: float | None, *, in_error: bool, skipped: bool = False) -> None:
@@ -389,10 +407,12 @@ class MetricAccumulator:
             )
         if aggregate.of_cases and self.scale is not None:
             cases = [self._case_value(self._values.get(index, ())) for index in self.case_indices]
+            if gate.missing == "random":
+                cases = [CaseValue(case.value, case.value, case.value) for case in cases if case.value is not None]
             scale = scale_of_aggregate(self.metric, self.scale)
             assert scale is not None
             numbers = [self.clusters.numbers[index] for index in self.case_indices] if self.clusters else None
-            return estimate_of_cases(cases, counts, gate.confidence, scale, gate.interval, numbers)
+            return estimate_of_cases(cases, counts, gate.pass_confidence, scale, gate.interval_form, numbers)
         if aggregate.of_cases:  # the worst of values without a known range
             values = self._by_unit(
                 {index: [min(values)] for index, values in self._values.items() if len(values) == self.repeats}
@@ -403,8 +423,8 @@ class MetricAccumulator:
         else:
             values = self._by_unit(self._values)
         if aggregate.kind == "quantile":
-            return quantile_estimate(values, counts, aggregate.level, gate.confidence, self.scale)
-        estimate = mean_estimate(values, counts, gate.confidence, self.scale, gate.interval)
+            return quantile_estimate(values, counts, aggregate.level, gate.pass_confidence, self.scale)
+        estimate = mean_estimate(values, counts, gate.pass_confidence, self.scale, gate.interval_form)
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None
@@ -429,7 +449,12 @@ class MetricAccumulator:
             by_cluster.setdefault(self.clusters.numbers[index], []).extend(by_case.get(index, ()))
         return list(by_cluster.values())
 
-    def _warnings(self) -> Iterator[str]:
+    def _warnings(self, counts: Counts, gate: Gate) -> Iterator[str]:
+        if gate.missing == "random" and counts.missing:
+            yield (
+                f"{self.metric.id}: {counts.missing} of {plural(counts.expected, 'result')} are missing and left out: "
+                "the gate states that they are a random sample (missing: random)."
+            )
         if self._outside and self.scale is not None:
             ends = f"{self.scale.low:g} to {self.scale.high:g}"
             what = "that are neither yes nor no" if self.scale.binary else f"outside of the range {ends}"

@@ -157,7 +157,7 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         metrics,
         [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
         [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
-        [*_warnings(base, new), *([then.choice] if then.choice else [])],
+        [*_warnings(base, new), *([then.choice] if then.choice else []), *_left_out(metrics, gate)],
         gate,
         then.pooled,
     )
@@ -203,14 +203,20 @@ def _difference(
 ) -> MetricDifference:
     metric, scale = later.metric, _scale(earlier, later)
     values = case_values(earlier, later, matched)
+    clusters, carried, expected = later.clusters, set(later.case_indices), len(values)
+    numbers = None if clusters is None else [clusters.numbers[now] for _, now in matched.pairs if now in carried]
+    if gate.missing == "random":
+        known = [index for index, (base, new) in enumerate(values) if None not in (base.value, new.value)]
+        values = [(_alone(values[index][0]), _alone(values[index][1])) for index in known]
+        numbers = None if numbers is None else [numbers[index] for index in known]
     differences = [difference(base, new, scale) for base, new in values]
     if not differences:
         return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
-    clusters = later.clusters
-    carried = set(later.case_indices)
-    numbers = None if clusters is None else [clusters.numbers[now] for _, now in matched.pairs if now in carried]
     noun = "cluster" if clusters is None else clusters.noun
-    estimate = paired_estimate(differences, gate.confidence, scale, numbers, noun)
+    estimate = paired_estimate(differences, gate.pass_confidence, scale, numbers, noun)
+    left_out = expected - len(values)
+    counts = replace(estimate.counts, expected=expected, error=estimate.counts.error + left_out)
+    estimate = replace(estimate, counts=counts)
     both = [(base.value, new.value) for base, new in values if base.value is not None and new.value is not None]
     less = _less_is_better(later, gate)
     changes = [new - base for base, new in both]
@@ -237,6 +243,12 @@ def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> Metric
     if known is None or known.doubt is not None:
         return replace(metric, by_judge=True, doubt=known.doubt if known else None)
     return replace(metric, by_judge=True, corrected=corrected_difference(metric.estimate, known.labels))
+
+
+def _alone(case: CaseValue) -> CaseValue:
+    """Return the case's value as if no repeat were missing."""
+    assert case.value is not None
+    return CaseValue(case.value, case.value, case.value)
 
 
 def case_values(
@@ -271,6 +283,15 @@ def _flips(
         base, new = earlier.case_value(then).value, later.case_value(now).value
         if base is not None and new is not None and base != new:
             yield Flip(later.metric.id, ids[now], then, now, base, new)
+
+
+def _left_out(metrics: Sequence[MetricDifference], gate: Gate) -> Iterator[str]:
+    counts = [metric.estimate.counts for metric in metrics if metric.estimate is not None]
+    if gate.missing == "random" and any(each.missing for each in counts):
+        yield (
+            "Test cases without a result in both runs are left out: the gate states that they are a random sample "
+            "(missing: random)."
+        )
 
 
 def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:

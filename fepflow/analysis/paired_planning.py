@@ -59,6 +59,7 @@ class PairedPlan:
     learned_from: list[str]
     matched: int
     repeats: int
+    one_sided: bool
     cases: int | None
     power_of_these: float
 
@@ -70,7 +71,7 @@ class PairedPlan:
         """Return the plan in words, one sentence a line."""
         wanted = (
             f"{self.metric} is not worse than {self.base} by more than {number(self.margin)}, "
-            f"with {percent(self.confidence)} confidence,"
+            f"with {percent(self.confidence)}{' one-sided' if self.one_sided else ''} confidence,"
         )
         takes = (
             f"more than {MOST_CASES:,} test cases" if self.cases is None else f"{plural(self.cases, 'test case')}"
@@ -134,7 +135,7 @@ def plan_against(
             # One more than none: that none of a few pairs differed does not say that none ever will.
             differing = max(sum(value != 0 for value in differences), 1)
             share = differing / len(differences) if differences else ASSUMED_DISCORDANT
-        power_of = _power_of(accepted, share, differences, base.repeats, gate.confidence)
+        power_of = _power_of(accepted, share, differences, base.repeats, gate.pass_confidence)
         plans.append(
             PairedPlan(
                 metric=name,
@@ -148,7 +149,8 @@ def plan_against(
                 learned_from=learned_from,
                 matched=matched,
                 repeats=base.repeats,
-                cases=pairs_for_power(power_of, power, approximate_pairs(share, accepted, power, gate.confidence)),
+                one_sided=gate.sides == "one",
+                cases=pairs_for_power(power_of, power, approximate_pairs(share, accepted, power, gate.pass_confidence)),
                 power_of_these=power_of(matched) if matched else 0.0,
             )
         )

@@ -52,6 +52,7 @@ class Plan:
     power_of_these: float
     correlation: float | None = None
     learned_from: str | None = None
+    one_sided: bool = False
 
     def data(self) -> dict[str, Any]:
         """Return the same as JSON."""
@@ -61,7 +62,10 @@ class Plan:
     def sentences(self) -> list[str]:
         """Return the plan in words, one sentence a line."""
         options = self.options
-        wanted = f"{self.metric} of at least {number(options.minimum)} with {percent(self.confidence)} confidence"
+        one_sided = " one-sided" if self.one_sided else ""
+        wanted = (
+            f"{self.metric} of at least {number(options.minimum)} with {percent(self.confidence)}{one_sided} confidence"
+        )
         if self.cases is None:
             takes = f"To show {wanted} takes more than {MOST_CASES:,} test cases"
         else:
@@ -101,7 +105,7 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
     correlation, learned_from = None, None
     if options.repeats > 1 and store is not None:
         correlation, learned_from = _correlation(store, name, check)
-    common = (gate.confidence, gate.interval)
+    common = (gate.pass_confidence, gate.interval_form)
     if correlation is None:
         cases = cases_for_power(options.minimum, options.expected, options.power, *common)
         chance = power_of(has, options.minimum, options.expected, *common)
@@ -109,7 +113,7 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
         of_repeats = (options.repeats, correlation, *common)
         cases = cases_with_repeats(options.minimum, options.expected, options.power, *of_repeats)
         chance = simulated_power(has, options.minimum, options.expected, *of_repeats)
-    return Plan(metric, options, gate.confidence, cases, has, chance, correlation, learned_from)
+    return Plan(metric, options, gate.confidence, cases, has, chance, correlation, learned_from, gate.sides == "one")
 
 
 def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:

@@ -59,7 +59,7 @@ def first_cases(gate: Gate) -> int:
     It only says when the verdict is first looked at: before that there would be nothing to see.
     """
     limits = [*gate.min.values(), *(1 - most for most in gate.max.values())]
-    needed = [passes_in_a_row(limit, gate.confidence) for limit in limits if 0 < limit < 1]
+    needed = [passes_in_a_row(limit, gate.pass_confidence) for limit in limits if 0 < limit < 1]
     return max(needed, default=USUAL_FIRST)
 
 

@@ -120,6 +120,13 @@ def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[st
     if gate.max_impact is not None and validation.thresholds is None and "thresholds" not in validation.loaded.snapshot:
         advice = "add thresholds:, an EvalGuard file or folder"
         validation.error(("gate", "max_impact"), "there are no thresholds that give an impact", advice)
+    if gate.sides == "one" and gate.verdict == "point":
+        message = "sides is of intervals, and verdict: point judges by values alone"
+        validation.error(("gate", "sides"), message, "leave out sides, or verdict")
+    limited = gate.min or gate.max or gate.max_impact or gate.regression or validation.thresholds
+    if gate.missing == "random" and (gate.checks == "all" or not (limited or validation.loaded.section("slices"))):
+        message = "missing: random is of metrics with a limit; where every check must pass, a missing result is no pass"
+        validation.warn(("gate", "missing"), message, "give gate: {min: …}, and leave out checks: all")
 
 
 def _validate_value(validation: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:

@@ -70,7 +70,7 @@ def warn_of_sample_size(
         scale = scales.get(name)
         if scale is not None and not _can_pass(ImpactAtMost(max_impact, ranges), gate, scale, units.number):
             message = f"{units} cannot show that {name} has an impact of {max_impact} at most"
-            reach = f"whatever passes, the {gate.confidence:.0%} interval reaches a worse one"
+            reach = f"whatever passes, the {gate.pass_confidence:.0%} interval reaches a worse one"
             location = ("gate", "max_impact") if field else ("thresholds",)
             validation.warn(location, message, f"{reach}: more cases, or wider ranges")
 
@@ -99,7 +99,7 @@ def warn_of_unbounded_means(
 
 def warn_of_confidence(validation: SuiteValidation, gate: Gate) -> None:
     """Warn of low confidences: on average Wilson's interval is right as often as promised, there far from always."""
-    if gate.confidence < USUAL_CONFIDENCE and gate.interval == "wilson" and gate.verdict == "interval":
+    if gate.confidence < USUAL_CONFIDENCE and gate.interval_form == "wilson" and gate.verdict == "interval":
         message = f"at {gate.confidence:.0%} the intervals let wrong agents pass more often than that promises"
         advice = "leave it at 0.95, or take gate: {interval: clopper-pearson}"
         validation.warn(("gate", "confidence"), message, advice)
@@ -111,7 +111,7 @@ def warn_of_regression_margin(validation: SuiteValidation, gate: Gate, margin: f
     Then the low end of Tango's interval is -z² / (n + z²).
     """
     units = _units(validation)
-    needed = None if margin == 0 else math.ceil(z_score(gate.confidence) ** 2 * (1 - margin) / margin)
+    needed = None if margin == 0 else math.ceil(z_score(gate.pass_confidence) ** 2 * (1 - margin) / margin)
     if units.number and gate.verdict == "interval" and (needed is None or units.number < needed):
         message = f"{units} cannot show a regression of at most {margin:g}, even if none changes"
         advice = "no number of them shows a margin of 0" if needed is None else f"it takes {needed}"
@@ -144,7 +144,7 @@ def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
     expected = (1 + minimum) / 2
     if not is_share_that_passed(metric):
         return ""
-    cases = cases_for_power(minimum, expected, USUAL_POWER, gate.confidence, gate.interval)
+    cases = cases_for_power(minimum, expected, USUAL_POWER, gate.pass_confidence, gate.interval_form)
     return f", and {cases} if {expected:g} do, to pass 4 times out of 5: see fepflow plan" if cases else ""
 
 
@@ -154,16 +154,16 @@ def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, l
         return None
     if metric.aggregated.kind == "quantile":
         level = metric.aggregated.level
-        return minimum_sample(level if bound == "max" else 1 - level, gate.confidence, "clopper-pearson")
+        return minimum_sample(level if bound == "max" else 1 - level, gate.pass_confidence, "clopper-pearson")
     if scale is None:
         return None
     share = scale.share(limit)
-    return minimum_sample(share if bound == "min" else 1 - share, gate.confidence, gate.interval)
+    return minimum_sample(share if bound == "min" else 1 - share, gate.pass_confidence, gate.interval_form)
 
 
 def _can_pass(requirement: ImpactAtMost, gate: Gate, scale: Scale, cases: int) -> bool:
     for passed in {round(cases * step / MOST_TRIED) for step in range(MOST_TRIED + 1)}:
-        low, high = interval_of(gate.interval, passed / cases, cases, gate.confidence)
+        low, high = interval_of(gate.interval_form, passed / cases, cases, gate.pass_confidence)
         if requirement.judge(scale.value(low), scale.value(high)) == "pass":
             return True
     return False
@@ -244,6 +244,6 @@ def _warn_of_most(
     if top_up.max_cases:
         most = min(cases, top_up.max_cases) * units.number // max(cases, 1)
         words = plural(most, units.noun).partition(" ")[2]
-    if cases and 0 < share < 1 and (needed := passes_in_a_row(share, gate.confidence)) > most:
+    if cases and 0 < share < 1 and (needed := passes_in_a_row(share, gate.pass_confidence)) > most:
         message = f"{most} {words} cannot show {_limit_in_words(name, bound, limit)}, however good they are"
         validation.warn(("gate", bound, name), message, f"it takes {needed} at {gate.confidence:.0%}")

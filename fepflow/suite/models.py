@@ -190,6 +190,24 @@ class Gate(Section):
         "there is no pass (default: corrected once people's labels show the errors).",
     )
     top_up: TopUp | None = Field(None, description="More results while the verdict is open.")
+    sides: Literal["one", "two"] = Field(
+        "two", description="one: a pass may be wrong as often as the confidence leaves, and not half as often."
+    )
+    missing: Literal["worst", "random"] = Field(
+        "worst", description="random: leave missing results out, stating that they are a random sample of all."
+    )
+
+    @property
+    def pass_confidence(self) -> float:
+        """The confidence of the two-sided intervals that a pass takes; a fail takes `confidence`."""
+        return self.confidence if self.sides == "two" else 1 - 2 * (1 - self.confidence)
+
+    @property
+    def interval_form(self) -> Literal["wilson", "clopper-pearson"]:
+        """The form of the intervals: the exact one for `sides: one`, unless it is stated, as Wilson's promises 5 % and
+        passes up to 7 %."""
+        exact = self.sides == "one" and "interval" not in self.model_fields_set
+        return "clopper-pearson" if exact else self.interval
 
 
 class Slices(Section):

@@ -277,11 +277,16 @@ def _gate_sentence(
 
 
 def _measure(gate: Gate, *, corrected: bool) -> str:
-    kind = "" if gate.interval == "wilson" else "Clopper-Pearson "
+    kind = "" if gate.interval_form == "wilson" else "Clopper-Pearson "
     more = _looks(gate)
     more += "; a fail by value" if gate.fail == "value" else ""
     more += "; judges corrected for their errors" if corrected else ""
-    return f"{percent(gate.confidence)} {kind}intervals{more}"
+    if gate.sides == "one":
+        most = "up to" if gate.interval_form == "clopper-pearson" else "about"
+        more += f"; one-sided: an agent just below a limit passes in {most} {percent(1 - gate.confidence)} of its runs"
+        more += f", and a fail takes the {percent(gate.confidence)} interval"
+    more += "; what is missing is left out, as if by chance" if gate.missing == "random" else ""
+    return f"{percent(gate.pass_confidence)} {kind}intervals{more}"
 
 
 def _looks(gate: Gate) -> str:

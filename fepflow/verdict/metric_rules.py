@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from fepflow.statistics.estimate import Estimate, describe
-from fepflow.statistics.proportions import z_score
+from fepflow.statistics.means import Sums
+from fepflow.statistics.proportions import interval_of, z_score
 from fepflow.suite.models import Gate, JudgeValue
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
@@ -78,12 +79,13 @@ class MetricRules:
 
     def _rule(self, metric: MetricEstimate, requirement: Requirement, fail_confidence: float) -> RuleOutcome:
         outcome, words = self._outcome(metric.estimate, requirement, fail_confidence)
+        tipping = "" if outcome == "fail" or self.mode == "point" else _tipping_point(metric.estimate, requirement)
         return RuleOutcome(
             rule=f"{metric.id}: {requirement.rule}",
             metric=metric.id,
             check=metric.check_id,
             outcome=outcome,
-            reason=f"{metric.id}: {describe(metric.estimate, requirement.limit)} {words}.",
+            reason=f"{metric.id}: {describe(metric.estimate, requirement.limit)} {words}{tipping}.",
         )
 
     def _outcome(self, estimate: Estimate, requirement: Requirement, fail_confidence: float) -> tuple[Outcome, str]:
@@ -126,16 +128,14 @@ class MetricRules:
         if requirement.judge(low, high) == "inconclusive":
             why = requirement.crossing(value, low, high)
         else:
-            why = (
-                f"that may be chance where {self.family} metrics are judged: a fail takes the "
-                f"{percent(fail_confidence)} interval"
-            )
+            where = f" where {self.family} metrics are judged" if self.family > 1 else ""
+            why = f"that may be chance{where}: a fail takes the {percent(fail_confidence)} interval"
         settled = self._settled_by(estimate, requirement, lean, fail_confidence)
         return f", but {why}; {leans}, and {settled}"
 
     def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
         """Return, in words, how many test cases like these would show what the verdict leans to, in most reruns."""
-        confidence = self.confidence if lean == "pass" else fail_confidence
+        confidence = estimate.confidence if lean == "pass" else fail_confidence
         sample, value = estimate.sample, estimate.value
         if sample is None or value is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
             return "more test cases are needed"
@@ -161,6 +161,32 @@ class MetricRules:
         needed = bisect_left(range(many), True, lo=few + 1, key=lambda n: shows(n, luck_of_low, luck_of_high))
         units = plural(needed, estimate.counts.clusters.noun if estimate.counts.clusters else "test case")
         return f"about {units} like these would settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
+
+
+def _tipping_point(estimate: Estimate, requirement: Requirement) -> str:
+    """Return at how many fails among the missing results of a share a pass would be none, as a part of a sentence;
+    empty if nothing is missing."""
+    sums = estimate.sample
+    if not isinstance(sums, Sums) or not sums.counts.missing or sums.scale is None or not sums.scale.binary:
+        return ""
+    more_is_better, less_is_better = (requirement.judge(end, end) == "pass" for end in (1.0, 0.0))
+    if more_is_better is less_is_better:
+        return ""
+    missing, n = sums.counts.missing, sums.effective(estimate.confidence)
+    every_one = "the missing result" if missing == 1 else f"all {missing} missing results"
+    bad, good = ("failed", "passed") if more_is_better else ("passed", "failed")
+
+    def is_no_pass(bad_ones: int) -> bool:
+        passed = missing - bad_ones if more_is_better else bad_ones
+        share = min(sums.least_share + passed / sums.counts.expected, 1.0)
+        return requirement.judge(*interval_of(sums.kind, share, n, estimate.confidence)) != "pass"
+
+    first = bisect_left(range(missing + 1), True, key=is_no_pass)
+    if first > missing:
+        return f", even if {every_one} {bad}"
+    if first == 0:
+        return f"; it would be no pass even if {every_one} {good}"
+    return f"; it passes unless {first} of the {missing} missing {bad}"
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:

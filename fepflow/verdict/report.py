@@ -76,7 +76,7 @@ def judge_report(
     """
     gate = gate or Gate()
     max_impact = gate.max_impact or DEFAULT_MAX_IMPACT
-    by_task = _metrics_by_task(report, gate.confidence)
+    by_task = _metrics_by_task(report, gate.pass_confidence)
     chosen = {name: metrics for name, metrics in by_task.items() if not tasks or name in tasks}
     judged = [metric for name, metrics in chosen.items() if name in thresholds for metric in metrics]
     others = [metric for name, metrics in chosen.items() if name not in thresholds for metric in metrics]

@@ -106,7 +106,7 @@ def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
     """Return how many cases a slice needs to show its minimum if all pass; one if it is the end of the scale, which no
     number shows."""
     share = scale.share(minimum)
-    return 1 if share >= 1 else minimum_sample(share, gate.confidence, gate.interval)
+    return 1 if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval_form)
 
 
 def _is_testable(each: SliceEstimate) -> bool:

@@ -66,6 +66,14 @@ def test_the_gate_says_what_to_plan_for(cli: Cli, suite: Path) -> None:
     assert (other["metric"], other["minimum"]) == ("right", 0.7)
 
 
+def test_a_one_sided_gate_takes_a_fifth_fewer_cases(cli: Cli, suite: Path) -> None:
+    suite.write_text(SUITE + "gate: {min: {right: 0.9}, sides: one}\n", encoding="utf-8")
+    exact = cli("plan", suite, "--expect", "0.95").stdout
+    assert "with 95 % one-sided confidence takes 203 test cases" in exact
+    suite.write_text(SUITE + "gate: {min: {right: 0.9}, sides: one, interval: wilson}\n", encoding="utf-8")
+    assert "takes 188 test cases" in cli("plan", suite, "--expect", "0.95").stdout
+
+
 def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: Path, store: Store) -> None:
     unknown = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
     assert "254 test cases with 3 repeats (762 calls)" in unknown

@@ -152,6 +152,18 @@ def test_a_gate_out_of_reach_for_the_sample_size_is_a_warning(folder):
     assert says + "to pass 4 times out of 5: see fepflow plan)" in str(warning)
 
 
+def test_a_gate_says_what_its_choices_do_not_go_with(folder):
+    suite = BASE + CHECKS + "metrics: [{id: acc, check: contains}]\n"
+    (problem,) = told(folder, suite + "gate: {min: {acc: 0.1}, sides: one, verdict: point}\n")
+    assert problem == (
+        "suite.yaml:7: gate.sides: sides is of intervals, and verdict: point judges by values alone "
+        "(leave out sides, or verdict)"
+    )
+    (problem,) = told(folder, suite + "gate: {missing: random}\n")
+    assert problem.startswith("suite.yaml:7: gate.missing: missing: random is of metrics with a limit")
+    assert told(folder, suite + "gate: {min: {acc: 0.0}, missing: random}\n") == []
+
+
 def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "cases.jsonl"
     elsewhere.write_text('{"id": "a", "input": 1}\n')

@@ -137,6 +137,29 @@ class TestMinimum:
         assert verdict.outcome == "inconclusive"
         assert "n = 97 of 100: 3 errors" in verdict.reasons[0]
 
+    def test_it_says_how_many_of_the_missing_would_have_to_fail(self) -> None:
+        """Of 100 cases 96 have to pass."""
+        open_one = by_minimum(proportion(88, error=12), acc=0.9)
+        assert open_one.reasons[0].endswith("it passes unless 5 of the 12 missing failed.")
+        hopeless = by_minimum(proportion(85, failed=5, error=10), acc=0.9)
+        assert hopeless.reasons[0].endswith("; it would be no pass even if all 10 missing results passed.")
+        sure = by_minimum(proportion(99, error=1), acc=0.9)
+        assert (sure.outcome, sure.reasons[0][-36:]) == ("pass", ", even if the missing result failed.")
+
+    def test_a_maximum_is_kept_unless_so_many_of_the_missing_passed(self) -> None:
+        verdict = decide([proportion(0, 95, 5, name="refused")], Gate(max={"refused": 0.07}), None, [])
+        assert verdict.reasons[0].endswith("it passes unless 2 of the 5 missing passed.")
+
+    def test_a_fail_of_a_one_sided_gate_takes_the_wider_interval(self) -> None:
+        """The 90 % interval of 85 of 100 ends below 0.9, and so does that of 95 % for 82."""
+        gate = Gate(min={"acc": 0.9}, sides="one")
+        found = {}
+        for passed in (82, 85):
+            estimate = proportion(passed, 100 - passed).estimate.at(gate.pass_confidence)
+            found[passed] = decide([MetricEstimate("acc", "contains", estimate)], gate, None, [])
+        assert (found[82].outcome, found[85].outcome) == ("fail", "inconclusive")
+        assert "that may be chance: a fail takes the 95 % interval" in found[85].reasons[0]
+
     def test_a_metric_without_a_value_is_inconclusive(self) -> None:
         assert by_minimum(proportion(0, error=3), acc=0.0).outcome == "inconclusive"
 
