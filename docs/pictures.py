@@ -19,7 +19,7 @@ PAGE = Path(__file__).parent / "verdict.md"
 WIDTH = 50
 
 Row = tuple[str, tuple[float, float, float], str]
-"""What a line is of, its low end, value and high end, and what is said of it; `{}` is what it comes to."""
+"""The name of a line; its low end, value and high end; and the words at its end, in which `{}` is the outcome."""
 
 
 def scale(ends: tuple[float, float], limit: float, marks: Sequence[float], rows: Iterable[Row]) -> str:
@@ -37,7 +37,7 @@ def scale(ends: tuple[float, float], limit: float, marks: Sequence[float], rows:
         start = max(place(mark) - len(text) // 2, 0)
         axis[start : start + len(text)] = text
     lines = [" " * first + "".join(axis).rstrip()]
-    for name, (low, value, high), said in rows:
+    for name, (low, value, high), words in rows:
         cells = [" "] * (WIDTH + 1)
         cells[place(limit)] = "┊"
         for index in range(place(low), place(high) + 1):
@@ -47,7 +47,7 @@ def scale(ends: tuple[float, float], limit: float, marks: Sequence[float], rows:
             cells[place(limit)] = "┼"
         cells[place(value)] = "●"
         outcome = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
-        lines.append(f"{name:<{first}}{''.join(cells)}  {said.format(outcome)}".rstrip())
+        lines.append(f"{name:<{first}}{''.join(cells)}  {words.format(outcome)}".rstrip())
     return "\n".join(lines)
 
 
@@ -91,6 +91,19 @@ def repeats() -> str:
     return f"{dots}\n...\n\n{scale((0.5, 1.0), 0.65, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), rows)}"
 
 
+def clusters() -> str:
+    """Questions that have a document in common."""
+    documents = [[1.0] * 10] * 19 + [[0.0] * 10]
+    n, passed = sum(map(len, documents)), int(sum(map(sum, documents)))
+    estimate = mean_estimate(documents, Counts(n, n), scale=PROPORTION)
+    rows: list[Row] = [
+        (f"{passed} of {n}, as {n} questions", share(passed, n), "{}, but too sure"),
+        (f"{passed} of {n}, as {len(documents)} documents", (estimate.low or 0, passed / n, estimate.high or 0), "{}"),
+    ]
+    lines = "\n".join(f"document {name:<3} {mark * 10}" for name, mark in (("1", "●"), ("2", "●"), ("3", "○")))
+    return f"{lines}\n...\n\n{scale((0.7, 1.0), 0.9, (0.7, 0.8, 0.9, 1.0), rows)}"
+
+
 def matched() -> str:
     """Two runs of the same cases."""
     base, new = "●●●●○●●●●●●●○●●●●●●●", "●●○●●●●●○●●●●●●○●●●●"
@@ -106,7 +119,7 @@ def drift() -> str:
     passes = (47, 46, 46, 41, 40, 42)
     lines = []
     for number, (passed, log) in enumerate(
-        zip(passes, cusum([(float(each), 50.0) for each in passes], 0.92), strict=True), 1
+        zip(passes, cusum([(float(passed), 50.0) for passed in passes], 0.92), strict=True), 1
     ):
         bar = "█" * round(max(log, 0) / math.log(RUNS) * 30)
         alarm = f"  ALARM, from {RUNS} on" if log >= math.log(RUNS) else ""
@@ -142,7 +155,7 @@ def looks() -> str:
     return scale((0.75, 1.0), 0.9, (0.75, 0.8, 0.85, 0.9, 0.95, 1.0), rows)
 
 
-PICTURES: tuple[Callable[[], str], ...] = (interval, missing, repeats, looks, matched, drift, judge)
+PICTURES: tuple[Callable[[], str], ...] = (clusters, interval, missing, repeats, looks, matched, drift, judge)
 
 
 def rewritten(page: str) -> str:

@@ -28,7 +28,14 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BASE = {
     "name": "documented",
     "target": {"http": {"url": "http://127.0.0.1:9/"}},
-    "test_cases": [{"id": "a", "input": {"question": "?"}, "expected": "Paris", "metadata": {"topic": "capitals"}}],
+    "test_cases": [
+        {
+            "id": "a",
+            "input": {"question": "?"},
+            "expected": "Paris",
+            "metadata": {"topic": "capitals", "document": "atlas"},
+        }
+    ],
     "checks": [{"type": "contains", "arguments": {"text": "$.output.value", "phrases": "Paris"}}],
 }
 FILES = {"cases.jsonl": '{"id": "a", "input": "?", "expected": "Paris"}\n'}

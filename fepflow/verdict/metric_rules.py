@@ -160,7 +160,9 @@ class MetricRules:
             few, many = many, min(many * 2, MOST_CASES)
         needed = bisect_left(range(many), True, lo=few + 1, key=lambda n: shows(n, luck_of_low, luck_of_high))
         units = plural(needed, estimate.counts.clusters.noun if estimate.counts.clusters else "test case")
-        return f"about {units} like these would settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
+        complete = ", without missing results," if estimate.counts.missing else ""
+        true_value = _true(estimate, requirement)
+        return f"about {units} like these{complete} would settle it in 4 of 5 runs, if {true_value}"
 
 
 def _tipping_point(estimate: Estimate, requirement: Requirement) -> str:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from fepflow.statistics.sequential import (
     Values,
     confidence_sequence,
+    is_shown_above,
     log_e_above,
     passes_in_a_row,
 )
@@ -148,3 +149,24 @@ def test_what_is_far_from_the_boundary_takes_few_cases(rate: float, length: floa
     passed, failed, looked = outcomes(rate)
     assert (failed if rate < 0.9 else passed) > 0.99
     assert looked == pytest.approx(length, rel=0.06)
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize(
+    ("rate", "mean", "open_at_400"), [(0.8, 161, 0.01), (0.95, 313, 0.22), (0.97, 135, 0.0), (0.99, 71, 0.0)]
+)
+def test_a_topped_up_run_needs_as_many_cases_as_its_page_says(rate: float, mean: float, open_at_400: float) -> None:
+    """Against a minimum of 0.9, from 52 cases on, a quarter more each time; the table of docs/verdict.md."""
+    rng, runs, made, still_open = Random(f"{rate} sizes"), 1_000, 0, 0
+    for _ in range(runs):
+        n = 52
+        passed = sum(rng.random() < rate for _ in range(n))
+        while not (
+            is_shown_above(Values(((0.0, n - passed), (1.0, passed))), 0.9)
+            or is_shown_above(Values(((0.0, passed), (1.0, n - passed))), 0.1)
+        ):
+            more = math.ceil(n / 4)
+            passed, n = passed + sum(rng.random() < rate for _ in range(more)), n + more
+        made, still_open = made + n, still_open + (n > 400)
+    assert made / runs == pytest.approx(mean, rel=0.08)
+    assert still_open / runs == pytest.approx(open_at_400, abs=0.05)
