@@ -21,10 +21,14 @@ def test_each_outcome_is_in_the_first_picture() -> None:
 
 
 def test_each_idea_comes_to_what_its_words_say() -> None:
-    last = {name: DRAWN[name]().splitlines()[-1] for name in ("clusters", "missing", "repeats", "matched", "drift", "judge")}
+    last = {
+        name: DRAWN[name]().splitlines()[-1] for name in ("clusters", "missing", "repeats", "matched", "drift", "judge")
+    }
     assert all(last[name].endswith("inconclusive") for name in last if name != "drift")
     assert last["drift"].endswith("ALARM, from 365 on")
-    too_sure = [line for name in ("clusters", "repeats", "judge") for line in DRAWN[name]().splitlines() if ", but " in line]
+    too_sure = [
+        line for name in ("clusters", "repeats", "judge") for line in DRAWN[name]().splitlines() if ", but " in line
+    ]
     assert [line.split("  ")[-1].strip() for line in too_sure] == [*["pass, but too sure"] * 2, "pass, but wrong"]
 
 
