@@ -7,6 +7,7 @@ import gc
 import sys
 import time
 from datetime import timedelta
+from itertools import count
 from threading import Thread
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from prefect.cli import app
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 
 LEASE = timedelta(minutes=1)
-START_SECONDS, COLLECT_SECONDS = 10.0, 1.0
+FULL_COLLECTION = 60  # seconds; a full one stops the server for 0.1 s or more
 
 
 async def renew_leases(storage: ConcurrencyLeaseStorage) -> None:
@@ -35,11 +36,11 @@ def collect_garbage() -> None:
     60 s.
     """
     gc.disable()
-    time.sleep(START_SECONDS)
-    gc.freeze()  # what was loaded stays, and need not be searched each time
-    while True:
-        time.sleep(COLLECT_SECONDS)
-        gc.collect()
+    for second in count(1):
+        time.sleep(1.0)
+        gc.collect(1 if second % FULL_COLLECTION else 2)
+        if second == FULL_COLLECTION:
+            gc.freeze()  # what was loaded stays, and need not be searched each time
 
 
 if __name__ == "__main__":
