@@ -131,12 +131,12 @@ def drift() -> str:
 def judge() -> str:
     """A judge that lets half of the wrong answers pass."""
     raw = mean_estimate([[1.0]] * 920 + [[0.0]] * 80, Counts(1_000, 1_000), scale=PROPORTION)
-    right = corrected(raw, JudgeLabels(100, 100, 100, 50))
+    right = corrected(raw, JudgeLabels(82, 82, 18, 10, "by_verdict", of_run=True, share=0.92))
     assert right is not None
     assert None not in (raw.value, raw.low, raw.high, right.value, right.low, right.high)
     rows: list[Row] = [
         ("what the judge says", (raw.low or 0, raw.value or 0, raw.high or 0), "{}, but wrong"),
-        ("corrected", (right.low or 0, right.value or 0, right.high or 0), "{}"),
+        ("corrected by 100 labels", (right.low or 0, right.value or 0, right.high or 0), "{}"),
     ]
     flow = (
         f"840 right  {'█' * 42}  840 passed\n"
