@@ -74,6 +74,7 @@ def create_run(
     suite = validation.require()
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
+    _require_version(suite, options)
     cases, case_options, n_cases = _wanted(store, validation.cases, options, suite)
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
@@ -155,6 +156,19 @@ def _suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSui
     if isinstance(snapshot["test_cases"], list) and (recorded is None or recorded.id is not None):
         snapshot["test_cases"] = []  # the store has them, row by row; only records matched by order need all of them
     return loaded.changed(snapshot, changes)
+
+
+def _require_version(suite: Suite, options: RunOptions) -> None:
+    """Raise UserError if the runs of a version are judged together, and none is named, or this one goes by values."""
+    if suite.gate is None or suite.gate.looks is None:
+        return
+    if (options.version or suite.target.version) is None:
+        raise UserError(
+            "gate.looks: pooled judges the runs of one version together, and none is named: give --version NAME, or "
+            "target.version, such as ${GIT_SHA}."
+        )
+    if options.verdict_mode == "point":
+        raise UserError("Runs that are pooled are judged by intervals: leave out --verdict point, or gate.looks.")
 
 
 def _wanted(

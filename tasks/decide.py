@@ -11,7 +11,6 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
 from fepflow.analysis.clusters import end_of_cluster, is_clustered
-from fepflow.analysis.looks import looks_of, with_looks
 from fepflow.analysis.metrics import compute_verdict, costs_of
 from fepflow.analysis.regressions import compare, find_baseline, why_none
 from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_of_top_up
@@ -35,7 +34,6 @@ async def decide_run(context: RunContext) -> Verdict:
         reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
-    verdict = with_looks(verdict, await asyncio.to_thread(looks_of, context.store, context.run))
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
     if context.suite.baseline is not None:

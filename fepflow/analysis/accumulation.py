@@ -273,6 +273,13 @@ class MetricAccumulator:
         """Do as `add` for many results, of which no case has two: then it does not matter whose they are."""
         self._counted = counts
 
+    def take_in(self, other: MetricAccumulator, offset: int) -> None:
+        """Add the results of the same metric in another run, whose cases begin at this index here."""
+        self.case_indices = [*self.case_indices, *(offset + index for index in other.case_indices)]
+        self._values |= {offset + index: values for index, values in other._values.items()}
+        self._errors.update({offset + index: count for index, count in other._errors.items()})
+        self._skipped.update({offset + index: count for index, count in other._skipped.items()})
+
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """The same of some of its cases only; results must have been added one by one."""
         part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fepflow.analysis.accumulation import SlicedCases, accumulate, is_share_that_passed, minima_of, suite_of
+from fepflow.analysis.accumulation import (
+    Accumulated,
+    SlicedCases,
+    accumulate,
+    is_share_that_passed,
+    minima_of,
+    suite_of,
+)
 from fepflow.analysis.judge_reliability import labels_by_metric, warnings_of_own_model, with_correction
+from fepflow.analysis.looks import looks_of, pooled_metrics, pooled_runs, with_looks
 from fepflow.analysis.regressions import judge_regression
 from fepflow.checks.core.data_checks import model_check_types
 from fepflow.evalguard.models import Thresholds
@@ -16,46 +24,66 @@ from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Metric, Suite
 from fepflow.verdict.estimates import CheckTotals
-from fepflow.verdict.gate import decide
+from fepflow.verdict.gate import at_look, decide
 from fepflow.verdict.verdict import ModelCosts, Verdict
 
 
 def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
     """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
     gate = suite.gate or Gate()
+    looks = looks_of(store, run, gate)
+    judging = at_look(gate, looks.number if looks else 1)
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
-    one_by_one = sliced is not None or gate.regression is not None
-    carriers, accumulators, counted, clusters = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
+    one_by_one = sliced is not None or gate.regression is not None or gate.looks is not None
+    accumulated = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
+    carriers, accumulators, _, clusters = accumulated
     metrics = [accumulator.metric for accumulator in accumulators]
     labels = labels_by_metric(store, run, accumulators, {name: found.declared for name, found in carriers.items()})
-    estimates = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
+    alone = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
     of_models = warnings_of_own_model(store, run)
-    estimates = [
+    alone = [
         replace(metric, warnings=[*metric.warnings, of_models[metric.check_id]])
         if metric.check_id in of_models
         else metric
-        for metric in estimates
+        for metric in alone
     ]
-    regression = judge_regression(store, run, gate, accumulators, labels) if gate.regression else None
+    estimates, runs = alone, [(run, accumulated)]
+    if gate.looks is not None:
+        runs = pooled_runs(store, run, accumulated, looks.pooled if looks else ())
+        together = pooled_metrics(store, runs)
+        estimates = [
+            # Labels are of this run's outputs: what they correct is judged by this run alone.
+            replace(with_correction(own.estimate(judging), labels), warnings=metric.warnings)
+            if metric.corrected is not None
+            else replace(metric, estimate=together[metric.id].estimate(judging).estimate)
+            for own, metric in zip(accumulators, alone, strict=True)
+        ]
+    regression = judge_regression(store, run, judging, accumulators, labels) if gate.regression else None
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
-    totals = [
-        _totals(check_id, len(found.case_indices) * run.repeats, counted.get(check_id))
-        for check_id, found in carriers.items()
-    ]
     minima, of_slices = {}, []
     ignore_small = suite.slices is not None and suite.slices.small == "ignore"
     if suite.slices is not None and sliced is not None:
         minima = minima_of(suite.slices, metrics)
         of_slices = [
             replace(each, metric=with_correction(each.metric, labels, of_part=True))
-            for each in sliced.estimates(accumulators, gate)
+            for each in sliced.estimates(accumulators, judging)
         ]
     verdict = decide(
-        estimates, suite.gate, thresholds, totals, of_slices, minima, regression, ignore_small_slices=ignore_small
+        estimates,
+        suite.gate and judging,
+        thresholds,
+        _totals(runs),
+        of_slices,
+        minima,
+        regression,
+        ignore_small_slices=ignore_small,
     )
-    if clusters is None or clusters.warning is None:
-        return verdict
-    return verdict.model_copy(update={"warnings": [clusters.warning, *verdict.warnings]})
+    if estimates is not alone:
+        shown = [judged.over_runs(own) for judged, own in zip(verdict.metrics, alone, strict=True)]
+        verdict = verdict.model_copy(update={"metrics": shown})
+    if clusters is not None and clusters.warning is not None:
+        verdict = verdict.model_copy(update={"warnings": [clusters.warning, *verdict.warnings]})
+    return with_looks(verdict, looks)
 
 
 def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
@@ -77,10 +105,23 @@ def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _totals(check_id: str, expected: int, counts: CheckCounts | None) -> CheckTotals:
-    if counts is None:
-        return CheckTotals(check_id, expected)
-    return CheckTotals(check_id, expected, counts.passed, counts.failed, counts.error, counts.skipped, counts.unjudged)
+def _totals(runs: Sequence[tuple[RunRecord, Accumulated]]) -> list[CheckTotals]:
+    """Count the results of each check, in all of the runs together."""
+    totals: dict[str, CheckTotals] = {}
+    for run, accumulated in runs:
+        for check_id, carriers in accumulated.carriers.items():
+            before = totals.get(check_id, CheckTotals(check_id, 0))
+            counts = accumulated.counted.get(check_id) or CheckCounts(check_id, 0, 0, 0, 0, 0)
+            totals[check_id] = CheckTotals(
+                check_id,
+                before.expected + len(carriers.case_indices) * run.repeats,
+                before.passed + counts.passed,
+                before.failed + counts.failed,
+                before.error + counts.error,
+                before.skipped + counts.skipped,
+                before.unjudged + counts.unjudged,
+            )
+    return list(totals.values())
 
 
 def judged_checks(suite: Suite) -> frozenset[str] | None:

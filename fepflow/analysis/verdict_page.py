@@ -24,6 +24,7 @@ from fepflow.verdict.verdict import (
     CorrectedShare,
     DifferenceVerdict,
     MetricVerdict,
+    PooledValue,
     RegressionVerdict,
     SliceVerdict,
     Verdict,
@@ -128,13 +129,14 @@ def _metric_table(verdict: Verdict) -> Iterator[str]:
     by_judges = _beside(verdict.metrics)
     columns = ["metric", "value", "interval", "n", "errors"]
     columns += ["impact"] * rated + ["gate"] * gated + by_judges
-    columns += ["baseline", "change"] * bool(changes)
+    over_runs = ["all runs"] * any(metric.pooled for metric in verdict.metrics)
+    columns += [*over_runs, *["baseline", "change"] * bool(changes)]
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join('---' for _ in columns)} |"
     for metric in verdict.metrics:
         cells = [escape_markdown(metric.id), *_figures(metric)]
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
-        cells += [_corrected(metric.corrected)] * len(by_judges)
+        cells += [_corrected(metric.corrected)] * len(by_judges) + [_corrected(metric.pooled)] * len(over_runs)
         if changes:
             change = changes[metric.id]
             cells += [_number(change.baseline), _number(change.difference, sign="+")]
@@ -202,7 +204,7 @@ def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) ->
     return ["corrected for the judge"] if any(row.corrected for row in rows) else []
 
 
-def _corrected(share: CorrectedShare | None) -> str:
+def _corrected(share: CorrectedShare | PooledValue | None) -> str:
     if share is None or share.value is None:
         return NONE
     return f"{_number(share.value)} ({_number(share.low)} to {_number(share.high)})"

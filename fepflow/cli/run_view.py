@@ -182,6 +182,8 @@ def _table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, beside: Colum
     """Return a table of metrics, with a column of corrected values if a row has one."""
     if any("corrected" in row for row in rows):
         columns = (*columns, ("corrected for the judge", lambda row: _corrected(row.get("corrected"))))
+    if any("pooled" in row for row in rows):
+        columns = (*columns, ("all runs", lambda row: _corrected(row.get("pooled"))))
     columns = (*columns, *beside)
     made = table(*(name for name, _ in columns))
     for row in rows:

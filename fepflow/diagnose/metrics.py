@@ -26,7 +26,7 @@ from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Scale
 from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.text import known_names
-from fepflow.verdict.gate import DEFAULT_MAX_IMPACT
+from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
 from fepflow.verdict.slice_rules import cases_needed
 
 MOST_SLICES = 200
@@ -75,6 +75,8 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
     gate: Gate | None = loaded.section("gate")
     if gate is not None:
         _validate_gate(validation, gate, names)
+        if gate.looks is not None:
+            _validate_looks(validation, gate)
         warn_of_confidence(validation, gate)
     metrics = [metric for metric in declared if metric] or [Metric(id=name, check=name) for name in known]
     # The ranges of metrics, as they are aggregated, by id; None where they are not known.
@@ -94,7 +96,7 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
         validate_top_up(validation, gate, metrics, scales)
     else:
         max_impact = (gate.max_impact if gate else None) or (DEFAULT_MAX_IMPACT if validation.thresholds else None)
-        warn_of_sample_size(validation, gate or Gate(), max_impact, metrics, scales)
+        warn_of_sample_size(validation, at_look(gate or Gate(), 1), max_impact, metrics, scales)
         warn_of_unbounded_means(validation, gate or Gate(), max_impact is not None, metrics, scales)
     _validate_slices(validation, metrics, scales)
     _validate_regression(validation, gate or Gate(), metrics)
@@ -106,6 +108,20 @@ def _warn_of_repeats(validation: SuiteValidation, index: int, metric: Metric) ->
         message = f"{metric.aggregate} takes at least {needed} repeats of each case, not {repeats}"
         advice = f"set repeats: {needed}, or run with --repeats"
         validation.warn(("metrics", index, "aggregate"), message, advice)
+
+
+def _validate_looks(validation: SuiteValidation, gate: Gate) -> None:
+    """Find what the runs of a version cannot be judged together with, and warn if no version is named."""
+    location, target = ("gate", "looks"), validation.loaded.section("target")
+    if gate.top_up is not None:
+        message = "a run that is topped up is looked at many times itself, and is not pooled with others"
+        validation.error(location, message, "leave out looks, or top_up")
+    if gate.verdict == "point":
+        message = "runs are pooled so that their intervals hold, and verdict: point goes by values alone"
+        validation.error(location, message, "leave out looks, or verdict")
+    if target is not None and target.version is None:
+        message = "the runs of one version are judged together, and no version is named"
+        validation.warn(location, message, "add version: ${GIT_SHA} to target, or run with --version NAME")
 
 
 def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:

@@ -136,6 +136,12 @@ def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
     return bisect_left(range(many), True, lo=many // 2 + 1, key=show_it)
 
 
+def confidence_of_look(confidence: float, look: int) -> float:
+    """Return the confidence of the interval at a look, 1 for the first, so that all looks together err with a chance of
+    1 - confidence at most: look k spends 6 / (π² k²) of it, and these shares add up to 1."""
+    return 1 - (1 - confidence) * 6 / (math.pi * look) ** 2
+
+
 def _log_limit(confidence: float) -> float:
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence is between 0 and 1, for example 0.95; not {confidence}")

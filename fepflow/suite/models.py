@@ -190,6 +190,9 @@ class Gate(Section):
         "there is no pass (default: corrected once people's labels show the errors).",
     )
     top_up: TopUp | None = Field(None, description="More results while the verdict is open.")
+    looks: Literal["pooled"] | None = Field(
+        None, description="pooled: all runs of one version of the target are judged together."
+    )
     sides: Literal["one", "two"] = Field(
         "two", description="one: a pass may be wrong as often as the confidence leaves, and not half as often."
     )

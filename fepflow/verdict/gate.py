@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
 from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
 from fepflow.statistics.estimate import Estimate
+from fepflow.statistics.sequential import confidence_of_look
 from fepflow.suite.models import Gate, Impact
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
@@ -93,6 +94,13 @@ def decide(
         regression=regression.verdict if regression else None,
         warnings=list(dict.fromkeys(warnings)),
     )
+
+
+def at_look(gate: Gate, look: int) -> Gate:
+    """Return the gate for the run that is the `look`-th of its version: surer, if all of them are judged together."""
+    if gate.looks is None:
+        return gate
+    return gate.model_copy(update={"confidence": confidence_of_look(gate.confidence, look)})
 
 
 def with_rules(verdict: Verdict, rules: Sequence[RuleOutcome], gate: Gate) -> Verdict:
@@ -290,6 +298,8 @@ def _measure(gate: Gate, *, corrected: bool) -> str:
 
 
 def _looks(gate: Gate) -> str:
+    if gate.looks is not None:
+        return " over all runs of this version"
     if gate.top_up is None:
         return ""
     return " that hold at every look" + (", about these test cases alone" if gate.top_up.max_repeats else "")

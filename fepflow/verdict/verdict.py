@@ -41,13 +41,26 @@ class CorrectedShare(Part):
         return cls(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
 
 
+class PooledValue(Part):
+    """A metric over all runs of a version together, by which it is judged."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    confidence: float
+    method: Method
+    n_expected: int
+    n_completed: int
+
+
 class MetricVerdict(Part):
     """A metric: its estimate, its impact, and its outcome by the gate.
 
     `n_clusters` is how many clusters the test cases belong to, None without the suite's `cluster`.
     `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
     `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
-    `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about.
+    `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about, `pooled`
+    for one that is judged by this run alone.
     """
 
     id: str
@@ -69,8 +82,18 @@ class MetricVerdict(Part):
     threshold: float | None = None
     maximum: float | None = None
     corrected: CorrectedShare | None = None
+    pooled: PooledValue | None = None
     outcome: Outcome | None = None
     reason: str | None = None
+
+    def over_runs(self, alone: MetricEstimate) -> MetricVerdict:
+        """Return the verdict on a metric over several runs, with what it is in one of them `alone` as its figures.
+
+        What is corrected for a judge's errors is judged by one run.
+        """
+        figures = {name: getattr(self, name) for name in PooledValue.model_fields}
+        pooled = None if self.corrected else PooledValue(**figures)
+        return self.model_copy(update={**_figures(alone.estimate), "pooled": pooled})
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
@@ -183,7 +206,8 @@ class TopUpVerdict(Part):
 class LooksVerdict(Part):
     """The `number` of the run among those of the suite on this version of its target, and how the others came out.
 
-    `version` is None without a name. `summary` says it in words.
+    `version` is None without a name. `pooled` are the ids of the runs that are judged together with this one, at the
+    `confidence`, which is None where each is judged alone. `summary` says it in words.
     """
 
     number: int
@@ -191,6 +215,8 @@ class LooksVerdict(Part):
     passed: int = 0
     failed: int = 0
     inconclusive: int = 0
+    pooled: list[str] = []
+    confidence: float | None = None
     summary: str
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from fepflow.errors import InputError, UserError
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
@@ -94,3 +97,65 @@ async def test_a_run_under_way_that_began_earlier_is_a_look(store: Store, plan: 
         seen = await looks(store, run_id)
     assert seen is not None
     assert (seen.number, seen.summary) == (2, "The 2nd run of version 1.4: of the others, 1 under way.")
+
+
+POOLED: dict[str, Any] = {"min": {"exact_match": 0.9}, "looks": "pooled"}
+
+
+async def test_a_run_that_is_tried_until_it_passes_stays_inconclusive(store: Store, plan: Plan, agent: Agent) -> None:
+    """Each time some of 100 answers are wrong, once by chance only 3 of them: alone that one passes."""
+    cases = [f"q{n}" for n in range(100)]
+    for gate, outcomes in (({"min": POOLED["min"]}, ["inconclusive"] * 2 + ["pass"]), (POOLED, ["inconclusive"] * 3)):
+        verdicts = []
+        for first, wrong in ((0, 9), (30, 10), (60, 3)):
+            agent.wrong = set(cases[first : first + wrong])
+            verdicts.append(await decided(store, plan(cases, gate=gate, target=VERSION)))
+        assert [verdict.outcome for verdict in verdicts] == outcomes
+    last = verdicts[-1]
+    (metric,) = last.metrics
+    assert metric.pooled is not None
+    assert (metric.value, metric.n_completed, metric.confidence) == (0.97, 100, 0.95)
+    assert (round(metric.pooled.value or 0, 4), metric.pooled.n_completed) == (0.9267, 300)
+    assert metric.pooled.low is not None
+    assert metric.pooled.low < 0.9
+    assert "n = 300 in 100 test cases" in last.reasons[0]
+    assert last.gate == "exact_match must be at least 0.9 (99.662 % intervals over all runs of this version)."
+    assert last.looks is not None
+    assert (last.looks.number, len(last.looks.pooled)) == (3, 2)
+    assert last.looks.summary == (
+        "The 3rd run of version 1.4: of the others, 2 inconclusive. 3 runs are judged together at a confidence of "
+        "99.662 % instead of 95 %, which allows for looking again and again."
+    )
+
+
+async def test_samples_of_one_version_are_pooled_by_their_test_cases(store: Store, plan: Plan, agent: Agent) -> None:
+    cases = [f"q{n}" for n in range(60)]
+    agent.wrong = set(cases[:3])
+    for seed in range(4):
+        options = RunOptions(limit=40, seed=seed)
+        verdict = await decided(store, plan(cases, gate=POOLED, target=VERSION, options=options))
+    (metric,) = verdict.metrics
+    assert metric.pooled is not None
+    assert metric.pooled.n_completed == 160
+    assert "n = 160 in 59 test cases" in verdict.reasons[0]
+
+
+async def test_a_check_that_failed_in_any_run_of_a_version_fails_it(store: Store, plan: Plan, agent: Agent) -> None:
+    gate = {"looks": "pooled"}
+    agent.wrong = {"a"}
+    assert (await decided(store, plan(["a", "b"], gate=gate, target=VERSION))).outcome == "fail"
+    agent.wrong.clear()
+    again = await decided(store, plan(["a", "b"], gate=gate, target=VERSION))
+    assert (again.outcome, again.reasons) == ("fail", ["exact_match: 1 of 4 results failed."])
+    fixed = await decided(store, plan(["a", "b"], gate=gate, target={"version": "1.5"}))
+    assert fixed.outcome == "pass"
+
+
+async def test_pooled_runs_need_a_version(store: Store, plan: Plan) -> None:
+    with pytest.raises(UserError, match=r"none is named: give --version NAME, or target.version"):
+        plan(CASES, gate=POOLED)
+    with pytest.raises(UserError, match=r"leave out --verdict point, or gate.looks"):
+        plan(CASES, gate=POOLED, target=VERSION, options=RunOptions(verdict_mode="point"))
+    for other in ({"top_up": {"max_cases": 50}}, {"verdict": "point"}):
+        with pytest.raises(InputError, match=r"gate\.looks"):
+            plan(CASES, gate={**POOLED, **other}, target=VERSION)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fepflow.statistics.sequential import (
     Values,
+    confidence_of_look,
     confidence_sequence,
     is_shown_above,
     log_e_above,
@@ -170,3 +171,14 @@ def test_a_topped_up_run_needs_as_many_cases_as_its_page_says(rate: float, mean:
         made, still_open = made + n, still_open + (n > 400)
     assert made / runs == pytest.approx(mean, rel=0.08)
     assert still_open / runs == pytest.approx(open_at_400, abs=0.05)
+
+
+def test_the_confidence_of_all_looks_together_is_that_of_one() -> None:
+    assert [round(confidence_of_look(0.95, look), 6) for look in (1, 2, 3, 20)] == [
+        0.969604,
+        0.992401,
+        0.996623,
+        0.999924,
+    ]
+    spent = sum(1 - confidence_of_look(0.95, look) for look in range(1, 100_000))
+    assert spent == pytest.approx(0.05, abs=1e-6)
