@@ -28,7 +28,7 @@ from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import Pairs, corrected_difference, difference, paired_estimate
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.models import Gate, Suite, check_ids
+from fepflow.suite.models import MAY_CHANGE, Gate, Suite, check_ids
 from fepflow.text import cut, listed
 from fepflow.verdict.regression_rules import MetricDifference
 
@@ -40,6 +40,10 @@ _MODEL_SECTIONS = {"llm_judge": "judge", "semantic_similarity": "embedding"}
 
 _TELLING = ("target", "repeats", "plugins", "the code of its plugins")
 """Parts of a suite that leave its checks and metrics as they are, and may change their values all the same."""
+
+
+NO_VALUE = CaseValue(None, -math.inf, math.inf)
+"""The half of a case that a run has not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +136,10 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
             f"{matched.sentence}."
         )
     gate = now.suite.gate or Gate()
+    absent = _absent(then, now, matched)
+    may_change = gate.regression.changed if gate.regression else MAY_CHANGE
+    if len(absent) <= may_change * (len(matched.pairs) + len(absent)):
+        absent = []
     metrics: list[MetricDifference] = []
     flips: list[Flip] = []
     ids = list(now.cases)
@@ -141,7 +149,7 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not))
             continue
-        metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate), now.labels))
+        metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate, absent), now.labels))
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
             flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
@@ -157,7 +165,12 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
         metrics,
         [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
         [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
-        [*_warnings(base, new), *([then.choice] if then.choice else []), *_left_out(metrics, gate)],
+        [
+            *_warnings(base, new),
+            *_counted(absent, matched, may_change),
+            *([then.choice] if then.choice else []),
+            *_left_out(metrics, gate),
+        ],
         gate,
         then.pooled,
     )
@@ -199,8 +212,9 @@ def _check(suite: Suite, check_id: str | None) -> Check | None:
 
 
 def _difference(
-    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, gate: Gate
+    earlier: MetricAccumulator, later: MetricAccumulator, matched: MatchedCases, gate: Gate, absent: Sequence[int]
 ) -> MetricDifference:
+    """Return the difference of a metric over the matched cases, and the `absent` ones of the base, at their worst."""
     metric, scale = later.metric, _scale(earlier, later)
     values = case_values(earlier, later, matched)
     clusters, carried, expected = later.clusters, set(later.case_indices), len(values)
@@ -212,10 +226,14 @@ def _difference(
     differences = [difference(base, new, scale) for base, new in values]
     if not differences:
         return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
+    halves = sorted(set(earlier.case_indices).intersection(absent))
+    differences += [difference(earlier.case_value(index), NO_VALUE, scale) for index in halves]
+    if numbers is not None:  # by the clusters of the base, whose numbers are other ones
+        numbers += [-1 - earlier.clusters.numbers[index] if earlier.clusters else -1 for index in halves]
     noun = "cluster" if clusters is None else clusters.noun
-    estimate = paired_estimate(differences, gate.pass_confidence, scale, numbers, noun)
+    estimate = paired_estimate(differences, gate.pass_confidence, scale, numbers, noun, unmatched=len(halves))
     left_out = expected - len(values)
-    counts = replace(estimate.counts, expected=expected, error=estimate.counts.error + left_out)
+    counts = replace(estimate.counts, expected=expected + len(halves), error=estimate.counts.error + left_out)
     estimate = replace(estimate, counts=counts)
     both = [(base.value, new.value) for base, new in values if base.value is not None and new.value is not None]
     less = _less_is_better(later, gate)
@@ -285,6 +303,23 @@ def _flips(
             yield Flip(later.metric.id, ids[now], then, now, base, new)
 
 
+def _absent(then: RunResults, now: RunResults, matched: MatchedCases) -> list[int]:
+    """Return the indices of the base's cases that were edited or removed since. Those that a random sample did not draw
+    were not removed."""
+    is_sampled = then.run.sample or now.run.sample
+    ids = [*matched.changed, *(() if is_sampled else matched.only_base)]
+    return [then.cases[case_id][0] for case_id in ids]
+
+
+def _counted(absent: Sequence[int], matched: MatchedCases, may_change: float) -> Iterator[str]:
+    if absent:
+        yield (
+            f"{len(absent)} of the base's {len(matched.pairs) + len(absent)} test cases were edited or removed, more "
+            f"than a share of {may_change:g}. They count as if they had become worse, and for a fail as if they had "
+            "become better. If the new test cases are right, make a run of them the baseline (fepflow baseline set)."
+        )
+
+
 def _left_out(metrics: Sequence[MetricDifference], gate: Gate) -> Iterator[str]:
     counts = [metric.estimate.counts for metric in metrics if metric.estimate is not None]
     if gate.missing == "random" and any(each.missing for each in counts):
@@ -295,6 +330,9 @@ def _left_out(metrics: Sequence[MetricDifference], gate: Gate) -> Iterator[str]:
 
 
 def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
+    for run in (base, new):
+        if run.filtered:
+            yield f"Run {run.id[:8]} has only {run.filtered}, which do not stand for the suite."
     if base.name != new.name:
         yield f"The runs are of different suites, {base.name} and {new.name}."
     changed = [part for part in changed_parts(new, base) if part in _TELLING]

@@ -143,6 +143,11 @@ class Estimate:
         return self.method.startswith(("wilson", "clopper"))
 
     @property
+    def is_difference(self) -> bool:
+        """True for a difference between two runs."""
+        return self.method == "tango" or self.method.startswith("paired")
+
+    @property
     def point_range(self) -> tuple[float, float]:
         """The values that the mean would have with everything that is missing, from the least to the most."""
         if self.value is not None and not self.counts.missing:
@@ -206,13 +211,16 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
     A difference between two runs is called so.
     """
     is_unknown = estimate.value is not None and estimate.counts.completed == 0
-    size = "n not known" if is_unknown else _size(estimate.counts)
+    size = (
+        "n not known"
+        if is_unknown
+        else _size(estimate.counts, "not matched" if estimate.is_difference else "never came")
+    )
     if estimate.value is None:
         return f"no value ({size})"
     width = percent(estimate.confidence)
     value = number(estimate.value, limit)
-    is_difference = estimate.method == "tango" or estimate.method.startswith("paired")
-    value = f"a difference of {value}" if is_difference else value
+    value = f"a difference of {value}" if estimate.is_difference else value
     ends = [(word, bound) for word, bound in (("from", estimate.low), ("to", estimate.high)) if bound is not None]
     if not ends:
         return f"{value} (no {width} interval, {size})"
@@ -222,11 +230,11 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
     return f"{value} ({width} interval {interval}, {size})"
 
 
-def _size(counts: Counts) -> str:
+def _size(counts: Counts, absent: str) -> str:
     clusters = f" in {plural(counts.clusters.number, counts.clusters.noun)}" if counts.clusters else ""
     if not counts.missing:
         return f"n = {counts.completed}{clusters}"
     never_came = counts.missing - counts.error - counts.skipped
     parts = [(plural(counts.error, "error"), counts.error), (f"{counts.skipped} skipped", counts.skipped)]
-    parts.append((f"{never_came} never came", never_came))
+    parts.append((f"{never_came} {absent}", never_came))
     return f"n = {counts.completed} of {counts.expected}{clusters}: {', '.join(text for text, count in parts if count)}"

@@ -181,20 +181,22 @@ def paired_estimate(
     scale: Scale | None = None,
     cluster_numbers: Sequence[int] | None = None,
     noun: str = "cluster",
+    unmatched: int = 0,
 ) -> Estimate:
     """Estimate the mean difference of matched test cases, one `difference` each.
 
     `cluster_numbers` says for each which cluster it belongs to, if they are not independent; a cluster is a `noun`.
 
     `scale` is that of the values: binary for yes or no without repeats, another for what can lie between, None if
-    their range is not known. A case of which a part is missing counts as an error. The estimate's sample is `Pairs`.
+    their range is not known. A case of which a part is missing counts as an error, but for the last `unmatched`
+    differences: of cases that the other run has not. The estimate's sample is `Pairs`.
     Raises ValueError for a confidence outside (0, 1).
     """
     z_score(confidence)
     known = sum(each.value is not None and each.least == each.most for each in differences)
     clusters = None if cluster_numbers is None else Clusters.of(Counter(cluster_numbers).values(), noun)
     numbers = range(len(differences)) if cluster_numbers is None else cluster_numbers
-    counts = Counts(len(differences), known, error=len(differences) - known, clusters=clusters)
+    counts = Counts(len(differences), known, error=len(differences) - known - unmatched, clusters=clusters)
     values = by_unit([each.value for each in differences], numbers)
     if not values:
         return Estimate(None, None, None, None, confidence, "none", counts)

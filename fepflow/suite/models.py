@@ -134,6 +134,11 @@ class Metric(Section):
 NonNegative = Annotated[FiniteFloat, Field(ge=0)]
 
 
+MAY_CHANGE = 0.02
+"""Six of 300 test cases: a team that mends a few of them needs no new baseline, and they hide no more than a usual
+margin."""
+
+
 class RegressionGate(Section):
     """By how much metrics may be worse than in a baseline, over the test cases that both have."""
 
@@ -142,6 +147,11 @@ class RegressionGate(Section):
     )
     baseline: Annotated[str, BeforeValidator(_baseline)] = Field(
         "main", description="The baseline's name; or previous, or a run's id or its beginning."
+    )
+    changed: Annotated[float, Field(ge=0, le=1)] = Field(
+        MAY_CHANGE,
+        description="Largest share of the baseline's test cases that may have been edited or removed since: above it, "
+        "they count as if they had become worse.",
     )
 
 

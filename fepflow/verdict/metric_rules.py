@@ -152,6 +152,8 @@ class MetricRules:
             return requirement.judge(least, most) == lean
 
         if estimate.counts.missing and shows(sample.cases, 0.0, 0.0):
+            if estimate.is_difference and estimate.counts.missing > estimate.counts.error:
+                return "a baseline with the same test cases would settle it, if they come out as the rest"
             return "the results that are missing would settle it, if they come out as the rest"
         few = many = sample.cases
         while not shows(many, luck_of_low, luck_of_high):

@@ -15,6 +15,7 @@ from fepflow.errors import InfrastructureError
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
+from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
@@ -70,6 +71,42 @@ async def test_a_baseline_that_measured_something_else_is_no_pass(store: Store, 
     assert (verdict.outcome, "no test case in common" in verdict.reasons[0]) == ("inconclusive", True)
 
 
+@pytest.mark.parametrize(
+    ("edited", "gate", "outcome"),
+    [
+        (60, {"margin": 0.05}, "inconclusive"),
+        (5, {"margin": 0.05}, "pass"),
+        (60, {"margin": 0.05, "changed": 0.2}, "pass"),
+    ],
+)
+async def test_cases_that_broke_and_were_edited_are_not_left_out(
+    store: Store, plan: Plan, agent: Agent, edited: int, gate: dict[str, Any], outcome: str
+) -> None:
+    many = [f"q{n}" for n in range(300)]
+    first = plan(many)
+    await decided(store, first)
+    store.runs.set_baseline("s", "main", first)
+    agent.wrong = {f"edited q{n}" for n in range(edited)}
+    cases = [{"id": case, "input": f"edited {case}" if n < edited else case} for n, case in enumerate(many)]
+    verdict = await decided(store, plan([*cases, "new"], gate={"regression": gate}))
+    assert (verdict.outcome, verdict.blocks) == (outcome, outcome != "pass")
+    if outcome != "pass":
+        assert "n = 240 of 300: 60 not matched) is within the margin" in verdict.reasons[0]
+        assert any(
+            "60 of the base's 300 test cases were edited or removed, more than a share of 0.02." in warning
+            for warning in verdict.warnings
+        )
+
+
+async def test_a_random_sample_is_compared_over_what_it_has(store: Store, plan: Plan) -> None:
+    first = plan(CASES)
+    await decided(store, first)
+    store.runs.set_baseline("s", "main", first)
+    gate = {"regression": {"margin": 0.1}}
+    assert (await decided(store, plan(CASES, gate=gate, options=RunOptions(limit=50)))).outcome == "pass"
+    assert (await decided(store, plan(CASES[:50], gate=gate))).outcome == "inconclusive"
+
+
 async def test_a_store_that_cannot_be_read_is_no_verdict(store: Store, plan: Plan) -> None:
     run_id = plan(CASES, gate=GATE)
     store._database.write(lambda connection: connection.execute(text("DROP TABLE baseline")))
@@ -82,7 +119,8 @@ async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> Non
     first = plan(CASES)
     await decided(store, first)
     store.runs.set_baseline("s", "main", first)
-    verdict = await decided(store, plan([*CASES[:50], "new"], gate=GATE))
+    gate = {"regression": {"margin": 0.1, "changed": 0.2}}
+    verdict = await decided(store, plan([*CASES[:50], "new"], gate=gate))
     assert verdict.outcome == "pass"
     assert verdict.warnings == [
         f"Compared with main (run {first[:8]}): 50 test cases matched; not compared: 10 only in the base "

@@ -98,6 +98,24 @@ def test_what_is_worse_by_the_margin_seldom_passes(kind: str, n: int, margin: fl
     assert passed / RUNS <= MOST
 
 
+@pytest.mark.parametrize("edited", [7, 15, 60])
+def test_cases_that_broke_and_were_edited_seldom_let_it_pass(edited: int) -> None:
+    """Of 300 cases 60 break, or as many as the margin says; of these so many are edited, and so in one run only."""
+    rng, passed, margin = Random(edited), 0, 0.05
+    broken = max(edited, round(300 * margin))
+    one, other, none = CaseValue(1.0, 1.0, 1.0), CaseValue(0.0, 0.0, 0.0), CaseValue(None, 0.0, 1.0)
+    for _ in range(RUNS):
+        matched = [
+            difference(one, other if n < broken - edited or rng.random() < 0.02 else one, PROPORTION)
+            for n in range(300 - edited)
+        ]
+        gone = [difference(one, none, PROPORTION)] * edited
+        estimate = paired_estimate([*matched, *gone], scale=PROPORTION, unmatched=edited)
+        rules, _ = judge_differences([MetricDifference("m", "c", estimate=estimate)], {"m": margin}, "main", Gate())
+        passed += rules[0].outcome == "pass"
+    assert passed / RUNS <= MOST
+
+
 @pytest.mark.parametrize("metrics", [1, 10])
 @pytest.mark.parametrize("kind", ["once", "repeats"])
 def test_runs_that_are_worse_by_no_more_than_the_margin_seldom_fail(kind: str, metrics: int) -> None:
