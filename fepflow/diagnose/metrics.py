@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,7 +25,7 @@ from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Scale
 from fepflow.suite.models import Gate, Metric, Slices
-from fepflow.text import known_names
+from fepflow.text import known_names, plural
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
 from fepflow.verdict.slice_rules import cases_needed
 
@@ -258,10 +258,12 @@ def _validate_slices(
 
 
 def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
-    sizes, names = Counter[str](), Counter[str]()
-    for case in validation.cases:
-        sizes[slice_of(case, slices.by)] += 1
+    """Return the number of test cases by slice, or of clusters where the suite has them."""
+    by_slice, names = defaultdict[str, list[int]](list), Counter[str]()
+    for index, case in enumerate(validation.cases):
+        by_slice[slice_of(case, slices.by)].append(index)
         names.update(case.metadata or {})
+    sizes = Counter({value: len(indices) for value, indices in by_slice.items()})
     location = ("slices", "by")
     if sizes and set(sizes) == {NONE}:
         advice = did_you_mean(slices.by, list(names)) if names else "the test cases have no metadata"
@@ -272,7 +274,9 @@ def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
     if len(sizes) > MOST_SLICES:
         message = f"{slices.by} has {len(sizes):,} different values, and there can be {MOST_SLICES} slices"
         validation.error(location, message, "slices are groups of test cases")
-    return sizes
+    if (clusters := validation.clusters) is None:
+        return sizes
+    return Counter({value: int(clusters.sizes(indices).worth) for value, indices in by_slice.items()})
 
 
 def _warn_of_small_slices(
@@ -282,7 +286,8 @@ def _warn_of_small_slices(
     if small:
         more = f" and {len(small) - NAMED_SLICES} more" if len(small) > NAMED_SLICES else ""
         listed = ", ".join(small[:NAMED_SLICES]) + more
-        message = f"{len(small)} of {len(sizes)} slices have fewer than {needed} test cases: {listed}"
+        units = plural(needed, validation.clusters.noun if validation.clusters else "test case")
+        message = f"{len(small)} of {len(sizes)} slices have fewer than {units}: {listed}"
         unless = "is judged only if it fails" if is_ignored else "can fail and not pass: see slices.small"
         validation.warn(("slices", "min"), message, f"there {metric} {unless}")
 

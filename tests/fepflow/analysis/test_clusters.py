@@ -16,7 +16,7 @@ from fepflow.analysis.labels import LabelSet
 from fepflow.analysis.metrics import compute_verdict
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
@@ -37,18 +37,14 @@ def cases(documents: list[Any]) -> list[TestCase]:
 
 
 def verdict(store: Store, documents: list[Any], passed: list[bool | None], repeats: int = 1, **sections: Any) -> Any:
-    """The verdict on a check's results, of cases of these documents; None is an error."""
+    """The verdict on a check's results, of cases of these documents; None never came."""
     run_id = uuid4().hex
     store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases(documents))
     rows = []
     for case, value in enumerate(passed):
-        for repeat in range(repeats):
+        for repeat in range(0 if value is None else repeats):
             made = CheckResult(
-                check_type="contains",
-                status="error" if value is None else "completed",
-                results=None if value is None else {"passed": value},
-                error=CheckError(type="unknown_error", message="no") if value is None else None,
-                evaluated_at=utc_now(),
+                check_type="contains", status="completed", results={"passed": value}, evaluated_at=utc_now()
             )
             rows.append(NewCheckResult(case, repeat, "c", f"a{case}-{repeat}", made, value))
     outputs = [
@@ -109,7 +105,7 @@ def test_clusters_count_in_slices_and_in_aggregates_of_repeats(store: Store) -> 
 def test_a_slice_is_judged_by_its_number_of_clusters(store: Store) -> None:
     few = [f"d{case // 12}" for case in range(180)]  # 15 clusters, and a minimum of 0.8 takes 16
     slices = {"by": "topic", "min": 0.8}
-    assert any("few cases" in warning for warning in verdict(store, few, [True] * 180, slices=slices).warnings)
+    assert verdict(store, few, [True] * 180, slices=slices).outcome == "inconclusive"
     enough = [f"d{case // 10}" for case in range(180)]
     assert verdict(store, enough, [True] * 180, slices=slices).outcome == "pass"
 
@@ -135,12 +131,12 @@ def test_any_json_value_names_a_cluster() -> None:
     assert clusters.without == 1
 
 
-def validated(folder: Path, cluster: str, lines: list[str]) -> list[str]:
+def validated(folder: Path, cluster: str, lines: list[str], more: str = "") -> list[str]:
     (folder / "cases.jsonl").write_text("\n".join(lines))
     (folder / "suite.yaml").write_text(
         "name: s\ntarget: {http: {url: http://127.0.0.1:9/}}\ntest_cases: cases.jsonl\n"
         f"checks: [{{type: contains, arguments: {{text: $.output.value, phrases: [x]}}}}]\ncluster: {cluster}\n"
-        "gate: {min: {contains: 0.9}}\n"
+        f"gate: {{min: {{contains: 0.9}}}}\n{more}"
     )
     return [str(problem) for problem in validate_suite(folder / "suite.yaml", {}).problems]
 
@@ -149,6 +145,14 @@ def test_validate_counts_clusters(tmp_path: Path) -> None:
     lines = [f'{{"input": {n}, "metadata": {{"document": {n // 10}}}}}' for n in range(200)]
     (problem,) = validated(tmp_path, DOCUMENT, lines)
     assert "20 documents cannot show contains of at least 0.9, even if all pass (it takes 35 at 95%)" in problem
+
+
+def test_validate_counts_the_clusters_of_slices(tmp_path: Path) -> None:
+    lines = [
+        f'{{"input": {n}, "metadata": {{"document": {n // 10}, "topic": "{"ab"[n // 450]}"}}}}' for n in range(600)
+    ]
+    (problem,) = validated(tmp_path, DOCUMENT, lines, "slices: {by: topic, min: 0.8}\n")
+    assert "1 of 2 slices have fewer than 16 documents: b" in problem
 
 
 def test_validate_knows_the_mistakes_of_a_cluster(tmp_path: Path) -> None:
@@ -191,3 +195,15 @@ def test_labels_of_one_cluster_tell_as_much_as_one_label(store: Store) -> None:
     assert elsewhere.right_passed / elsewhere.right == 1
     assert elsewhere.n == pytest.approx(10)
     assert any("100 labels tell as much as about 10 independent ones" in text for text in warnings_of(of_clusters))
+
+
+def test_clusters_count_where_missing_results_are_stated_as_random(store: Store) -> None:
+    passed = [None if case % 20 == 3 else True for case in range(200)]
+    metrics = [{"id": "all", "check": "c", "aggregate": "pass^2"}, {"id": "acc", "check": "c"}]
+    gate = {"min": {"acc": 0.8}, "missing": "random"}
+    result = verdict(store, TWENTY, passed, repeats=2, metrics=metrics, gate=gate)
+    assert [metric.n_clusters for metric in result.metrics] == [20, 20]
+    assert {metric.value for metric in result.metrics} == {1.0}
+    worth = 190**2 / (10 * 9**2 + 10 * 10**2)
+    for metric in result.metrics:
+        assert metric.low == pytest.approx(wilson_interval(1.0, worth)[0])
