@@ -11,6 +11,14 @@ from fepflow.statistics.means import CaseValue, UnitSums, estimate_of_cases, mea
 from fepflow.statistics.paired import difference, paired_estimate
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.statistics.quantiles import quantile_estimate
+from fepflow.statistics.sequential import (
+    ClusterSizes,
+    Values,
+    confidence_sequence,
+    is_shown_above,
+    log_e_above,
+    sequential_estimate,
+)
 
 
 def clustered(values: list[list[float]], *, missing: int = 0, scale: Scale | None = PROPORTION) -> Estimate:
@@ -99,3 +107,26 @@ def test_an_estimate_says_how_many_clusters_it_rests_on() -> None:
     assert describe(clustered([[1.0] * 5] + [[1.0] * 10] * 19, missing=5)).endswith(
         "n = 195 of 200 in 20 documents: 5 errors)"
     )
+
+
+@pytest.mark.parametrize("passed", [50, 60, 70, 100])
+def test_a_topped_up_estimate_weighs_clusters_by_their_size(passed: int) -> None:
+    values = [[1.0] * (1 + k % 4) for k in range(passed)] + [[0.0, 1.0]] * 2
+    sizes = ClusterSizes(list(map(len, values)), 4)
+    plain = clustered(values)
+    result = sequential_estimate(plain, values, 1, PROPORTION, these_cases=False, clusters=sizes)
+    evidence = Values.of([sum(cluster) / len(cluster) for cluster in values], [len(cluster) / 4 for cluster in values])
+    assert result.method == "sequential-clustered"
+    assert result.value == plain.value == pytest.approx(evidence.mean)
+    for minimum in (0.7, 0.8, 0.85, 0.9):
+        assert (result.interval[0] >= minimum) is is_shown_above(evidence, minimum)
+    equal = Values.of(sum(cluster) / len(cluster) for cluster in values)
+    assert result.interval[0] < confidence_sequence(equal)[0], "small clusters tell less"
+
+
+def test_evidence_of_clusters_is_a_fair_bet_on_the_mean_of_all_results() -> None:
+    """A cluster of four cases fails and 36 single ones pass: 0.9 of all results, though not of the clusters."""
+    means, weights = [0.0] + [1.0] * 36, [1.0] + [0.25] * 36
+    assert Values.of(means, weights).mean == pytest.approx(0.9)
+    assert Values.of(means).mean == pytest.approx(36 / 37)
+    assert log_e_above(Values.of(means, weights), 0.9) < 0 < log_e_above(Values.of(means), 0.9)
