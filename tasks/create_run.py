@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 from uuid import uuid4
 
@@ -212,11 +212,16 @@ def _wanted(
     if most is None or suite.gate is None:
         chosen = frozenset(draw((case.id for case in filter(is_wanted, cases)), size, options.seed))
         return (case for case in cases if case.id in chosen), case_options, None
-    first = first_cases(suite.gate)
+    first = first_cases(suite.gate, size)
     if is_clustered(suite.cluster):
         clusters, sample["largest_cluster"] = draw_clusters(filter(is_wanted, cases), suite.cluster, size, options.seed)
-        drawn, first = list(chain.from_iterable(clusters)), sum(map(len, clusters[:first]))
-        sample["cases"] = len(drawn)
+        drawn = list(chain.from_iterable(clusters))
+        sample["cases"], sizes = len(drawn), list(accumulate(map(len, clusters)))
+        if suite.top_up is not None and suite.top_up.looks is not None:
+            planned = first_cases(suite.gate, len(drawn))
+            first = next(cases for cases in sizes if cases >= planned)
+        else:
+            first = sizes[min(first, len(sizes)) - 1]
     else:
         drawn = draw((case.id for case in filter(is_wanted, cases)), size, options.seed)
     chosen = frozenset(drawn)

@@ -16,12 +16,14 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fepflow.analysis.clusters import ClusteredCases, clusters_by
+from fepflow.analysis.sampling import Look, look_of
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
+from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import ClusterSizes, sequential_estimate
@@ -143,6 +145,7 @@ def _accumulators(
         accumulators.append(
             MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats, clusters)
         )
+        accumulators[-1].look = look_of(run, suite.gate.top_up if suite.gate else None)
     return accumulators
 
 
@@ -213,7 +216,7 @@ class MetricAccumulator:
     """The results for one metric, of the cases at `case_indices`, which have its check (or an output).
 
     `scale` is that of single values, None if it is not known. `clusters` are those of all cases of the run, None if
-    cases are independent.
+    cases are independent. `look` is the planned one that the run has reached, if looks are planned.
     """
 
     metric: Metric
@@ -221,6 +224,7 @@ class MetricAccumulator:
     case_indices: Sequence[int]
     repeats: int
     clusters: ClusteredCases | None = None
+    look: Look | None = None
     pooled: list[tuple[MetricAccumulator, Mapping[int, int]]] = field(default_factory=list)
     """The metric in other runs of the same cases, whose values `case_value` takes the mean of, with the cases' indices
     there."""
@@ -283,6 +287,7 @@ class MetricAccumulator:
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """The same of some of its cases only; results must have been added one by one."""
         part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
+        part.look = self.look
         part._values = {index: self._values[index] for index in case_indices if index in self._values}
         part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
         part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
@@ -435,6 +440,8 @@ class MetricAccumulator:
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None
+        if self.look is not None:
+            return group_sequential_estimate(estimate, *self.look)
         return sequential_estimate(
             estimate, values, self.repeats, self.scale, these_cases=these_cases, clusters=self._cluster_sizes()
         )

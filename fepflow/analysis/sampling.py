@@ -53,14 +53,42 @@ class Size(NamedTuple):
         return self.cases * self.repeats
 
 
-def first_cases(gate: Gate) -> int:
-    """Return how many cases a run begins with: as many as would show the gate's limits if every result were the best.
+def first_cases(gate: Gate, most: int) -> int:
+    """Return how many cases a run of at `most` so many begins with: as many as would show the gate's limits if every
+    result were the best, or those of the first planned look.
 
     It only says when the verdict is first looked at: before that there would be nothing to see.
     """
+    if gate.top_up is not None and gate.top_up.looks is not None:
+        return planned_sizes(most, gate.top_up.looks)[0]
     limits = [*gate.min.values(), *(1 - most for most in gate.max.values())]
     needed = [passes_in_a_row(limit, gate.pass_confidence) for limit in limits if 0 < limit < 1]
     return max(needed, default=USUAL_FIRST)
+
+
+class Look(NamedTuple):
+    """A look at a run that is topped up, counted from 1, and how many are planned."""
+
+    number: int
+    planned: int
+
+
+def planned_sizes(most: int, looks: int) -> list[int]:
+    """Return the number of cases at each planned look."""
+    return [-(-most * look // looks) for look in range(1, looks + 1)]
+
+
+def look_of(run: RunRecord, top_up: TopUp | None) -> Look | None:
+    """Return the planned look that a run has reached; None if looks are not planned.
+
+    A run with more cases than at a look, and fewer than at the next one, is judged as at the earlier: that is stricter.
+    """
+    if top_up is None or top_up.looks is None:
+        return None
+    if "sample" not in (run.options or {}):  # not drawn to be topped up, so it is not known of how many it is a part
+        return Look(1, top_up.looks)
+    reached = sum(size <= run.n_cases for size in planned_sizes(largest(run, top_up).cases, top_up.looks))
+    return Look(max(reached, 1), top_up.looks)
 
 
 def largest(run: RunRecord, top_up: TopUp) -> Size:
@@ -77,6 +105,9 @@ def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
         return None
     if top_up.max_repeats is not None:
         return Size(run.n_cases, run.repeats + 1)
+    if top_up.looks is not None:
+        sizes = planned_sizes(most.cases, top_up.looks)
+        return Size(next(size for size in sizes if size > run.n_cases), run.repeats)
     more = max(math.ceil(run.n_cases * GROWTH), -(-calls_at_once // run.repeats))
     return Size(min(run.n_cases + more, most.cases), run.repeats)
 

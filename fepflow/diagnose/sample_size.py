@@ -11,6 +11,7 @@ from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import DocumentPath
 from fepflow.statistics.estimate import RANGE_ADVICE, RANGE_UNKNOWN, Scale
+from fepflow.statistics.group_sequential import nominal_confidence
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
 from fepflow.statistics.sequential import passes_in_a_row
@@ -197,7 +198,7 @@ def _validate_rules(validation: SuiteValidation, gate: Gate) -> None:
         "judge": gate.judge == "corrected",
         "verdict": gate.verdict == "point",
         "fail": gate.fail == "value",
-        "interval": gate.interval != "wilson",
+        "interval": gate.interval != "wilson" and (gate.top_up is None or gate.top_up.looks is None),
     }
     for name in (name for name, is_set in excluded.items() if is_set):
         message = f"{name} is not judged by an interval that may be looked at again and again, as top_up does"
@@ -244,6 +245,14 @@ def _warn_of_most(
     if top_up.max_cases:
         most = min(cases, top_up.max_cases) * units.number // max(cases, 1)
         words = plural(most, units.noun).partition(" ")[2]
-    if cases and 0 < share < 1 and (needed := passes_in_a_row(share, gate.pass_confidence)) > most:
+    if cases and 0 < share < 1 and (needed := _best_results_needed(gate, top_up, share)) > most:
         message = f"{most} {words} cannot show {_limit_in_words(name, bound, limit)}, however good they are"
         validation.warn(("gate", bound, name), message, f"it takes {needed} at {gate.confidence:.0%}")
+
+
+def _best_results_needed(gate: Gate, top_up: TopUp, share: float) -> int:
+    """Return how many results show a limit at this share of the scale, if all are as good as can be."""
+    if top_up.looks is None:
+        return passes_in_a_row(share, gate.pass_confidence)
+    last = nominal_confidence(top_up.looks, top_up.looks, gate.pass_confidence)
+    return minimum_sample(share, last, gate.interval_form)

@@ -31,6 +31,7 @@ Method = Literal[
     "sequential",
     "sequential-clustered",
     "sequential-these-cases",
+    "sequential-few-looks",
     "paired-rogan-gladen",
     "none",
 ]
@@ -42,7 +43,7 @@ passed, corrected for its errors; `tango`, `paired-t` and `paired-bounded` are o
 `paired-rogan-gladen` of one of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or
 belong together (the suite's `cluster`), and the interval allows for it. `normal` is of a value and a standard error
 that somebody else has computed. `sequential` holds however often it is looked at, of all such test cases or of these
-alone. `none`: no value.
+alone; `sequential-few-looks` at a few planned looks. `none`: no value.
 """
 
 

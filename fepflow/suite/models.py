@@ -166,10 +166,17 @@ class TopUp(Section):
         description="Test cases at most, in random order, some more at a time. The verdict is about all such cases.",
     )
 
+    looks: Annotated[int, Field(ge=2, le=10)] | None = Field(
+        None,
+        description="With max_cases: so many looks, at equal parts of the cases, instead of many small steps.",
+    )
+
     @model_validator(mode="after")
     def _one_limit(self) -> TopUp:
         if (self.max_repeats is None) is (self.max_cases is None):
             raise ValueError("give max_repeats or max_cases")
+        if self.looks is not None and self.max_cases is None:
+            raise ValueError("looks are those of max_cases: each repeat is looked at")
         return self
 
 

@@ -302,6 +302,8 @@ def _looks(gate: Gate) -> str:
         return " over all runs of this version"
     if gate.top_up is None:
         return ""
+    if gate.top_up.looks is not None:
+        return f" that hold at all {gate.top_up.looks} looks"
     return " that hold at every look" + (", about these test cases alone" if gate.top_up.max_repeats else "")
 
 

@@ -139,6 +139,23 @@ async def test_one_wrong_case_takes_more_cases(store: Store, plan: Plan, agent: 
     assert set(agent.requests.values()) == {1}
 
 
+async def test_few_looks_are_at_equal_parts_of_the_cases(store: Store, plan: Plan, agent: Agent) -> None:
+    """The last of four looks is almost as sharp as a single one: 190 of 200 show 0.9, and one by one they do not."""
+    run_id = plan(PERFECT, **gate(max_cases=200, looks=4))
+    agent.wrong |= set(PERFECT[5::20])
+    verdict, said = await decided(run_id)
+    assert [words.partition(". ")[0] for words in said] == [
+        "Open; next: test cases 51 to 100",
+        "Open; next: test cases 101 to 150",
+        "Open; next: test cases 151 to 200",
+        "Decided after all 200 test cases.",
+    ]
+    assert verdict.gate == "acc must be at least 0.9 (95 % intervals that hold at all 4 looks)."
+    (metric,) = verdict.metrics
+    assert (verdict.outcome, metric.method, metric.confidence) == ("pass", "sequential-few-looks", 0.95)
+    assert (metric.value, metric.low) == pytest.approx((0.95, 0.9090), abs=1e-4)
+
+
 async def test_a_bad_agent_fails_at_the_first_look(plan: Plan, agent: Agent) -> None:
     verdict, said = await decided(plan(wrong(*range(13)), **gate(max_repeats=6)))
     assert verdict.outcome == "fail"
@@ -217,6 +234,12 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Pla
         ),
         ({**gate(max_cases=9), "metrics": [{**METRIC, "value": "$.score"}]}, "the range of acc is not known"),
         (gate(max_cases=9), "2 test cases cannot show acc of at least 0.9, however good they are (it takes 52 at 95%)"),
+        (gate(max_repeats=9, looks=3), "looks are those of max_cases"),
+        (gate(max_cases=9, looks=11), "gate.top_up.looks"),
+        (
+            gate(max_cases=9, looks=3),
+            "acc of at least 0.9, however good they are (it takes 36 at 95%)",
+        ),
         (gate(max_repeats=9), "18 results of 2 test cases cannot show acc of at least 0.9"),
         (gate(max_cases=9), "there are 2 test cases, so there cannot be 9"),
     ],

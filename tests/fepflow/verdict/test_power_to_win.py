@@ -9,10 +9,12 @@ from random import Random
 
 import pytest
 
+from fepflow.analysis.sampling import planned_sizes
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
+from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, mean_estimate
 from fepflow.statistics.paired import paired_estimate
-from fepflow.suite.models import Gate
+from fepflow.suite.models import Gate, TopUp
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.regression_rules import MetricDifference, judge_differences
@@ -72,6 +74,33 @@ def test_a_one_sided_gate_on_regression_passes_about_one_in_twenty_falsely(n: in
 
     passed = sum(draw() == "pass" for _ in range(RUNS))
     assert passed / RUNS <= most(0.06), "Tango's interval is right on average, and not in every setting"
+
+
+@pytest.mark.parametrize("looks", [2, 4, 10])
+def test_few_looks_pass_seldom_what_is_at_the_minimum_and_decide_almost_as_often_as_one(looks: int) -> None:
+    """Of at most 400 cases, the gate being looked at after each part of them. At once, 96.9 % would be decided."""
+    rng, rates = Random(looks), {0.9: Counter[str](), 0.95: Counter[str](), 0.85: Counter[str]()}
+    gate = Gate(min={"acc": 0.9}, top_up=TopUp(max_cases=400, looks=looks))
+
+    @cache
+    def judge(look: int, passed: int, n: int) -> Outcome:
+        plain = mean_estimate([[1.0]] * passed + [[0.0]] * (n - passed), Counts(n, n), scale=PROPORTION)
+        return outcome(group_sequential_estimate(plain, look, looks), gate)
+
+    for rate, found in rates.items():
+        for _ in range(RUNS):
+            passed, n, verdict = 0, 0, "inconclusive"
+            for look, size in enumerate(planned_sizes(400, looks), start=1):
+                passed, n = passed + passes(rng, size - n, rate), size
+                verdict = judge(look, passed, n)
+                if verdict != "inconclusive":
+                    break
+            found[verdict] += 1
+    assert rates[0.9]["pass"] / RUNS <= most(0.03)
+    assert rates[0.9]["fail"] / RUNS <= most(0.03)
+    assert rates[0.95]["pass"] / RUNS >= 0.93
+    assert rates[0.95]["fail"] == 0
+    assert rates[0.85]["pass"] == 0
 
 
 def test_missing_results_that_are_a_random_sample_cost_no_more_than_their_number() -> None:
