@@ -76,8 +76,8 @@ gate: {{min: {{right: 0.3}}, judge: corrected}}
 
 
 def test_labels_picked_by_the_judges_verdict_pass_no_run_and_drawn_ones_decide(stack, tmp_path, model_server):
-    """The judge passes half of the outputs, and of these a third is right: a fifth of all, where 0.3 are asked for."""
-    ids = [f"c{number}" for number in range(160)]
+    """The judge passes half of the outputs, and of these a sixth is right: a twelfth of all, where 0.3 are asked for."""
+    ids = [f"c{number}" for number in range(320)]
     outputs = [{"id": name, "value": f"the answer {name}"} for name in ids]
     (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, outputs)), encoding="utf-8")
     cases = "\n".join(json.dumps({"id": name, "input": name}) for name in ids)
@@ -89,12 +89,12 @@ def test_labels_picked_by_the_judges_verdict_pass_no_run_and_drawn_ones_decide(s
     assert stack.fepflow("run", suite, env=env).returncode == 4, "nothing is known of the judge"
     results = json.loads(stack.fepflow("show", "latest", "--json", env=env).stdout)["results"]
     verdicts = {
-        result["execution_context"]["test_case"]["id"]: result["check_results"][0]["results"]["passed"]
+        result["execution_context"]["test_case"]["id"]: result["check_results"][0]["results"]["response"]["passed"]
         for result in results
     }
     passed, failed = ([name for name in ids if verdicts[name] is verdict] for verdict in (True, False))
-    assert 60 < len(passed) < 100, "a coin's judge"
-    right = set(passed[: len(passed) // 3])
+    assert 130 < len(passed) < 190, "a coin's judge"
+    right = set(passed[: len(passed) // 6])
 
     picked = [*(f"{name},yes" for name in passed[:20]), *(f"{name},no" for name in failed[:60])]
     labels.write_text("\n".join(["id,label", *picked]), encoding="utf-8")
@@ -108,7 +108,7 @@ def test_labels_picked_by_the_judges_verdict_pass_no_run_and_drawn_ones_decide(s
     assert "the labels do not fit this run: the judge passed 0.25 of the labelled outputs, and 0." in told
     assert "--sample 100 --labels FILE` draws outputs to label" in told
 
-    drawn = stack.fepflow("calibrate", suite, "--run", "latest", "--sample", "80", "--labels", sheet, env=env)
+    drawn = stack.fepflow("calibrate", suite, "--run", "latest", "--sample", "200", "--labels", sheet, env=env)
     assert drawn.returncode == 0, drawn.stderr
     rows = list(csv.DictReader(sheet.read_text(encoding="utf-8-sig").splitlines()))
     filled = [f"{row['id']},{'yes' if row['id'] in right else 'no'}" for row in rows]
