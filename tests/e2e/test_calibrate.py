@@ -76,7 +76,7 @@ gate: {{min: {{right: 0.3}}, judge: corrected}}
 
 
 def test_labels_picked_by_the_judges_verdict_pass_no_run_and_drawn_ones_decide(stack, tmp_path, model_server):
-    """The judge passes half of the outputs, and of these a sixth is right: a twelfth of all, where 0.3 are asked for."""
+    """The judge passes half of the outputs, and of these a sixth is right: a twelfth of all, and 0.3 are asked for."""
     ids = [f"c{number}" for number in range(320)]
     outputs = [{"id": name, "value": f"the answer {name}"} for name in ids]
     (tmp_path / "outputs.jsonl").write_text("\n".join(map(json.dumps, outputs)), encoding="utf-8")

@@ -78,6 +78,7 @@ def test_a_draw_is_labelled_and_the_judge_compared_with_it(client: httpx.Client,
     assert re.search(r"kappa</th><td>1</td>", compared.text)
     labels = store.labels.current(run.id)
     assert {label.case_id: label.label for label in labels} == {f"c{n}": n % 3 > 0 for n in range(12)}
+    assert not any(label.disputed for label in labels)
     assert all(label.draw_id and label.note == f"of {label.case_id}" for label in labels)
     (calibration,) = store.labels.calibrations_of(*_judge(run))
     assert (calibration.n, calibration.statistics["draw"]["n"]) == (12, 12)
@@ -99,7 +100,7 @@ def test_numbers_and_words_are_labelled_too(
     assert ('name="label" inputmode' if field == "score" else '<button name="label" value="kind"') in page
     client.post(f"/runs/{run.id}/labels", data={**fields_of(page), "label": label})
     (found,) = store.labels.current(run.id)
-    assert (found.field, found.label, found.draw_id) == (field, read, None)
+    assert (found.field, found.label, found.draw_id, found.disputed) == (field, read, None, True)
 
 
 def test_a_label_of_one_case_is_shown_on_its_page_and_withdrawn(client: httpx.Client, store: Store, run: RunRecord):
@@ -108,6 +109,7 @@ def test_a_label_of_one_case_is_shown_on_its_page_and_withdrawn(client: httpx.Cl
     shown = client.post(f"/runs/{run.id}/labels", data={**fields, "label": "no"}, follow_redirects=True)
     assert shown.url.path == f"/runs/{run.id}/case"
     assert "said false (passed)" in shown.text
+    assert not store.labels.current(run.id)[0].disputed, "it was chosen"
     assert "&lt;b&gt;polite&lt;/b&gt;" in shown.text
     client.post(f"/runs/{run.id}/labels", data={**fields, "withdraw": "1"})
     assert store.labels.current(run.id) == []

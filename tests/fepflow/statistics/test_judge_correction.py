@@ -4,9 +4,17 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import chi2_contingency
 
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
-from fepflow.statistics.judges import CorrectedSample, JudgeLabels, corrected, lang_reiczigel_interval
+from fepflow.statistics.judges import (
+    CorrectedSample,
+    JudgeLabels,
+    corrected,
+    doubt_of_labels,
+    lang_reiczigel_interval,
+    youden_index,
+)
 from fepflow.statistics.means import mean_estimate
 
 RUNS = 4_000
@@ -42,6 +50,62 @@ def test_golden_values() -> None:
     here = corrected(raw(460, 500), drawn(85, 92, 1, 8))
     assert figures(here) == pytest.approx((0.86, 0.78920, 0.90806), abs=5e-6)
     assert here.method == "mover"
+
+
+def test_labels_drawn_by_verdict_count_by_the_shares_of_the_run() -> None:
+    """Half of the labels are of each kind; the judge passed 0.92 of the run."""
+    labels = JudgeLabels(46, 46, 54, 50, "by_verdict", of_run=True, share=0.92)
+    here = corrected(raw(920, 1_000), labels)
+    assert here.value == pytest.approx(0.92 * 46 / 50)
+    assert here.low < 0.84 < here.high < 0.9
+    weighted = labels.weighted
+    assert weighted.passed / weighted.n == pytest.approx(0.92)
+    assert weighted.right_passed == pytest.approx(46), "no label counts for more than one"
+    assert weighted.wrong_failed == pytest.approx(50 * 0.08 / 0.92)
+    youden = youden_index(labels)
+    assert youden is not None
+    assert youden[0] == pytest.approx(0.08 / (0.08 + 0.92 * 4 / 50))
+    unweighted = youden_index(JudgeLabels(46, 46, 54, 50))
+    assert unweighted is not None
+    assert unweighted[0] > 0.9, "what a hand that picked them would make it"
+    elsewhere = JudgeLabels(46, 46, 54, 50, "by_verdict", share=0.92)
+    assert corrected(raw(920, 1_000), elsewhere).value == pytest.approx(0.92 * 46 / 50)
+
+
+def test_labels_of_other_outputs_have_to_fit_the_run() -> None:
+    labels = JudgeLabels(100, 95, 100, 80)
+    assert doubt_of_labels(labels, 0.575, 500) is None
+    assert doubt_of_labels(labels, 0.8, 500) == (
+        "the labels do not fit this run: the judge passed 0.575 of the labelled outputs, and 0.8 of this run's, which "
+        "chance does not explain"
+    )
+    for passed in range(240, 400, 7):
+        p = chi2_contingency([[115, 85], [passed, 500 - passed]], correction=False).pvalue
+        assert (doubt_of_labels(labels, passed / 500, 500) is None) == (p >= 0.05)
+    assert doubt_of_labels(JudgeLabels(9, 9, 0, 0), 1.0, 50) is None
+    weighted = JudgeLabels(46, 46, 54, 50, "by_verdict", share=0.92)
+    assert doubt_of_labels(weighted, 0.92, 1_000) is None, "by the share that they were drawn from"
+    assert doubt_of_labels(JudgeLabels(46, 46, 54, 50), 0.92, 1_000) is not None
+
+
+def test_labels_that_somebody_picked_from_the_run_tell_nothing_of_it() -> None:
+    counts = (46, 46, 54, 50)
+    assert "picked and not drawn" in (doubt_of_labels(JudgeLabels(*counts, of_run=True), 0.5, 100) or "")
+    for of_run in (True, False):
+        assert "most disputed" in (doubt_of_labels(JudgeLabels(*counts, "disputed", of_run), 0.5, 100) or "")
+    for design in ("all", "by_verdict", "random"):
+        assert doubt_of_labels(JudgeLabels(*counts, design, of_run=True), 0.92, 100) is None
+
+
+def test_more_than_all_is_said_and_not_only_cut_off() -> None:
+    labels = JudgeLabels(67, 49, 33, 32)
+    estimate = corrected(raw(772, 1_000), labels)
+    assert estimate.value == 1
+    assert estimate.warning == (
+        "by the judge's errors among the labels 1.058 of all outputs would be right, which cannot be"
+    )
+    assert corrected(raw(500, 1_000), labels).warning is None
+    assert "which cannot be" in (corrected(raw(0, 1_000), JudgeLabels(50, 50, 50, 40)).warning or "")
 
 
 def test_a_judge_that_is_no_better_than_chance_tells_nothing() -> None:
