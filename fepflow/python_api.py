@@ -17,6 +17,7 @@ from fepflow.errors import UserError
 from fepflow.extras import require
 from fepflow.protocol.results import ResultsView, TestCaseResult
 from fepflow.services import run_service
+from fepflow.text import four_digits
 from fepflow.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -248,4 +249,4 @@ def _print(message: str) -> None:
 
 
 def _number(value: float | None) -> str:
-    return "none" if value is None else f"{value:.4g}"
+    return "none" if value is None else four_digits(value)

@@ -86,10 +86,15 @@ def seconds(value: Any) -> Any:
     return value
 
 
+def four_digits(value: float, sign: str = "") -> str:
+    """Return four digits of a number, or all whole ones of a large one: `0.9301`, `56350`."""
+    return f"{value:{sign}.0f}" if 9999.5 <= abs(value) < 1e15 else f"{value:{sign}.4g}"
+
+
 def number(value: float, unlike: float | None = None) -> str:
     """Four digits; all of them where four would make `value` look the same as another number, `unlike`."""
-    short = f"{value:.4g}"
-    return repr(value) if unlike is not None and value != unlike and short == f"{unlike:.4g}" else short
+    short = four_digits(value)
+    return repr(value) if unlike is not None and value != unlike and short == four_digits(unlike) else short
 
 
 def percent(share: float) -> str:

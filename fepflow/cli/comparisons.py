@@ -107,7 +107,7 @@ def _run_line(word: str, run: RunRecord) -> str:
 
 
 def _flips(compared: ComparedRun) -> Iterator[str]:
-    from fepflow.cli.console import one_line, safe
+    from fepflow.cli.console import number, one_line, safe
     from fepflow.reports.comparison import MAX_OUTPUT
 
     for word, flips in compared.flips.items():
@@ -116,7 +116,7 @@ def _flips(compared: ComparedRun) -> Iterator[str]:
             yield f"{word} now ({len(shown)} of {len(flips)}{'' if len(flips) == len(shown) else ', --limit'}):"
         for text in shown:
             flip = text.flip
-            yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {flip.base:.4g} → {flip.new:.4g}"
+            yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {number(flip.base)} → {number(flip.new)}"
             yield f"    base  {one_line(text.base[:MAX_OUTPUT])}"
             yield f"    new   {one_line(text.new[:MAX_OUTPUT])}"
             if text.reason:

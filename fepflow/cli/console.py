@@ -15,7 +15,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.text import cut, printable
+from fepflow.text import cut, four_digits, printable
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -113,7 +113,7 @@ def table(*columns: str) -> Table:
 
 def number(value: float | None, sign: str = "") -> str:
     """Return a number with four digits, `?` for None."""
-    return "?" if value is None else f"{value:{sign}.4g}"
+    return "?" if value is None else four_digits(value, sign)
 
 
 def interval(low: float | None, high: float | None) -> str:

@@ -20,6 +20,7 @@ from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import declared_check_ids
 from fepflow.store.records import CheckMark, GridRow
+from fepflow.text import four_digits
 
 MAX_LINE = 20_000
 """Characters of a line that a check found, or of an argument."""
@@ -166,7 +167,7 @@ def _finalize(value: Any) -> Any:
 
 def number(value: float | Undefined | None, sign: str = "") -> str:
     """Return a number with four digits; a dot for None, and for one that a verdict does not have."""
-    return "·" if value is None or isinstance(value, Undefined) else f"{value:{sign}.4g}"
+    return "·" if value is None or isinstance(value, Undefined) else four_digits(value, sign)
 
 
 def moment(value: datetime | None) -> Markup:

@@ -13,7 +13,7 @@ from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown, listed
+from fepflow.text import escape_markdown, four_digits, listed
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
@@ -117,7 +117,7 @@ def _figures(metric: MetricDifference, p: float | None) -> list[str]:
 
 
 def _number(value: float | None, sign: str = "") -> str:
-    return "·" if value is None else f"{value:{sign}.4g}"
+    return "·" if value is None else four_digits(value, sign)
 
 
 def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Iterator[str]:
@@ -156,7 +156,7 @@ def _markdown_flips(word: str, shown: Sequence[FlipText], total: int) -> Iterato
     for text in shown:
         flip = text.flip
         name = f"{escape_markdown(flip.case_id, 100)}** ({escape_markdown(flip.metric, 100)}"
-        yield f"- **{name}: {flip.base:.4g} → {flip.new:.4g})"
+        yield f"- **{name}: {four_digits(flip.base)} → {four_digits(flip.new)})"
         yield f"  - base: {escape_markdown(text.base, MAX_OUTPUT)}"
         yield f"  - new: {escape_markdown(text.new, MAX_OUTPUT)}"
         if text.reason:
