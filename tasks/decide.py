@@ -20,6 +20,7 @@ from fepflow.suite.models import Gate
 from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log, verdict_state
+from fepflow.text import plural
 from fepflow.verdict.gate import with_rules
 from fepflow.verdict.verdict import RuleOutcome, Verdict
 
@@ -33,6 +34,7 @@ async def decide_run(context: RunContext) -> Verdict:
     if context.suite.top_up is not None:
         reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
+    verdict = await asyncio.to_thread(_with_second_tries, context, verdict)
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
@@ -64,17 +66,42 @@ def _of_its_cases(run: RunRecord, gate: Gate, verdict: Verdict) -> Verdict:
     return with_rules(verdict, [RuleOutcome(rule="all test cases", outcome="inconclusive", reason=reason)], gate)
 
 
+def _with_second_tries(context: RunContext, verdict: Verdict) -> Verdict:
+    """Return the verdict with how many results are second tries, and whether a pass rests on them.
+
+    It stays a pass: a run is resumed for good reasons, too. But an agent that breaks where it would be wrong, and is
+    asked until it is right, would pass so.
+    """
+    store, run = context.store, context.run
+    units = store.results.second_tries(run)
+    if not units:
+        return verdict
+    warning = (
+        f"{len(units)} of {run.calls} results are second tries: the first ended in an error, and was asked again "
+        "(--resume, or Retry in Prefect)."
+    )
+    if verdict.outcome == "pass":
+        outcome = compute_verdict(store, run, context.suite, units).outcome
+        decides = "it would pass all the same" if outcome == "pass" else "it would not pass"
+        warning = f"{warning} If the first tries counted as errors, {decides}."
+    return verdict.model_copy(update={"second_tries": len(units), "warnings": [warning, *verdict.warnings]})
+
+
 def _left_out(context: RunContext) -> list[str]:
-    """Return the calls and checks that were left out as the run reached its deadline or budget, in sentences."""
-    reached = context.target_client.budget.ended
+    """Return the calls and checks that were left out, as the target was down or the run reached its deadline or
+    budget, in sentences."""
+    reached, store, run = context.target_client.budget.ended, context.store, context.run
+    never_asked = store.results.never_asked(run.id)
+    down = f"{plural(never_asked, 'output')} of {run.calls} could not be asked for, as the target was down"
+    reasons_of_target = [f"{down}: fepflow run --resume {run.id[:8]} asks for them."] if never_asked else []
     if not reached:
-        return []
+        return reasons_of_target
     outputs = context.run.calls - context.store.results.progress(context.run.id).outputs
     checks = sum(context.left_out.values())
     reasons = [f"{outputs} of {context.run.calls} outputs are missing"] if outputs else []
     if checks:
         reasons.append(f"{checks} {'check' if checks == 1 else 'checks'} by models are missing")
-    return [f"{reason}: the run reached {reached}." for reason in reasons]
+    return [*reasons_of_target, *(f"{reason}: the run reached {reached}." for reason in reasons)]
 
 
 def _with_costs(context: RunContext, verdict: Verdict) -> Verdict:

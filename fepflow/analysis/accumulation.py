@@ -10,7 +10,7 @@ import json
 import math
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -59,9 +59,18 @@ class Accumulated(NamedTuple):
 
 
 def accumulate(
-    store: Store, run: RunRecord, suite: Suite, sliced: SlicedCases | None = None, *, one_by_one: bool
+    store: Store,
+    run: RunRecord,
+    suite: Suite,
+    sliced: SlicedCases | None = None,
+    *,
+    one_by_one: bool,
+    without: Collection[tuple[int, int]] = (),
 ) -> Accumulated:
-    """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`."""
+    """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`.
+
+    What is of the outputs in `without`, by case index and repeat, is left out, as if it had never come.
+    """
     # A verdict about these very cases, as of a run that adds repeats, does not depend on what they have in common.
     these_cases = suite.top_up is not None and suite.top_up.max_repeats is not None
     clusters = None if these_cases else clusters_by(suite.cluster)
@@ -71,8 +80,8 @@ def accumulate(
     accumulators = _accumulators(run, suite, carriers, clusters)
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
-    _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None)
-    _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs])
+    _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
+    _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs], without)
     return Accumulated(carriers, accumulators, counted, clusters)
 
 
@@ -87,28 +96,40 @@ def _accumulate_checks(
     store: Store,
     run: RunRecord,
     accumulators: Sequence[MetricAccumulator],
-    counted: Mapping[str, CheckCounts],
+    counted: dict[str, CheckCounts],
     *,
     one_by_one: bool,
+    without: Collection[tuple[int, int]],
 ) -> None:
     by_check: dict[str | None, list[MetricAccumulator]] = {}
     for accumulator in accumulators:
         by_check.setdefault(accumulator.metric.check, []).append(accumulator)
-    if not one_by_one and run.repeats == 1 and all(accumulator.only_counts for accumulator in accumulators):
+    if (
+        not one_by_one
+        and not without
+        and run.repeats == 1
+        and all(accumulator.only_counts for accumulator in accumulators)
+    ):
         for counts in counted.values():
             for accumulator in by_check.get(counts.check_id, ()):
                 accumulator.add_counted(counts)
         return
     for row in store.results.check_rows(run.id, results=any(accumulator.reads_results for accumulator in accumulators)):
+        if (row.case_index, row.repeat) in without:
+            counts = counted[row.check_id]
+            counted[row.check_id] = replace(counts, passed=max(counts.passed - 1, 0))
+            continue
         for accumulator in by_check.get(row.check_id, ()):
             accumulator.add(row)
 
 
-def _accumulate_outputs(store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator]) -> None:
+def _accumulate_outputs(
+    store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator], without: Collection[tuple[int, int]]
+) -> None:
     for start in range(0, run.n_cases if accumulators else 0, CASES_AT_ONCE):
-        for (case_index, _), stored in store.results.outputs(run.id, start, start + CASES_AT_ONCE).items():
-            for accumulator in accumulators:
-                accumulator.add_output(case_index, stored)
+        for unit, stored in store.results.outputs(run.id, start, start + CASES_AT_ONCE).items():
+            for accumulator in accumulators if unit not in without else ():
+                accumulator.add_output(unit[0], stored)
 
 
 def _carriers(

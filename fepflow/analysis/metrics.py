@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -28,14 +28,17 @@ from fepflow.verdict.gate import at_look, decide
 from fepflow.verdict.verdict import ModelCosts, Verdict
 
 
-def compute_verdict(store: Store, run: RunRecord, suite: Suite) -> Verdict:
-    """Metrics and verdict of all that the store has of a run, whether or not it is complete."""
+def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collection[tuple[int, int]] = ()) -> Verdict:
+    """Metrics and verdict of all that the store has of a run, whether or not it is complete.
+
+    `without` are outputs, by case index and repeat, that are taken to be missing.
+    """
     gate = suite.gate or Gate()
     looks = looks_of(store, run, gate)
     judging = at_look(gate, looks.number if looks else 1)
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
     one_by_one = sliced is not None or gate.regression is not None or gate.looks is not None
-    accumulated = accumulate(store, run, suite, sliced, one_by_one=one_by_one)
+    accumulated = accumulate(store, run, suite, sliced, one_by_one=one_by_one, without=without)
     carriers, accumulators, _, clusters = accumulated
     metrics = [accumulator.metric for accumulator in accumulators]
     labels = labels_by_metric(store, run, accumulators, {name: found.declared for name, found in carriers.items()})

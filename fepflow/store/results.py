@@ -25,6 +25,7 @@ from sqlalchemy import (
     select,
     true,
     type_coerce,
+    update,
 )
 
 from fepflow.json.codec import encode
@@ -50,6 +51,7 @@ from fepflow.store.records import (
     NewOutput,
     OutputFacts,
     Progress,
+    RunRecord,
     StoredOutput,
 )
 from fepflow.store.result_rows import check_key, insert_results
@@ -93,7 +95,8 @@ class Results(Repository):
     def delete_errors(self, run_id: str) -> int:
         """Delete what resuming an ended run repeats, and return the number of rows deleted.
 
-        These are failed outputs with all their check results, and check results in status error.
+        These are failed outputs with all their check results, and check results in status error. The run notes whose
+        results will be second tries: not those of outputs that were never asked for, as the target was down.
         """
         failed = and_(OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True))
         of_failed_output = exists().where(
@@ -101,11 +104,36 @@ class Results(Repository):
         )
         erroneous = or_(CHECK_RESULT.c.status == "error", of_failed_output)
 
+        def tried(connection: Connection) -> Iterator[tuple[int, int]]:
+            yield from ((row[0], row[1]) for row in _failed_outputs(connection, run_id) if not _never_asked(row[2]))
+            checks = select(CHECK_RESULT.c.case_index, CHECK_RESULT.c.repeat).distinct()
+            in_error = CHECK_RESULT.c.run_id == run_id, CHECK_RESULT.c.status == "error", ~of_failed_output
+            yield from ((row[0], row[1]) for row in connection.execute(checks.where(*in_error)))
+
         def forget(connection: Connection) -> int:
+            options = connection.scalar(select(RUN.c.options).where(RUN.c.id == run_id)) or {}
+            if units := {*tried(connection), *map(tuple, options.get("tried_again", ()))}:
+                noted = update(RUN).where(RUN.c.id == run_id)
+                connection.execute(noted.values(options={**options, "tried_again": sorted(units)}))
             checks = connection.execute(delete(CHECK_RESULT).where(CHECK_RESULT.c.run_id == run_id, erroneous))
             return checks.rowcount + connection.execute(delete(OUTPUT).where(failed)).rowcount
 
         return self._database.write(forget)
+
+    def never_asked(self, run_id: str) -> int:
+        """Count the failed outputs that were not asked for, as the target was down."""
+        with self._database.reading() as connection:
+            return sum(_never_asked(row[2]) for row in _failed_outputs(connection, run_id))
+
+    def second_tries(self, run: RunRecord) -> set[tuple[int, int]]:
+        """Return which outputs of a resumed run, by case index and repeat, were asked for again or checked again, and
+        did not fail then."""
+        units = {(case_index, repeat) for case_index, repeat in (run.options or {}).get("tried_again", ())}
+        if not units:
+            return units
+        answered = select(OUTPUT.c.case_index, OUTPUT.c.repeat).where(OUTPUT.c.run_id == run.id, ~OUTPUT.c.failed)
+        with self._database.reading() as connection:
+            return units & {(row[0], row[1]) for row in connection.execute(answered)}
 
     def progress(self, run_id: str) -> Progress:
         """Count the rows of a run. Raises NotFoundError."""
@@ -399,6 +427,15 @@ def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:
 def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
     from_start = table.c.case_index >= start
     return from_start if stop is None else and_(from_start, table.c.case_index < stop)
+
+
+def _failed_outputs(connection: Connection, run_id: str) -> Iterable[Row[tuple[int, int, Any]]]:
+    failed = OUTPUT.c.run_id == run_id, OUTPUT.c.failed.is_(True)
+    return connection.execute(select(OUTPUT.c.case_index, OUTPUT.c.repeat, OUTPUT.c.metadata).where(*failed))
+
+
+def _never_asked(metadata: Any) -> bool:
+    return isinstance(metadata, dict) and metadata.get("attempts") == 0
 
 
 def _outputs_where(

@@ -5,13 +5,16 @@ from typing import Any
 
 import pytest
 
+from fepflow.protocol.test_case import Output
 from fepflow.reports.junit import write_junit
+from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
+from fepflow.tasks.plan_run import resume_run
 from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.verdict import Verdict
 
@@ -83,6 +86,35 @@ async def test_a_small_slice_in_which_everything_is_wrong_fails(plan: Plan, stor
     assert "1 of 2 slices is below the minimum of 0.8: rare 0 " in verdict.reasons[0]
     write_junit(store, store.runs.get(run_id), file := StringIO())
     assert '<failure message="acc by topic: 1 of 2 slices is below' in file.getvalue()
+
+
+@pytest.mark.parametrize(("broken", "least", "words"), [(10, 0.8, "it would not pass"), (2, 0.5, "it would pass all")])
+async def test_a_resumed_run_says_how_many_results_are_second_tries(
+    plan: Plan, store: Store, broken: int, least: float, words: str
+) -> None:
+    cases = [f"fail 2 q{n}" if n < broken else f"q{n}" for n in range(60)]
+    run_id = plan(cases, metrics=[{"id": "acc", "check": "exact_match"}], gate={"min": {"acc": least}})
+    first = await verdict_on(run_id, 60, 60)
+    assert (first.metrics[0].n_error, first.second_tries) == (broken, None)
+    for _ in range(2):
+        resume_run(store, run_id)
+        again = await verdict_on(run_id, 60, 60)
+        assert (again.outcome, again.second_tries, again.metrics[0].n_completed) == ("pass", broken, 60)
+        assert again.warnings[0].startswith(f"{broken} of 60 results are second tries: the first ended in an error")
+        assert f"If the first tries counted as errors, {words}" in again.warnings[0]
+
+
+async def test_a_target_that_was_down_is_a_reason_and_no_first_try(plan: Plan, store: Store) -> None:
+    run_id = plan(["a", "b"])
+    error = {"type": "network_error", "kind": "circuit_open", "message": "the target is down", "recoverable": True}
+    down = Output(value=None, metadata={"error": error, "attempts": 0, "attempt_log": []})
+    store.results.write(run_id, [NewOutput(0, 0, "h", down)], [])
+    verdict = await verdict_on(run_id, 2, 2)
+    assert f"1 output of 2 could not be asked for, as the target was down: fepflow run --resume {run_id[:8]}" in str(
+        verdict.reasons
+    )
+    resume_run(store, run_id)
+    assert (await verdict_on(run_id, 2, 2)).second_tries is None
 
 
 async def test_missing_results_stay_in_the_denominator(plan: Plan) -> None:
