@@ -96,3 +96,26 @@ def test_a_worse_version_of_an_agent_fails_against_the_baseline(suite: Workplace
     answers(suite, 0)
     assert suite.fepflow("baseline", "remove", "main").returncode == 0
     assert suite.run("--quiet").returncode == 4
+
+
+def test_one_document_that_broke_is_one_of_twenty_and_not_ten_questions_of_two_hundred(workplace: Workplace) -> None:
+    """By questions the interval of -0.05 ends within the margin, and the run passed."""
+    rows = [
+        {"id": text, "input": text, "expected": text, "metadata": {"document": number // 10}}
+        for number, text in enumerate(f"question {number}" for number in range(200))
+    ]
+    (workplace.folder / "cases.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    workplace.suite.write_text(f"{SUITE}cluster: $.test_case.metadata.document\n", encoding="utf-8")
+    answers(workplace, 0)
+    workplace.run("--quiet")
+    base = workplace.record.id[:8]
+    workplace.fepflow("baseline", "set", "main", base)
+    answers(workplace, 10)
+    done = workplace.run("--quiet")
+    assert done.returncode == 4, done.stdout
+    assert "n = 200 in 20 documents) is within the margin of 0.1, against main" in done.stdout
+    compared = workplace.fepflow("compare", base, "latest", "--margin", "0.1", "--format", "json")
+    assert compared.returncode == 4, compared.stdout
+    assert '"paired-bounded-clustered"' in compared.stdout
+    workplace.suite.write_text(SUITE, encoding="utf-8")
+    assert workplace.run("--quiet").returncode == 0, "by questions"
