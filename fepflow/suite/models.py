@@ -63,10 +63,12 @@ def _one_path(value: Any) -> Any:
     return value
 
 
-def _of_case(value: str) -> str:
-    if not value.startswith("$.test_case."):
-        raise ValueError("a cluster is told by the test case: a path such as $.test_case.metadata.document")
-    return value
+def _of_case(value: Any) -> Any:
+    if not isinstance(value, str) or value.startswith("$.test_case."):
+        return value
+    name = value.removeprefix("$.").removeprefix("metadata.")
+    path = name if re.fullmatch(r"\w+", name) else "document"
+    raise ValueError(f"a cluster is told by the test case: a path such as $.test_case.metadata.{path}")
 
 
 RecordPath = Annotated[JSONPathText, BeforeValidator(_one_path)]
@@ -300,7 +302,7 @@ class Suite(Section):
     )
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
-    cluster: Annotated[JSONPathText, AfterValidator(_of_case)] | None = Field(
+    cluster: Annotated[JSONPathText, BeforeValidator(_of_case)] | None = Field(
         None,
         description="What several test cases have in common, such as $.test_case.metadata.document: intervals count "
         "these, and not cases.",

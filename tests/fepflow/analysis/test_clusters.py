@@ -166,11 +166,14 @@ def test_validate_knows_the_mistakes_of_a_cluster(tmp_path: Path) -> None:
     assert "a cluster is told by the test case" in validated(tmp_path, "$.output.value", lines)[0]
 
 
-def test_a_suite_takes_no_cluster_of_the_output() -> None:
-    with pytest.raises(ValidationError, match="a cluster is told by the test case"):
-        Suite.model_validate(
-            {"name": "s", "target": {"http": {"url": "http://a/"}}, "test_cases": [], "cluster": "$.output"}
-        )
+@pytest.mark.parametrize(
+    ("cluster", "path"),
+    [("$.output.value", "document"), ("user", "user"), ("metadata.user", "user"), ("$.metadata.user", "user")],
+)
+def test_a_suite_says_which_path_of_a_cluster_was_meant(cluster: str, path: str) -> None:
+    suite = {"name": "s", "target": {"http": {"url": "http://a/"}}, "test_cases": [], "cluster": cluster}
+    with pytest.raises(ValidationError, match=rf"a path such as \$\.test_case\.metadata\.{path}"):
+        Suite.model_validate(suite)
 
 
 def test_labels_of_one_cluster_tell_as_much_as_one_label(store: Store) -> None:
