@@ -152,7 +152,7 @@ def plain_markdown(text: str, limit: int = MAX_LITERAL) -> str:
     for mark, alike in _LOOK_ALIKES.items():
         if text.count(mark) > 1:
             text = text.replace(mark, alike)
-    text = _EDGE_UNDERSCORES.sub(lambda found: _LOW_MACRON * len(found[0]), text)
+    text = _EDGE_UNDERSCORES.sub(lambda match: _LOW_MACRON * len(match[0]), text)
     text = _ACTIVE.sub(rf"\1{WORD_JOINER}", _ADDRESS.sub(WORD_JOINER, text))
     return f"{WORD_JOINER}{text}" if _BLOCK.match(text) else text
 

@@ -67,15 +67,15 @@ class MetricRules:
         failing: set[str] = set()
         while True:
             confidence = 1 - (1 - self.confidence) / max(self.family - len(failing), 1)
-            found = {
+            violating = {
                 name
                 for name, (estimate, requirements) in judged.items()
                 if estimate.value is not None
-                and any(each.judge(*estimate.at(confidence).interval) == "fail" for each in requirements)
+                and any(needed.judge(*estimate.at(confidence).interval) == "fail" for needed in requirements)
             }
-            if len(found) <= len(failing) or len(found) >= self.family:
+            if len(violating) <= len(failing) or len(violating) >= self.family:
                 return confidence
-            failing = found
+            failing = violating
 
     def _rule(self, metric: MetricEstimate, requirement: Requirement, fail_confidence: float) -> RuleOutcome:
         outcome, words = self._outcome(metric.estimate, requirement, fail_confidence)
@@ -249,19 +249,19 @@ def _rule(check: CheckTotals) -> RuleOutcome:
     outcome: Outcome
     if check.failed:
         outcome = "fail"
-        said = f"{check.failed} of {plural(judged, 'result')} failed{f', and {gaps}' if gaps else ''}"
+        summary = f"{check.failed} of {plural(judged, 'result')} failed{f', and {gaps}' if gaps else ''}"
     elif gaps:
         outcome = "inconclusive"
         passed = f"{check.passed} of {check.expected} passed" if check.passed else "no result passed or failed"
-        said = f"{passed}, but {gaps}" if check.passed else f"{passed}: {gaps}"
+        summary = f"{passed}, but {gaps}" if check.passed else f"{passed}: {gaps}"
     else:
         outcome = "pass"
-        said = f"{check.passed} of {plural(judged, 'result')} passed"
+        summary = f"{check.passed} of {plural(judged, 'result')} passed"
     return RuleOutcome(
         rule=f"{check.check_id}: every case passes",
         check=check.check_id,
         outcome=outcome,
-        reason=f"{check.check_id}: {said}.",
+        reason=f"{check.check_id}: {summary}.",
     )
 
 

@@ -129,8 +129,10 @@ class ImpactAtMost:
         """See Requirement."""
         impacts = impact_range(low, high, self.ranges)
         impact = assess(value, self.ranges).impact
-        other = [each for each in impacts.impacts if impact is None or self._allows(each) is not self._allows(impact)]
-        parts = [str(worst(other))] if other else []
+        others = [
+            other for other in impacts.impacts if impact is None or self._allows(other) is not self._allows(impact)
+        ]
+        parts = [str(worst(others))] if others else []
         if impacts.gap:
             parts.append("values that no range holds")
         return f"its interval reaches {listed(parts)}"
