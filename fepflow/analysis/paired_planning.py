@@ -30,6 +30,7 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.text import known_names, listed, number, percent, plural
+from fepflow.verdict.gate import at_look
 
 EARLIER_RUNS = 20
 """Runs that are looked at to find some to compare the base with."""
@@ -114,7 +115,7 @@ def plan_against(
     Raises NotFoundError, UserError where there is nothing to plan for.
     """
     base = _base(store, suite.name, named)
-    gate = suite.gate or Gate()
+    gate = at_look(suite.gate or Gate(), 1)
     then = results_with_verdict(store, base)
     shares = {name: each for name, each in then.metrics.items() if is_share_that_passed(each.metric)}
     asked = gate.regression.margin if gate.regression and margin is None and not margins else margin

@@ -99,7 +99,7 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
         warn_of_sample_size(validation, at_look(gate or Gate(), 1), max_impact, metrics, scales)
         warn_of_unbounded_means(validation, gate or Gate(), max_impact is not None, metrics, scales)
     _validate_slices(validation, metrics, scales)
-    _validate_regression(validation, gate or Gate(), metrics)
+    _validate_regression(validation, at_look(gate or Gate(), 1), metrics)
 
 
 def _warn_of_repeats(validation: SuiteValidation, index: int, metric: Metric) -> None:

@@ -136,10 +136,11 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
     from fepflow.analysis.planning import PlanOptions, plan
     from fepflow.diagnose.checks import checks_by_id
     from fepflow.suite.models import Gate, Metric
+    from fepflow.verdict.gate import at_look
 
     validation = validate(path)
     suite = validation.require()
-    gate = suite.gate or Gate()
+    gate = at_look(suite.gate or Gate(), 1)
     metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in checks_by_id(validation)]
     shares = {each.id: each.check for each in metrics if each.check is not None and is_share_that_passed(each)}
     minima = {name: least for name, least in gate.min.items() if name in shares}

@@ -179,3 +179,28 @@ def test_mistakes_are_found_before_anything_is_called(store: Store, tmp_path: Pa
     path = tmp_path / "suite.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     assert says in "\n".join(map(str, validate_suite(path).problems))
+
+
+async def test_the_worst_of_several_runs_as_the_baseline_is_warned_of_and_all_of_them_together_are_not(
+    store: Store, plan: Plan, agent: Agent
+) -> None:
+    runs = []
+    for wrong in (0, 0, 12):
+        agent.wrong = set(CASES[:wrong])
+        runs.append(plan(CASES, target={"version": "1.4"}))
+        await decided(store, runs[-1])
+    store.runs.set_baseline("s", "main", runs[2])
+    alone = await decided(store, plan(CASES, gate=GATE, target={"version": "1.5"}))
+    assert alone.outcome == "pass"
+    assert any("The base is 1 of 3 runs of version 1.4." in warning for warning in alone.warnings)
+
+    store.runs.set_baseline("s", "main", runs[0], runs[1:])
+    together = await decided(store, plan(CASES, gate=GATE, target={"version": "1.5"}))
+    assert together.outcome == "inconclusive"
+    assert not any("The base is" in warning for warning in together.warnings)
+    assert together.regression is not None
+    assert together.regression.pooled == runs
+    (metric,) = together.regression.metrics
+    assert metric.baseline == pytest.approx(1 - 12 / 180)
+    assert metric.difference == pytest.approx(-24 / 180)
+    assert metric.method == "paired-bounded"

@@ -164,6 +164,27 @@ def test_a_gate_says_what_its_choices_do_not_go_with(folder):
     assert told(folder, suite + "gate: {min: {acc: 0.0}, missing: random}\n") == []
 
 
+def test_pooled_looks_need_a_version_and_intervals(folder):
+    gate = CHECKS + "gate: {min: {contains: 0.1}, looks: pooled}\n"
+    (problem,) = told(folder, BASE + gate)
+    assert problem == (
+        "suite.yaml:6: gate.looks: the runs of one version are judged together, and no version is named "
+        "(add version: ${GIT_SHA} to target, or run with --version NAME)"
+    )
+    named = BASE.replace("target: {", "target: {version: a, ") + gate
+    assert told(folder, named) == []
+    (problem,) = told(folder, named.replace("looks:", "verdict: point, looks:"))
+    assert problem.endswith("goes by values alone (leave out looks, or verdict)")
+    (problem, *_) = told(folder, named.replace("looks:", "top_up: {max_cases: 10}, looks:"))
+    assert "gate.looks: a run that is topped up is looked at many times itself" in problem
+
+
+def test_pooled_looks_take_more_cases_at_the_first_one(folder):
+    named = BASE.replace("target: {", "target: {version: a, ") + CHECKS
+    (warning,) = told(folder, named + "gate: {min: {contains: 0.9}, looks: pooled}\n")
+    assert "it takes 43 at 97%" in warning
+
+
 def test_a_link_out_of_the_folder_is_refused(folder, tmp_path_factory):
     elsewhere = tmp_path_factory.mktemp("elsewhere") / "cases.jsonl"
     elsewhere.write_text('{"id": "a", "input": 1}\n')
