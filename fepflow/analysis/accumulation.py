@@ -445,7 +445,7 @@ class MetricAccumulator:
             scale = scale_of_aggregate(self.metric, self.scale)
             assert scale is not None
             numbers = [self.clusters.numbers[index] for index in self.case_indices] if self.clusters else None
-            return estimate_of_cases(cases, counts, gate.pass_confidence, scale, gate.interval_form, numbers)
+            return estimate_of_cases(cases, counts, gate.pass_confidence, scale, gate.interval or "wilson", numbers)
         if aggregate.of_cases:  # the worst of values without a known range
             values = self._by_unit(
                 {index: [min(values)] for index, values in self._values.items() if len(values) == self.repeats}
@@ -457,7 +457,7 @@ class MetricAccumulator:
             values = self._by_unit(self._values)
         if aggregate.kind == "quantile":
             return quantile_estimate(values, counts, aggregate.level, gate.pass_confidence, self.scale)
-        estimate = mean_estimate(values, counts, gate.pass_confidence, self.scale, gate.interval_form)
+        estimate = mean_estimate(values, counts, gate.pass_confidence, self.scale, gate.interval or "wilson")
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None

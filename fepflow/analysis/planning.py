@@ -105,7 +105,7 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
     correlation, learned_from = None, None
     if options.repeats > 1 and store is not None:
         correlation, learned_from = _correlation(store, name, check)
-    common = (gate.pass_confidence, gate.interval_form)
+    common = (gate.pass_confidence, gate.interval)
     if correlation is None:
         cases = cases_for_power(options.minimum, options.expected, options.power, *common)
         chance = power_of(has, options.minimum, options.expected, *common)

@@ -17,7 +17,7 @@ from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
 from fepflow.statistics.sequential import passes_in_a_row
 from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
 from fepflow.text import plural
-from fepflow.verdict.requirements import ImpactAtMost
+from fepflow.verdict.requirements import ImpactAtMost, kind_of_requirements
 
 MOST_TRIED = 200
 """Numbers of passes that are tried to find one that a gate on impacts lets pass."""
@@ -99,10 +99,10 @@ def warn_of_unbounded_means(
 
 
 def warn_of_confidence(validation: SuiteValidation, gate: Gate) -> None:
-    """Warn of low confidences: on average Wilson's interval is right as often as promised, there far from always."""
-    if gate.confidence < USUAL_CONFIDENCE and gate.interval_form == "wilson" and gate.verdict == "interval":
+    """Warn of Wilson's interval at a low confidence: on average it is right as often as promised, but not always."""
+    if gate.confidence < USUAL_CONFIDENCE and gate.interval == "wilson" and gate.verdict == "interval":
         message = f"at {gate.confidence:.0%} the intervals let wrong agents pass more often than that promises"
-        advice = "leave it at 0.95, or take gate: {interval: clopper-pearson}"
+        advice = "leave out gate.interval, or take clopper-pearson"
         validation.warn(("gate", "confidence"), message, advice)
 
 
@@ -145,7 +145,7 @@ def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
     expected = (1 + minimum) / 2
     if not is_share_that_passed(metric):
         return ""
-    cases = cases_for_power(minimum, expected, USUAL_POWER, gate.pass_confidence, gate.interval_form)
+    cases = cases_for_power(minimum, expected, USUAL_POWER, gate.pass_confidence, gate.interval)
     return f", and {cases} if {expected:g} do, to pass 4 times out of 5: see fepflow plan" if cases else ""
 
 
@@ -159,12 +159,13 @@ def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, l
     if scale is None:
         return None
     share = scale.share(limit)
-    return minimum_sample(share if bound == "min" else 1 - share, gate.pass_confidence, gate.interval_form)
+    return minimum_sample(share if bound == "min" else 1 - share, gate.pass_confidence, gate.interval)
 
 
 def _can_pass(requirement: ImpactAtMost, gate: Gate, scale: Scale, cases: int) -> bool:
+    kind = kind_of_requirements(gate, [requirement], scale, cases)
     for passed in {round(cases * step / MOST_TRIED) for step in range(MOST_TRIED + 1)}:
-        low, high = interval_of(gate.interval_form, passed / cases, cases, gate.pass_confidence)
+        low, high = interval_of(kind, passed / cases, cases, gate.pass_confidence)
         if requirement.judge(scale.value(low), scale.value(high)) == "pass":
             return True
     return False
@@ -198,7 +199,7 @@ def _validate_rules(validation: SuiteValidation, gate: Gate) -> None:
         "judge": gate.judge == "corrected",
         "verdict": gate.verdict == "point",
         "fail": gate.fail == "value",
-        "interval": gate.interval != "wilson" and (gate.top_up is None or gate.top_up.looks is None),
+        "interval": gate.interval == "clopper-pearson" and (gate.top_up is None or gate.top_up.looks is None),
     }
     for name in (name for name, is_set in excluded.items() if is_set):
         message = f"{name} is not judged by an interval that may be looked at again and again, as top_up does"
@@ -255,4 +256,4 @@ def _best_results_needed(gate: Gate, top_up: TopUp, share: float) -> int:
     if top_up.looks is None:
         return passes_in_a_row(share, gate.pass_confidence)
     last = nominal_confidence(top_up.looks, top_up.looks, gate.pass_confidence)
-    return minimum_sample(share, last, gate.interval_form)
+    return minimum_sample(share, last, gate.interval)

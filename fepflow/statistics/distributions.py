@@ -7,15 +7,18 @@ from statistics import NormalDist
 
 
 def beta_quantile(probability: float, a: float, b: float) -> float:
-    """The x with `probability` of the beta distribution below it."""
-    low, high = 0.0, 1.0
-    for _ in range(100):
-        middle = (low + high) / 2
-        if beta_cdf(middle, a, b) < probability:
-            low = middle
-        else:
-            high = middle
-    return (low + high) / 2
+    """The x with `probability` of the beta distribution below it: Newton's method, by halves where it would leave."""
+    low, high, x = 0.0, 1.0, a / (a + b)
+    log_norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
+    for _ in range(200):
+        excess = beta_cdf(x, a, b) - probability
+        low, high = (x, high) if excess < 0 else (low, x)
+        density = math.exp(log_norm + (a - 1) * math.log(x) + (b - 1) * math.log1p(-x))
+        before, x = x, x - excess / density if density else low
+        x = x if low < x < high else (low + high) / 2
+        if abs(x - before) <= 1e-15 * x:
+            break
+    return x
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:

@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from statistics import NormalDist
 
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import Sums, UnitSums
-from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
+from fepflow.statistics.proportions import IntervalKind, interval_of, kind_for, z_score
 
 MOST_CASES = 100_000
 
 SIMULATIONS = 1_000
 
 
-def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kind: IntervalKind = "wilson") -> float:
+def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kind: IntervalKind | None = None) -> float:
     """The chance that n test cases show a minimum, where so large a share of answers passes."""
     needed = _passes_needed(n, minimum, confidence, kind)
     if needed is None:
@@ -27,7 +28,7 @@ def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kin
 
 
 def cases_for_power(
-    minimum: float, expected: float, wanted: float, confidence: float = 0.95, kind: IntervalKind = "wilson"
+    minimum: float, expected: float, wanted: float, confidence: float = 0.95, kind: IntervalKind | None = None
 ) -> int | None:
     """The least number of test cases with at least the `wanted` power; None if it takes more than can be had.
 
@@ -56,7 +57,7 @@ def cases_with_repeats(
     repeats: int,
     correlation: float,
     confidence: float = 0.95,
-    kind: IntervalKind = "wilson",
+    kind: IntervalKind | None = None,
 ) -> int | None:
     """The same with repeats of each case, whose passes have an intraclass `correlation` from 0 to 1; by simulation.
 
@@ -88,13 +89,15 @@ def simulated_power(
     repeats: int,
     correlation: float,
     confidence: float = 0.95,
-    kind: IntervalKind = "wilson",
+    kind: IntervalKind | None = None,
 ) -> float:
     """The chance that so many cases, repeated, show a minimum; the cases' own rates are of a beta distribution."""
     rng, shown = Random(f"{cases} {repeats}"), 0  # noqa: S311  # for a simulation
     for _ in range(SIMULATIONS):
         passes = [_passes_of_a_case(rng, expected, repeats, correlation) for _ in range(cases)]
-        low = _sums(passes, repeats, kind).estimate(confidence).low
+        sums = _sums(passes, repeats)
+        judging = kind_for(kind, minimum, sums.effective(confidence), confidence)
+        low = replace(sums, kind=judging).estimate(confidence).low
         shown += low is not None and low >= minimum
     return shown / SIMULATIONS
 
@@ -119,8 +122,9 @@ def intraclass_correlation(values_by_case: Sequence[Sequence[float]]) -> float |
     return min(max((between - within) / (between + (usual - 1) * within), 0.0), 1.0)
 
 
-def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind) -> int | None:
+def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind | None) -> int | None:
     """The least number of passes of n whose interval shows the minimum; None if not even all do."""
+    kind = kind_for(kind, minimum, n, confidence)
     if interval_of(kind, 1.0, n, confidence)[0] < minimum:
         return None
     least = max(math.floor(minimum * n), 0)
@@ -142,13 +146,13 @@ def _passes_of_a_case(rng: Random, expected: float, repeats: int, correlation: f
     return sum(rng.random() < rate for _ in range(repeats))
 
 
-def _sums(passes: Sequence[int], repeats: int, kind: IntervalKind) -> Sums:
+def _sums(passes: Sequence[int], repeats: int) -> Sums:
     """Return the sums that `mean_estimate` would make of these results, none of which is missing."""
     cases, n = len(passes), len(passes) * repeats
     share = sum(passes) / n
     return Sums(
         scale=PROPORTION,
-        kind=kind,
+        kind="wilson",
         counts=Counts(n, n),
         cases=cases,
         answered=cases,

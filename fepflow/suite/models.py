@@ -201,7 +201,9 @@ class Gate(Section):
     inconclusive: Literal["block", "allow"] = Field(
         "block", description="Whether an inconclusive run has the exit code 4, or 0."
     )
-    interval: Literal["wilson", "clopper-pearson"] = Field("wilson", description="Form of the intervals.")
+    interval: Literal["wilson", "clopper-pearson"] | None = Field(
+        None, description="Form of the intervals; default: Wilson's, and the exact one of few cases and small shares."
+    )
     regression: RegressionGate | None = Field(None, description="No metric may be worse than in a baseline.")
     judge: JudgeValue | None = Field(
         None,
@@ -223,13 +225,6 @@ class Gate(Section):
     def pass_confidence(self) -> float:
         """The confidence of the two-sided intervals that a pass takes; a fail takes `confidence`."""
         return self.confidence if self.sides == "two" else 1 - 2 * (1 - self.confidence)
-
-    @property
-    def interval_form(self) -> Literal["wilson", "clopper-pearson"]:
-        """The form of the intervals: the exact one for `sides: one`, unless it is stated, as Wilson's promises 5 % and
-        passes up to 7 %."""
-        exact = self.sides == "one" and "interval" not in self.model_fields_set
-        return "clopper-pearson" if exact else self.interval
 
 
 class Slices(Section):

@@ -17,6 +17,7 @@ no rule is about are named.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
 from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
@@ -26,7 +27,15 @@ from fepflow.suite.models import Gate, Impact
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.metric_rules import GATE as EVERY_CHECK
-from fepflow.verdict.metric_rules import MetricRules, absences, as_judged, check_rules, doubted, warnings_of_judge
+from fepflow.verdict.metric_rules import (
+    MetricRules,
+    absences,
+    as_judged,
+    check_rules,
+    doubted,
+    warnings_of_judge,
+    with_judging_kind,
+)
 from fepflow.verdict.regression_rules import Regression
 from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
@@ -60,6 +69,13 @@ def decide(
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
     by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima or regression)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
+    metrics = [
+        replace(
+            metric,
+            estimate=with_judging_kind(metric.estimate, _requirements(metric, gate, ranges, max_impact), gate),
+        )
+        for metric in metrics
+    ]
     by_metric = _metric_outcomes(metrics, gate, ranges, max_impact)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
@@ -124,7 +140,7 @@ def _metric_outcomes(
         if (requirements := _requirements(metric, gate, ranges, max_impact))
     ]
     named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    found = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", len(named), gate.judge).outcomes(required)
+    found = MetricRules.of(gate, len(named)).outcomes(required)
     doubts = {
         metric.id: _scale_doubt(as_judged(metric, gate.judge).estimate, ranges.get(metric.id)) for metric, _ in required
     }
@@ -285,12 +301,12 @@ def _gate_sentence(
 
 
 def _measure(gate: Gate, *, corrected: bool) -> str:
-    kind = "" if gate.interval_form == "wilson" else "Clopper-Pearson "
+    kind = "Clopper-Pearson " if gate.interval == "clopper-pearson" else ""
     more = _looks(gate)
     more += "; a fail by value" if gate.fail == "value" else ""
     more += "; judges corrected for their errors" if corrected else ""
     if gate.sides == "one":
-        most = "up to" if gate.interval_form == "clopper-pearson" else "about"
+        most = "about" if gate.interval == "wilson" else "up to"
         more += f"; one-sided: an agent just below a limit passes in {most} {percent(1 - gate.confidence)} of its runs"
         more += f", and a fail takes the {percent(gate.confidence)} interval"
     more += "; what is missing is left out, as if by chance" if gate.missing == "random" else ""

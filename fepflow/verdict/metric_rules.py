@@ -19,11 +19,11 @@ from statistics import NormalDist
 
 from fepflow.statistics.estimate import Estimate, describe
 from fepflow.statistics.means import Sums
-from fepflow.statistics.proportions import interval_of, z_score
+from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
 from fepflow.suite.models import Gate, JudgeValue
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import CheckTotals, MetricEstimate
-from fepflow.verdict.requirements import Requirement
+from fepflow.verdict.requirements import Requirement, kind_of_requirements
 from fepflow.verdict.verdict import Mode, Outcome, RuleOutcome
 
 MOST_CASES = 1_000_000
@@ -38,13 +38,22 @@ class MetricRules:
     """The judgement of metrics by a gate.
 
     `mode`, `fail_by_value` and `judge` are the gate's; `family` is how many metrics it judges in all, computed or not.
+    `exact_fails` says that fails take the exact interval: a minimum is mostly a large share, and to be below one is to
+    fail a small share of cases, of which Wilson's interval shows too much.
     """
 
     confidence: float
     mode: Mode
     fail_by_value: bool
     family: int
-    judge: JudgeValue | None = None
+    judge: JudgeValue | None
+    exact_fails: bool
+
+    @classmethod
+    def of(cls, gate: Gate, family: int) -> MetricRules:
+        """Return the rules of a gate that judges so many metrics."""
+        exact_fails = gate.interval != "wilson"
+        return cls(gate.confidence, gate.verdict, gate.fail == "value", family, gate.judge, exact_fails)
 
     def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:
         """The outcome of each requirement, by metric."""
@@ -70,8 +79,7 @@ class MetricRules:
             violating = {
                 name
                 for name, (estimate, requirements) in judged.items()
-                if estimate.value is not None
-                and any(needed.judge(*estimate.at(confidence).interval) == "fail" for needed in requirements)
+                if any(self._violates(estimate, needed, confidence) for needed in requirements)
             }
             if len(violating) <= len(failing) or len(violating) >= self.family:
                 return confidence
@@ -110,7 +118,17 @@ class MetricRules:
     def _fails(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
         if self.mode == "point" or self.fail_by_value:
             return requirement.judge(*estimate.point_range) == "fail"
-        return requirement.judge(*estimate.at(confidence).interval) == "fail"
+        return self._violates(estimate, requirement, confidence)
+
+    def _violates(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
+        """Return whether the whole interval, at the confidence that a fail takes, is beyond the requirement."""
+        value = estimate.value
+        if value is None or requirement.judge(value, value) != "fail":
+            return False  # it lies in its interval
+        return requirement.judge(*self._for_fail(estimate).at(confidence).interval) == "fail"
+
+    def _for_fail(self, estimate: Estimate) -> Estimate:
+        return with_kind(estimate, "clopper-pearson") if self.exact_fails else estimate
 
     def _why_open(self, estimate: Estimate, requirement: Requirement, fail_confidence: float) -> str:
         """Why neither a pass nor a fail, which way it leans, and how many test cases would settle it."""
@@ -128,14 +146,16 @@ class MetricRules:
         if requirement.judge(low, high) == "inconclusive":
             why = requirement.crossing(value, low, high)
         else:
-            where = f" where {self.family} metrics are judged" if self.family > 1 else ""
-            why = f"that may be chance{where}: a fail takes the {percent(fail_confidence)} interval"
+            among = f" where {self.family} metrics are judged" if self.family > 1 else ""
+            kind = "exact " if self.exact_fails else ""
+            why = f"that may be chance{among}: a fail takes the {kind}{percent(fail_confidence)} interval"
         settled = self._settled_by(estimate, requirement, lean, fail_confidence)
         return f", but {why}; {leans}, and {settled}"
 
     def _settled_by(self, estimate: Estimate, requirement: Requirement, lean: Outcome, fail_confidence: float) -> str:
         """Return, in words, how many test cases like these would show what the verdict leans to, in most reruns."""
         confidence = estimate.confidence if lean == "pass" else fail_confidence
+        estimate = estimate if lean == "pass" else self._for_fail(estimate)
         sample, value = estimate.sample, estimate.value
         if sample is None or value is None or sample.with_cases(2 * sample.cases, confidence) == (None, None):
             return "more test cases are needed"
@@ -191,6 +211,23 @@ def _tipping_point(estimate: Estimate, requirement: Requirement) -> str:
     if first == 0:
         return f"; it would be no pass even if {every_one} {good}"
     return f"; it passes unless {first} of the {missing} missing {bad}"
+
+
+def with_kind(estimate: Estimate, kind: IntervalKind) -> Estimate:
+    """Return the estimate with another kind of interval, if it is a share or a mean of scores with a range."""
+    sample = estimate.sample
+    if not isinstance(sample, Sums) or sample.scale is None or sample.kind == kind:
+        return estimate
+    return replace(sample, kind=kind).estimate(estimate.confidence)
+
+
+def with_judging_kind(estimate: Estimate, requirements: Sequence[Requirement], gate: Gate) -> Estimate:
+    """Return the estimate with the kind of interval by which these requirements judge it."""
+    sample = estimate.sample
+    if not requirements or not isinstance(sample, Sums) or sample.scale is None:
+        return estimate
+    n = sample.effective(estimate.confidence)
+    return with_kind(estimate, kind_of_requirements(gate, requirements, sample.scale, n))
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:

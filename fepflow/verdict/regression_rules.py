@@ -101,7 +101,7 @@ def judge_differences(
     `family` is the number of differences that are judged together, if these are not all.
     """
     found = {each.id: each for each in differences}
-    rules = MetricRules(gate.confidence, gate.verdict, gate.fail == "value", max(family, len(margins)), gate.judge)
+    rules = MetricRules.of(gate, max(family, len(margins)))
     outcomes: list[RuleOutcome] = []
     judged: list[tuple[MetricEstimate, list[Requirement]]] = []
     for metric, margin in margins.items():

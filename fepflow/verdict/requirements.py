@@ -6,13 +6,16 @@ does, *inconclusive* where that depends on which one is the true one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from fepflow.evalguard.impact import assess, impact_range, severity, worst
 from fepflow.evalguard.models import Range
-from fepflow.suite.models import Impact
+from fepflow.statistics.estimate import Scale
+from fepflow.statistics.proportions import IntervalKind, kind_for
+from fepflow.suite.models import Gate, Impact
 from fepflow.text import listed, number
 from fepflow.verdict.verdict import Outcome
 
@@ -139,3 +142,21 @@ class ImpactAtMost:
 
     def _allows(self, impact: Impact) -> bool:
         return severity(impact) <= severity(self.worst_allowed)
+
+
+def kind_of_requirements(gate: Gate, requirements: Sequence[Requirement], scale: Scale, n: float) -> IntervalKind:
+    """Return the kind of interval by which `n` observations are judged by all of these requirements."""
+    least = min((share for each in requirements for share in _shares_to_show(each, scale)), default=1.0)
+    return kind_for(gate.interval, least, n, gate.pass_confidence)
+
+
+def _shares_to_show(requirement: Requirement, scale: Scale) -> Iterator[float]:
+    """Yield what values are to reach for a pass, as a share of the scale; for a maximum their distance from its top."""
+    limits = {requirement.limit} if requirement.limit is not None else set()
+    if isinstance(requirement, ImpactAtMost):
+        limits = {bound for item in requirement.ranges for bound in (item.min, item.max) if bound is not None}
+    for limit in limits:
+        below, above = (math.nextafter(limit, end) for end in (-math.inf, math.inf))
+        passes_below, passes_above = (requirement.judge(value, value) == "pass" for value in (below, above))
+        if passes_below is not passes_above:
+            yield scale.share(limit) if passes_above else 1 - scale.share(limit)

@@ -19,7 +19,7 @@ from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, plural
 from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.metric_rules import as_judged, doubt_of_pass, warnings_of_judge
+from fepflow.verdict.metric_rules import as_judged, doubt_of_pass, warnings_of_judge, with_judging_kind
 from fepflow.verdict.requirements import Minimum
 from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
@@ -79,6 +79,11 @@ def judge_slices(
     slices: Sequence[SliceEstimate], minima: Mapping[str, float], gate: Gate, *, ignore_small: bool = False
 ) -> SliceOutcomes:
     """Judge slices: one rule for each metric with a minimum. Slices of other metrics are described only."""
+    slices = [
+        replace(each, metric=replace(each.metric, estimate=with_judging_kind(each.metric.estimate, limits, gate)))
+        for each in slices
+        for limits in ([Minimum(minima[each.metric.id])] if each.metric.id in minima else [],)
+    ]
     shown = [each.metric for each in slices]
     slices = [replace(each, metric=as_judged(each.metric, gate.judge)) for each in slices]
     judged = [_Judged(each, metric) for each, metric in zip(slices, shown, strict=True)]
@@ -106,7 +111,7 @@ def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
     """Return how many cases a slice needs to show its minimum if all pass; one if it is the end of the scale, which no
     number shows."""
     share = scale.share(minimum)
-    return 1 if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval_form)
+    return 1 if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval)
 
 
 def _is_testable(each: SliceEstimate) -> bool:

@@ -39,3 +39,11 @@ def test_a_mean_without_a_range_passes_by_no_number_of_good_scores(stack: Stack,
     assert code == 4, printed
     assert "it is not known how large or small a single value can be" in printed
     assert "declare range: [least, most] of the metric" in printed
+
+
+def test_two_of_four_do_not_show_a_small_minimum(stack: Stack, tmp_path: Path) -> None:
+    """Wilson's interval begins at 0.150036, and does so for one in nine agents that are at 0.15."""
+    metric = {"aggregate": "rate", "at_least": 0.5}
+    code, printed = judged(stack, tmp_path, [1, 1, 0, 0], metric, '{"min": {"score": 0.15}}')
+    assert code == 4, printed
+    assert "0.5 (95 % interval 0.06759 to 0.9324, n = 4) reaches the minimum of 0.15, but its interval" in printed

@@ -322,10 +322,10 @@ def test_impacts_that_the_cases_cannot_show_are_warned_of(folder):
 
 
 @pytest.mark.parametrize("confidence", [0.8, 0.9])
-def test_a_low_confidence_is_warned_of(folder, confidence):
-    (warning,) = gated(folder, f"{{confidence: {confidence}}}")
+def test_wilsons_interval_is_warned_of_at_a_low_confidence(folder, confidence):
+    (warning,) = gated(folder, f"{{confidence: {confidence}, interval: wilson}}")
     assert "the intervals let wrong agents pass more often than that promises" in warning
-    assert gated(folder, f"{{confidence: {confidence}, interval: clopper-pearson}}") == []
+    assert gated(folder, f"{{confidence: {confidence}}}") == [], "the exact interval is taken there"
     assert gated(folder, "{confidence: 0.99}") == []
 
 
@@ -347,21 +347,21 @@ def topics(folder, sizes, section, more=""):
 
 
 def test_slices_that_can_be_judged_are_fine(folder):
-    assert topics(folder, {"a": 16, "b": 20}, "{by: topic, min: 0.8}") == []
+    assert topics(folder, {"a": 17, "b": 20}, "{by: topic, min: 0.8}") == []
     assert topics(folder, {"a": 1}, "{by: topic}") == []
-    assert topics(folder, {"a": 16}, "{by: topic, min: {contains: 0.8}}") == []
+    assert topics(folder, {"a": 17}, "{by: topic, min: {contains: 0.8}}") == []
 
 
 def test_slices_that_are_too_small_are_warned_of(folder):
     (warning,) = topics(folder, {"a": 15, "b": 20, "": 3}, "{by: topic, min: 0.8}")[1:]
     assert (
-        "slices have fewer than 16 test cases: (none), a (there contains can fail and not pass: see slices.small)"
+        "slices have fewer than 17 test cases: (none), a (there contains can fail and not pass: see slices.small)"
         in warning
     )
     (ignored,) = topics(folder, {"a": 15, "b": 20}, "{by: topic, min: 0.8, small: ignore}")
     assert "(there contains is judged only if it fails)" in ignored
-    (none,) = topics(folder, {"a": 16, "": 16}, "{by: topic, min: 0.8}")
-    assert "16 of 32 test cases have no topic in their metadata (they are a slice of their own: (none))" in none
+    (none,) = topics(folder, {"a": 17, "": 17}, "{by: topic, min: 0.8}")
+    assert "17 of 34 test cases have no topic in their metadata (they are a slice of their own: (none))" in none
 
 
 @pytest.mark.parametrize(

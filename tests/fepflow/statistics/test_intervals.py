@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.proportions import clopper_pearson_interval, minimum_sample, wilson_interval
+from fepflow.statistics.proportions import (
+    IntervalKind,
+    clopper_pearson_interval,
+    interval_of,
+    kind_for,
+    minimum_sample,
+)
 
 from .estimates import CONFIDENCES
 
@@ -33,16 +39,30 @@ class TestClopperPearson:
 class TestMinimumSample:
     @pytest.mark.parametrize(
         ("target", "confidence", "n"),
-        [(0.9, 0.95, 35), (0.8, 0.95, 16), (0.99, 0.95, 381), (0.9, 0.99, 60), (0.0, 0.95, 1), (-1.0, 0.95, 1)],
+        [
+            (0.9, 0.95, 35),
+            (0.8, 0.95, 17),
+            (0.5, 0.95, 6),
+            (0.99, 0.95, 381),
+            (0.9, 0.99, 60),
+            (0.0, 0.95, 1),
+            (-1.0, 0.95, 1),
+        ],
     )
     def test_known_sizes(self, target: float, confidence: float, n: int) -> None:
         assert minimum_sample(target, confidence) == n
 
     @given(st.floats(0.01, 0.999), CONFIDENCES)
     def test_it_is_enough_and_one_less_is_not(self, target: float, confidence: float) -> None:
-        n = minimum_sample(target, confidence)
-        assert wilson_interval(1.0, n, confidence)[0] >= target
-        assert n == 1 or wilson_interval(1.0, n - 1, confidence)[0] < target
+        kinds: list[IntervalKind | None] = [None, "wilson"]
+        for kind in kinds:
+            size = minimum_sample(target, confidence, kind)
+            lows = [
+                interval_of(kind_for(kind, target, cases, confidence), 1.0, cases, confidence)[0]
+                for cases in (size, max(size - 1, 1))
+            ]
+            assert lows[0] >= target
+            assert size == 1 or lows[1] < target
 
     def test_certainty_takes_more_than_any_sample(self) -> None:
         with pytest.raises(ValueError, match="no sample"):

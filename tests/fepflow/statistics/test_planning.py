@@ -71,5 +71,5 @@ def test_what_is_simulated_is_the_estimator_of_runs() -> None:
     passes = [rng.randint(0, 3) for _ in range(40)]
     values = [[1.0] * count + [0.0] * (3 - count) for count in passes]
     real = mean_estimate(values, Counts(120, 120), scale=PROPORTION)
-    simulated = _sums(passes, 3, "wilson").estimate(0.95)
+    simulated = _sums(passes, 3).estimate(0.95)
     assert (simulated.value, simulated.low, simulated.high) == pytest.approx((real.value, real.low, real.high))

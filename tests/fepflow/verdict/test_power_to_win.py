@@ -40,7 +40,9 @@ def passes(rng: Random, n: int, rate: float) -> int:
 
 def of_passes(passed: int, n: int, gate: Gate) -> Outcome:
     values = [[1.0]] * passed + [[0.0]] * (n - passed)
-    return outcome(mean_estimate(values, Counts(n, n), gate.pass_confidence, PROPORTION, gate.interval_form), gate)
+    return outcome(
+        mean_estimate(values, Counts(n, n), gate.pass_confidence, PROPORTION, gate.interval or "wilson"), gate
+    )
 
 
 @pytest.mark.parametrize("n", [25, 46, 89, 300])
