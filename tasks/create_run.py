@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any
 from uuid import uuid4
 
-from fepflow.analysis.clusters import draw_clusters, is_clustered
+from fepflow.analysis.clusters import draw_clusters
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
@@ -75,7 +75,7 @@ def create_run(
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
     _require_version(suite, options)
-    cases, case_options, n_cases = _wanted(store, validation.cases, options, suite)
+    cases, case_options, n_cases = _wanted(store, validation, options, suite)
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
@@ -172,14 +172,14 @@ def _require_version(suite: Suite, options: RunOptions) -> None:
 
 
 def _wanted(
-    store: Store, cases: Collection[TestCase], options: RunOptions, suite: Suite
+    store: Store, validation: SuiteValidation, options: RunOptions, suite: Suite
 ) -> tuple[Iterable[TestCase], dict[str, Any] | None, int | None]:
     """Return the cases that the run is to have, in their order, read as they are wanted; which part of the suite's they
     are; and with how many of them it begins (None: all).
 
     Those of which it may take fewer, by its gate, are in random order, clusters as a whole.
     """
-    ids = options.cases
+    cases, ids = validation.cases, options.cases
     if options.failing_in is not None:
         record = store.runs.get(options.failing_in)
         failing = frozenset(result.case.id for result in store.results.by_case(record.id, failed_only=True))
@@ -213,8 +213,9 @@ def _wanted(
         chosen = frozenset(draw((case.id for case in filter(is_wanted, cases)), size, options.seed))
         return (case for case in cases if case.id in chosen), case_options, None
     first = first_cases(suite.gate, size)
-    if is_clustered(suite.cluster):
-        clusters, sample["largest_cluster"] = draw_clusters(filter(is_wanted, cases), suite.cluster, size, options.seed)
+    if (by_case := validation.clusters) is not None:
+        numbered = (pair for pair in zip(cases, by_case.numbers, strict=True) if is_wanted(pair[0]))
+        clusters, sample["largest_cluster"] = draw_clusters(numbered, by_case.path, size, options.seed)
         drawn = list(chain.from_iterable(clusters))
         sample["cases"], sizes = len(drawn), list(accumulate(map(len, clusters)))
         if suite.top_up is not None and suite.top_up.looks is not None:

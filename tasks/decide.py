@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
 
-from fepflow.analysis.clusters import end_of_cluster, is_clustered
+from fepflow.analysis.dependence import end_of_cluster
 from fepflow.analysis.metrics import compute_verdict, costs_of
 from fepflow.analysis.regressions import compare, find_baseline, why_none
 from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_of_top_up
@@ -143,9 +142,9 @@ async def top_up(context: RunContext) -> tuple[list[Batch], str]:
     if size is None or not may_be_decided(verdict) or client.budget.ended or client.is_down:
         return [], outcome_of_top_up(context.run, rule, verdict).summary
     had = Size(context.run.n_cases, context.run.repeats)
-    if rule.max_cases and is_clustered(context.suite.cluster):
-        whole = partial(end_of_cluster, context.store, context.run, context.suite.cluster, size.cases)
-        size = size._replace(cases=await asyncio.to_thread(whole))
+    if rule.max_cases:
+        whole = await asyncio.to_thread(end_of_cluster, context.store, context.run, context.suite, size.cases)
+        size = size._replace(cases=whole)
     await context.extend(size.cases, size.repeats)
     more = f"repeat {size.repeats}" if size.cases == had.cases else f"test cases {had.cases + 1} to {size.cases}"
     return _batches(had, size, context.suite.batch_size), f"Open; next: {more}. {verdict.distinct_reasons[0]}"

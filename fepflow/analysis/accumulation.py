@@ -15,7 +15,8 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fepflow.analysis.clusters import ClusteredCases, clusters_by
+from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
@@ -49,13 +50,14 @@ class Carriers(NamedTuple):
 
 
 class Accumulated(NamedTuple):
-    """The cases of each check, an accumulator for each metric, the counts of results by check, and the clusters of
-    cases if the suite has them."""
+    """The cases of each check, an accumulator for each metric, the counts of results by check, the clusters of cases
+    if they are not independent, and warnings of that."""
 
     carriers: dict[str, Carriers]
     accumulators: list[MetricAccumulator]
     counted: dict[str, CheckCounts]
     clusters: ClusteredCases | None
+    warnings: list[str]
 
 
 def accumulate(
@@ -71,18 +73,17 @@ def accumulate(
 
     What is of the outputs in `without`, by case index and repeat, is left out, as if it had never come.
     """
-    # A verdict about these very cases, as of a run that adds repeats, does not depend on what they have in common.
-    these_cases = suite.top_up is not None and suite.top_up.max_repeats is not None
-    clusters = None if these_cases else clusters_by(suite.cluster)
+    dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate(), suite.thresholds, suite.slices)
+    carriers = _carriers(store, run, suite, [dependence] if sliced is None else [dependence, sliced])
+    clusters = dependence.clusters
     if clusters is not None:
         clusters.largest = ((run.options or {}).get("sample") or {}).get("largest_cluster")
-    carriers = _carriers(store, run, suite, [cases for cases in (sliced, clusters) if cases is not None])
     accumulators = _accumulators(run, suite, carriers, clusters)
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs], without)
-    return Accumulated(carriers, accumulators, counted, clusters)
+    return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings)
 
 
 def suite_of(run: RunRecord) -> Suite:
@@ -133,7 +134,7 @@ def _accumulate_outputs(
 
 
 def _carriers(
-    store: Store, run: RunRecord, suite: Suite, others: Sequence[SlicedCases | ClusteredCases]
+    store: Store, run: RunRecord, suite: Suite, others: Sequence[SlicedCases | Dependence]
 ) -> dict[str, Carriers]:
     """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came.
 

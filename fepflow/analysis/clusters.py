@@ -11,7 +11,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from fepflow.analysis.sampling import draw
 from fepflow.errors import CheckTimeoutError, JSONPathError
@@ -19,13 +19,6 @@ from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 from fepflow.statistics.estimate import Clusters
 from fepflow.text import plural
-
-if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
-    from fepflow.store.records import RunRecord
-    from fepflow.store.store import Store
-
-CASES_AT_ONCE = 1_000
-"""Test cases that are in memory at a time."""
 
 INDEPENDENT = "$.test_case.id"
 """The path by which a suite says that each case stands alone."""
@@ -35,14 +28,14 @@ _NO_OUTPUT = Output(value=None)
 
 @dataclass
 class ClusteredCases:
-    """The clusters of cases by the value at a path, such as `$.test_case.metadata.document`.
+    """The clusters of cases by the value at a path, such as `$.test_case.metadata.document`; by content without one.
 
     `numbers` are by case index, in the order in which cases are added. A case without a value, or with null, is a
     cluster of its own. `largest` is the number of cases of the largest cluster that a run drew from, where it drew
     clusters.
     """
 
-    path: str
+    path: str | None
     numbers: array[int] = field(default_factory=lambda: array("Q"))
     without: int = 0
     largest: int | None = None
@@ -58,7 +51,7 @@ class ClusteredCases:
 
     def add(self, case: TestCase) -> None:
         """Take in the next case."""
-        value = cluster_value(case, self.path)
+        value = None if self.path is None else cluster_value(case, self.path)
         if value is None:
             self.without += 1
             value = f"without {self.without}"  # no JSON text begins so
@@ -67,6 +60,8 @@ class ClusteredCases:
     @property
     def noun(self) -> str:
         """The word for one cluster: the field's name, as far as it is a word, such as `document` of `document_id`."""
+        if self.path is None:
+            return "different case"
         name = str(next(reversed(leading_keys(self.path)), ""))
         word = re.sub(r"(_id|Id|_name|Name)$", "", name)
         return word if re.fullmatch(r"[a-z]*[a-rt-z]", word) else "cluster"
@@ -74,7 +69,7 @@ class ClusteredCases:
     @property
     def warning(self) -> str | None:
         """A sentence about cases without a value, if there are any."""
-        if not self.without:
+        if not self.without or self.path is None:
             return None
         have = "has" if self.without == 1 else "have"
         cases = f"{self.without} of {plural(len(self.numbers), 'test case')} {have} no {self.path}"
@@ -95,30 +90,21 @@ def clusters_by(path: str | None, cases: Iterable[TestCase] = ()) -> ClusteredCa
     return ClusteredCases.of(path, cases) if is_clustered(path) else None
 
 
-def end_of_cluster(store: Store, run: RunRecord, path: str, cases: int) -> int:
-    """Return with how many cases, of all that a run may yet take in, the cluster of the last of `cases` is complete."""
-    most: int = run.options["sample"]["cases"]
-    name = None
-    for start in range(cases - 1, most, CASES_AT_ONCE):
-        stop = min(start + CASES_AT_ONCE, most)
-        for index, case in enumerate(store.runs.cases(run.id, start, stop, waiting=True), start):
-            value = cluster_value(case, path)
-            if index >= cases and (value is None or value != name):
-                return index
-            name = value
-    return most
-
-
-def draw_clusters(cases: Iterable[TestCase], path: str, size: int, seed: int) -> tuple[list[list[str]], int]:
+def draw_clusters(
+    numbered: Iterable[tuple[TestCase, int]], path: str | None, size: int, seed: int
+) -> tuple[list[list[str]], int]:
     """Draw whole clusters of cases, `size` cases at most, but one cluster at least.
 
-    Returns the ids of the cases by cluster, in random order, and the number of cases of the largest cluster that could
-    have been drawn.
+    `numbered` are the cases with the numbers of their clusters. Returns the ids of the cases by cluster, in random
+    order, and the number of cases of the largest cluster that could have been drawn.
     """
+    names: dict[int, str] = {}  # by which they are drawn: a number would be another one after a case was added
     by_cluster: dict[str, list[str]] = {}
-    for case in cases:
-        value = cluster_value(case, path)
-        by_cluster.setdefault(f"case {case.id}" if value is None else value, []).append(case.id)
+    for case, number in numbered:
+        if number not in names:
+            value = None if path is None else cluster_value(case, path)
+            names[number] = f"case {case.id}" if value is None else value
+        by_cluster.setdefault(names[number], []).append(case.id)
     chosen: list[list[str]] = []
     count = 0
     for name in draw(by_cluster, len(by_cluster), seed):

@@ -10,15 +10,21 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fepflow.analysis.clusters import INDEPENDENT, ClusteredCases, clusters_by
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite.models import Gate, Slices
+from fepflow.suite.models import Gate, Slices, Suite
 from fepflow.text import cut, listed, plural
+
+if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
 
 NAMED = 3
 """Ids that a sentence names."""
@@ -101,19 +107,33 @@ class Duplicates:
             f"{named}, for example, have the same content"
         )
 
+    def joined(self, clusters: ClusteredCases | None) -> ClusteredCases | None:
+        """Return the clusters with all duplicates in one; without clusters, each content is one.
 
-class Resemblance(NamedTuple):
-    """A sign that cases depend on one another: a sentence without an end, and the cluster key that allows for it."""
+        None if neither is there: then cases are independent.
+        """
+        numbers = clusters.numbers if clusters else array("Q", range(len(self.first)))
+        into: dict[int, int] = {}
 
-    sentence: str
-    key: str | None
+        def cluster_of(index: int) -> int:
+            number = numbers[index]
+            while number in into:
+                number = into[number]
+            return number
 
-    @property
-    def advice(self) -> str:
-        """The ways out."""
-        if self.key is None:
-            return "name the text in a field of metadata, and set cluster: $.test_case.metadata.FIELD"
-        return f"set cluster: {self.key}; cluster: $.test_case.id says that they are independent"
+        for index, first in enumerate(self.first):
+            if (one := cluster_of(index)) != (other := cluster_of(first)):
+                into[one] = other
+        if not into:
+            return clusters
+        return replace(clusters or ClusteredCases(None), numbers=array("Q", map(cluster_of, range(len(numbers)))))
+
+
+class Remark(NamedTuple):
+    """A sentence about cases that depend on one another, without an end where there is advice."""
+
+    message: str
+    advice: str | None
 
 
 @dataclass
@@ -139,11 +159,11 @@ class Survey:
                 self._values.setdefault(name, Counter())[hash(value)] += 1
                 self._long_values[name] += isinstance(value, str) and len(value) >= LONG_TEXT
 
-    def resemblance(self) -> Resemblance | None:
+    def resemblance(self) -> Remark | None:
         """Return the strongest sign that cases depend on one another, if there is one."""
         return self._shared_values() or self._shared_text()
 
-    def _shared_values(self) -> Resemblance | None:
+    def _shared_values(self) -> Remark | None:
         """Find a field that looks like a document or a person, with few cases each: topics and levels do not."""
         candidates = []
         for name, counts in self._values.items():
@@ -155,12 +175,11 @@ class Survey:
             return None
         cases, values, name = min(candidates)
         noun = re.sub(r"[_-]?ids?$", "", name, flags=re.IGNORECASE) or name
-        return Resemblance(
+        key = f".{name}" if re.fullmatch(r"[A-Za-z_]\w*", name) else f"[{name!r}]"
+        return Remark(
             f"{self._of(-cases)} share {values:,} values of metadata.{cut(name, 60)}: cases of one {cut(noun, 60)} are "
             "rarely independent, so the intervals may be too narrow",
-            f"$.test_case.metadata.{name}"
-            if re.fullmatch(r"[A-Za-z_]\w*", name)
-            else f"$.test_case.metadata[{name!r}]",
+            f"set cluster: $.test_case.metadata{key}; cluster: {INDEPENDENT} says that they are independent",
         )
 
     def _fewest(self, name: str) -> int | None:
@@ -170,7 +189,7 @@ class Survey:
             return _FEWEST_DOCUMENTS
         return _FEWEST_IF_IN_DOUBT if any(map(_MAYBE_DOCUMENT.fullmatch, words)) else None
 
-    def _shared_text(self) -> Resemblance | None:
+    def _shared_text(self) -> Remark | None:
         """Find texts that several cases have most of in common; what more than half of all cases have is no text of
         theirs, but how they are asked."""
         texts = Counter[int]()
@@ -182,10 +201,10 @@ class Survey:
         shared_texts = [count for count in texts.values() if count > 1]
         if len(shared_texts) < 2 or 5 * sum(shared_texts) < self._cases:
             return None
-        return Resemblance(
+        return Remark(
             f"{self._of(sum(shared_texts))} share most of their text with others, {len(shared_texts):,} texts in all: "
             "cases of one text are rarely independent, so the intervals may be too narrow",
-            None,
+            "name the text in a field of metadata, and set cluster: $.test_case.metadata.FIELD",
         )
 
     def _of(self, cases: int) -> str:
@@ -193,11 +212,69 @@ class Survey:
         return f"{whole} of the first {self._cases:,}" if self._cases == MOST_SURVEYED else whole
 
 
-def warns_of_resemblance(gate: Gate, thresholds: object, slices: Slices | None) -> bool:
-    """Return whether a gate speaks of other cases than these: without intervals, it does not."""
-    judged = gate.min or gate.max or gate.max_impact or gate.regression or thresholds or (slices and slices.min)
-    these_cases = gate.top_up is not None and gate.top_up.max_repeats is not None
-    return bool(judged) and gate.verdict == "interval" and not these_cases
+class Dependence:
+    """The dependence of cases on one another: what the suite's `cluster` says, their duplicates, and signs of more."""
+
+    def __init__(
+        self,
+        suite: Mapping[str, Any],
+        cluster: str | None,
+        gate: Gate,
+        thresholds: object = None,
+        slices: Slices | None = None,
+    ) -> None:
+        """`suite` is its document, the others are its sections. Without `cluster`, signs of dependence are looked for
+        if the gate judges by intervals."""
+        # A verdict about these very cases, as of a run that adds repeats, does not depend on what they have in common.
+        self._of_these_cases = gate.top_up is not None and gate.top_up.max_repeats is not None
+        judged = gate.min or gate.max or gate.max_impact or gate.regression or thresholds or (slices and slices.min)
+        warns = judged and gate.verdict == "interval" and not self._of_these_cases and cluster is None
+        self._by_suite = clusters_by(cluster)
+        self._duplicates = Duplicates(suite)
+        self._survey = Survey() if warns else None
+
+    def add(self, case: TestCase) -> None:
+        """Take in the next case."""
+        if self._by_suite is not None:
+            self._by_suite.add(case)
+        if self._duplicates.add(case) and self._survey is not None:
+            self._survey.add(case)
+
+    @cached_property
+    def clusters(self) -> ClusteredCases | None:
+        """The clusters of all cases; None if each counts by itself."""
+        return None if self._of_these_cases else self._duplicates.joined(self._by_suite)
+
+    def remarks(self) -> Iterator[Remark]:
+        """Yield what the user of a verdict has to know."""
+        if self.clusters is not None and self.clusters.warning is not None:
+            yield Remark(self.clusters.warning, None)
+        if (sentence := self._duplicates.sentence) is not None:
+            once = "they count as repeats of one case"
+            yield Remark(sentence, "they weigh more than other cases" if self._of_these_cases else once)
+        if self._survey is not None and (resemblance := self._survey.resemblance()) is not None:
+            yield resemblance
+
+    @property
+    def warnings(self) -> list[str]:
+        """The same as sentences."""
+        return [f"{remark.message}; {remark.advice}." if remark.advice else remark.message for remark in self.remarks()]
+
+
+def end_of_cluster(store: Store, run: RunRecord, suite: Suite, cases: int) -> int:
+    """Return with how many cases, of all that a run may yet take in, the cluster of the last of `cases` is complete.
+
+    They are in the order of their clusters.
+    """
+    dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate())
+    for case in store.runs.cases(run.id, 0, run.options["sample"]["cases"], waiting=True):
+        dependence.add(case)
+    if dependence.clusters is None:
+        return cases
+    numbers = dependence.clusters.numbers
+    while 0 < cases < len(numbers) and numbers[cases] == numbers[cases - 1]:
+        cases += 1
+    return min(cases, len(numbers))
 
 
 def _longest_sentences(value: Any) -> list[tuple[int, int]]:

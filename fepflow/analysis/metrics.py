@@ -39,7 +39,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collect
     sliced = SlicedCases(suite.slices.by) if suite.slices else None
     one_by_one = sliced is not None or gate.regression is not None or gate.looks is not None
     accumulated = accumulate(store, run, suite, sliced, one_by_one=one_by_one, without=without)
-    carriers, accumulators, _, clusters = accumulated
+    carriers, accumulators = accumulated.carriers, accumulated.accumulators
     metrics = [accumulator.metric for accumulator in accumulators]
     labels = labels_by_metric(store, run, accumulators, {name: found.declared for name, found in carriers.items()})
     alone = [with_correction(accumulator.estimate(gate), labels) for accumulator in accumulators]
@@ -84,8 +84,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collect
     if estimates is not alone:
         shown = [judged.over_runs(own) for judged, own in zip(verdict.metrics, alone, strict=True)]
         verdict = verdict.model_copy(update={"metrics": shown})
-    if clusters is not None and clusters.warning is not None:
-        verdict = verdict.model_copy(update={"warnings": [clusters.warning, *verdict.warnings]})
+    verdict = verdict.model_copy(update={"warnings": [*accumulated.warnings, *verdict.warnings]})
     return with_looks(verdict, looks)
 
 

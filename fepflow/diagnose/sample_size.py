@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
+from fepflow.analysis.clusters import is_clustered
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import DocumentPath
@@ -207,7 +208,7 @@ def _validate_rules(validation: SuiteValidation, gate: Gate) -> None:
     if slices is not None and slices.min is not None:
         message = "minima of slices are not judged by intervals that may be looked at again and again, as top_up does"
         validation.error(("slices", "min"), message, "leave out min, or gate.top_up")
-    if validation.clusters is not None and gate.top_up is not None and gate.top_up.max_repeats is not None:
+    if is_clustered(validation.loaded.section("cluster")) and gate.top_up and gate.top_up.max_repeats:
         message = "the verdict is about these test cases only, so that it does not matter what they have in common"
         validation.warn(("cluster",), message, "give max_cases for a verdict about all such test cases")
     if (validation.loaded.section("shards") or 1) > 1:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from fepflow.analysis.clusters import ClusteredCases, clusters_by
+from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.dependence import Dependence
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.documents.files import reason
@@ -16,7 +17,7 @@ from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.folders import resolve_inside
-from fepflow.suite.models import Dataset, Suite
+from fepflow.suite.models import Dataset, Gate, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.test_cases import read_test_cases
 from fepflow.text import shortened
@@ -36,9 +37,18 @@ class SuiteValidation:
     problems: list[Problem] = field(default_factory=list)
 
     @cached_property
+    def dependence(self) -> Dependence:
+        """The dependence of all cases on one another."""
+        cluster, gate, slices = (self.loaded.section(name) for name in ("cluster", "gate", "slices"))
+        dependence = Dependence(self.loaded.snapshot, cluster, gate or Gate(), self.thresholds, slices)
+        for case in self.cases:
+            dependence.add(case)
+        return dependence
+
+    @property
     def clusters(self) -> ClusteredCases | None:
         """The clusters of all cases; None if they are independent."""
-        return clusters_by(self.loaded.section("cluster"), self.cases)
+        return self.dependence.clusters
 
     @property
     def path(self) -> Path:

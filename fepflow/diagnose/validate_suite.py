@@ -10,7 +10,6 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from fepflow.analysis.dependence import Duplicates, Survey, warns_of_resemblance
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
 from fepflow.checks.constants import CheckType
@@ -46,7 +45,9 @@ def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: 
     _validate_baselines(validation)
     _validate_correction(validation)
     _validate_model_of_judge(validation)
-    _warn_of_dependence(validation)
+    for remark in validation.dependence.remarks():
+        if remark.advice is not None:  # of cases without a cluster, their path is told
+            validation.warn(("test_cases",), remark.message, remark.advice)
     files: dict[Path, dict[str, str]] = {}
     validation.problems = [_with_env_file(problem, loaded.folder, files) for problem in validation.problems]
     validation.problems.sort(
@@ -165,22 +166,6 @@ def _validate_correction(validation: SuiteValidation) -> None:
                     validation.warn(location, message, "fepflow calibrate compares it with people's labels")
     except FepflowError as error:
         validation.warn(location, str(error))
-
-
-def _warn_of_dependence(validation: SuiteValidation) -> None:
-    """Warn of cases that tell less than their number: duplicates, and such as share a document, without a cluster."""
-    loaded, survey = validation.loaded, Survey()
-    duplicates = Duplicates(loaded.snapshot)
-    for case in validation.cases:
-        if duplicates.add(case):
-            survey.add(case)
-    if (sentence := duplicates.sentence) is not None:
-        validation.warn(("test_cases",), sentence, "they count as repeats of one case: remove them, or use repeats")
-    gate, slices = loaded.section("gate") or Gate(), loaded.section("slices")
-    if "cluster" not in loaded.snapshot and warns_of_resemblance(gate, validation.thresholds, slices):
-        resemblance = survey.resemblance()
-        if resemblance is not None:
-            validation.warn(("test_cases",), resemblance.sentence, resemblance.advice)
 
 
 def _validate_model_of_judge(validation: SuiteValidation) -> None:

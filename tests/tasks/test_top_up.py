@@ -122,6 +122,16 @@ async def test_clusters_are_drawn_and_looked_at_as_a_whole(store: Store, plan: P
     assert [documents[n] for n in range(0, len(documents), 4)] != list(range(len(documents) // 4)), "in random order"
 
 
+async def test_the_same_question_under_several_ids_is_drawn_and_looked_at_as_one(store: Store, plan: Plan) -> None:
+    cases = [{"id": f"{number}", "input": f"question {number % 20}"} for number in range(200)]
+    run_id = plan(cases, **gate(0.9, max_cases=200))
+    assert store.runs.get(run_id).n_cases == 200, "52 questions in a row are the first to show 0.9"
+    verdict, _ = await decided(run_id)
+    (metric,) = verdict.metrics
+    assert (verdict.outcome, metric.method, metric.n_clusters) == ("inconclusive", "sequential-clustered", 20)
+    assert "200 of 200 test cases are only 20 different ones" in verdict.warnings[0]
+
+
 async def test_clusters_do_not_matter_to_a_verdict_about_these_cases(plan: Plan, agent: Agent) -> None:
     verdict, _ = await decided(plan(questions(2, 7), cluster=CLUSTER, **gate(max_repeats=6)))
     (metric,) = verdict.metrics

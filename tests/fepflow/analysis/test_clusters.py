@@ -28,18 +28,32 @@ from .test_calibration import stored
 DOCUMENT = "$.test_case.metadata.document"
 
 
-def cases(documents: list[Any]) -> list[TestCase]:
+PLAIN: dict[str, Any] = {"gate": {"min": {"c": 0.9}}, "cluster": None}
+
+
+def cases(documents: list[Any], inputs: list[Any] | None = None) -> list[TestCase]:
     """Test cases of these documents; None has none."""
     return [
-        TestCase(id=str(index), input=index, metadata={} if document is None else {"document": document})
+        TestCase(
+            id=str(index),
+            input=inputs[index] if inputs else index,
+            metadata={} if document is None else {"document": document},
+        )
         for index, document in enumerate(documents)
     ]
 
 
-def verdict(store: Store, documents: list[Any], passed: list[bool | None], repeats: int = 1, **sections: Any) -> Any:
+def verdict(
+    store: Store,
+    documents: list[Any],
+    passed: list[bool | None],
+    repeats: int = 1,
+    inputs: list[Any] | None = None,
+    **sections: Any,
+) -> Any:
     """The verdict on a check's results, of cases of these documents; None never came."""
     run_id = uuid4().hex
-    store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases(documents))
+    store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases(documents, inputs))
     rows = []
     for case, value in enumerate(passed):
         for repeat in range(0 if value is None else repeats):
@@ -210,3 +224,32 @@ def test_clusters_count_where_missing_results_are_stated_as_random(store: Store)
     worth = 190**2 / (10 * 9**2 + 10 * 10**2)
     for metric in result.metrics:
         assert metric.low == pytest.approx(wilson_interval(1.0, worth)[0])
+
+
+def test_cases_of_one_content_count_as_one(store: Store) -> None:
+    result = verdict(store, [None] * 200, [True] * 200, inputs=[n % 20 for n in range(200)], **PLAIN)
+    (metric,) = result.metrics
+    assert (metric.n_expected, metric.n_clusters, metric.method) == (200, 20, "wilson-clustered")
+    assert metric.low == pytest.approx(wilson_interval(1.0, 20)[0])
+    assert result.outcome == "inconclusive"
+    assert "n = 200 in 20 different cases" in result.reasons[0]
+    assert "different cases like these would settle it" in result.reasons[0]
+    assert result.warnings == [
+        "200 of 200 test cases are only 20 different ones: 0, 20, 40 and 7 more, for example, have the same content; "
+        "they count as repeats of one case."
+    ]
+    assert verdict(store, [None] * 200, [True] * 200, **PLAIN).outcome == "pass"
+
+
+def test_duplicates_in_two_clusters_make_them_one(store: Store) -> None:
+    inputs: list[Any] = list(range(200))
+    inputs[15] = inputs[7]  # of d0 and d1
+    inputs[195] = inputs[18]  # of d1 and d19
+    assert verdict(store, TWENTY, [True] * 200, inputs=inputs).metrics[0].n_clusters == 18
+
+
+def test_a_field_of_documents_without_a_cluster_is_warned_of_where_the_gate_speaks_of_other_cases(store: Store) -> None:
+    (warning,) = verdict(store, TWENTY, [True] * 200, **PLAIN).warnings
+    assert warning.startswith("200 test cases share 20 values of metadata.document: cases of one document are rarely")
+    assert verdict(store, TWENTY, [True] * 200, cluster=None).warnings == []
+    assert verdict(store, TWENTY, [True] * 200, **{**PLAIN, "cluster": "$.test_case.id"}).warnings == []

@@ -25,8 +25,8 @@ def resemblance_of(cases: list[dict[str, Any]]) -> str | None:
     survey = Survey()
     for number, case in enumerate(cases):
         survey.add(TestCase.model_validate({"id": f"c-{number}", **case}))
-    resemblance = survey.resemblance()
-    return None if resemblance is None else f"{resemblance.sentence}; {resemblance.advice}"
+    remark = survey.resemblance()
+    return None if remark is None else f"{remark.message}; {remark.advice}"
 
 
 def test_cases_of_one_content_are_the_same_case_under_whatever_id_and_metadata() -> None:

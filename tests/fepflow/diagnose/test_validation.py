@@ -400,10 +400,8 @@ GATE = "gate: {min: {contains: 0.5}}\n"
 def documents(folder, key="document"):
     """Write 20 questions about each of ten documents, after the same question under ten ids."""
     same = [{"input": "Paris?", "metadata": {}}] * 10
-    about = [
-        {"input": f"{number}?", "expected": "Paris", "metadata": {key: f"d{number % 10}"}} for number in range(200)
-    ]
-    cases = [{"id": str(number), **case} for number, case in enumerate([*same, *about])]
+    about = [{"input": f"{number}?", "metadata": {key: f"d{number % 10}"}} for number in range(200)]
+    cases = [dict(case, id=str(number), expected="Paris") for number, case in enumerate([*same, *about])]
     (folder / "cases.jsonl").write_text("".join(json.dumps(case) + "\n" for case in cases))
 
 
@@ -411,7 +409,7 @@ def test_the_same_case_under_several_ids_and_documents_of_several_cases_are_warn
     documents(folder)
     assert told(folder, BASE + CHECKS + GATE) == [
         "suite.yaml:3: test_cases: 10 of 210 test cases have the same content under different ids: 0, 1, 2 and 7 more "
-        "(they count as repeats of one case: remove them, or use repeats)",
+        "(they count as repeats of one case)",
         "suite.yaml:3: test_cases: 200 test cases share 10 values of metadata.document: cases of one document are "
         "rarely independent, so the intervals may be too narrow (set cluster: $.test_case.metadata.document; cluster: "
         "$.test_case.id says that they are independent)",
