@@ -171,6 +171,7 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
 
 def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
     beside = _beside(slices)
+    shrunk = ["shrunk"] * any(row.shrunk is not None for row in slices)
     columns = [
         escape_markdown(slices[0].by),
         "metric",
@@ -180,13 +181,15 @@ def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
         "errors",
         "minimum",
         "outcome",
+        *shrunk,
         *beside,
     ]
     yield f"| {' | '.join(columns)} |"
     yield f"| {' | '.join(['---'] * len(columns))} |"
     for row in slices[:SHOWN_SLICES]:
         cells = [escape_markdown(row.slice), escape_markdown(row.metric), *_figures(row), _number(row.threshold)]
-        cells += [row.outcome or NONE, *[_corrected(row.corrected)] * len(beside)]
+        cells += [row.outcome or NONE, *[_number(row.shrunk)] * len(shrunk)]
+        cells += [_corrected(row.corrected)] * len(beside)
         yield f"| {' | '.join(cells)} |"
     if len(slices) > SHOWN_SLICES:
         yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * (len(columns) - 1)}"

@@ -172,6 +172,8 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
         ("minimum", lambda row: number(row["threshold"]) if "threshold" in row else "·"),
         ("outcome", lambda row: coloured(row.get("outcome"))),
     )
+    if any("shrunk" in row for row in slices):
+        columns = (*columns, ("shrunk", lambda row: number(row.get("shrunk"))))
     made = _table_of(slices[:MOST_SLICES], columns)
     if len(slices) > MOST_SLICES:
         made.add_row(f"... and {len(slices) - MOST_SLICES} more (--json)")

@@ -16,6 +16,7 @@ from fepflow.statistics.estimate import Estimate, Scale, describe
 from fepflow.statistics.judges import CorrectedSample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
+from fepflow.statistics.shrinkage import shrunk_shares
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, plural
 from fepflow.verdict.estimates import MetricEstimate
@@ -25,6 +26,8 @@ from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
 """Slices that a sentence names."""
+
+USUAL_CONFIDENCE = 0.95
 
 STEPS = 40
 """Bisections."""
@@ -104,7 +107,24 @@ def judge_slices(
         found = [each for each in judged if each.slice.metric.id == name]
         rules.append(_rule(name, minimum, found))
         warnings += [*_warnings(name, minimum, found), *_warnings_of_judge(minimum, found, gate, rules[-1])]
-    return SliceOutcomes(rules, [_verdict(each, minima) for each in sorted(judged, key=_badness)], warnings)
+    shrunk = _shrunk(shown, slices)
+    return SliceOutcomes(rules, [_verdict(each, minima, shrunk) for each in sorted(judged, key=_badness)], warnings)
+
+
+def _shrunk(metrics: Sequence[MetricEstimate], slices: Sequence[SliceEstimate]) -> dict[tuple[str, str], float]:
+    """Return the values of slices drawn towards that of all, by metric and slice."""
+    by_metric: dict[str, list[tuple[str, Sums, Scale]]] = {}
+    for metric, each in zip(metrics, slices, strict=True):
+        sums = metric.estimate.sample
+        if isinstance(sums, Sums) and sums.scale is not None:
+            by_metric.setdefault(metric.id, []).append((each.value, sums, sums.scale))
+    values: dict[tuple[str, str], float] = {}
+    for name, found in by_metric.items():
+        sizes = [sums.effective(USUAL_CONFIDENCE) for _, sums, _ in found]
+        shares = shrunk_shares([sums.share for _, sums, _ in found], sizes)
+        for (value, _, scale), share in zip(found, shares or (), strict=False):
+            values[name, value] = scale.value(share)
+    return values
 
 
 def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
@@ -199,7 +219,7 @@ def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rul
     return [warning for metric in judged[:1] for warning in warnings_of_judge(metric, gate, [Minimum(minimum)], [rule])]
 
 
-def _verdict(each: _Judged, minima: Mapping[str, float]) -> SliceVerdict:
+def _verdict(each: _Judged, minima: Mapping[str, float], shrunk: Mapping[tuple[str, str], float]) -> SliceVerdict:
     metric = each.shown
     return SliceVerdict.of(
         metric,
@@ -207,6 +227,7 @@ def _verdict(each: _Judged, minima: Mapping[str, float]) -> SliceVerdict:
         slice=each.slice.value,
         threshold=minima.get(metric.id),
         p=each.p,
+        shrunk=shrunk.get((metric.id, each.slice.value)),
         outcome=each.outcome,
     )
 

@@ -106,7 +106,8 @@ class SliceVerdict(Part):
     """A metric over the test cases whose metadata has one value (`slice`) of a field (`by`), and how it fared.
 
     `threshold` is the minimum of each slice, `p` the p-value against it, adjusted for the number of slices. `corrected`
-    is None for one that is not by a calibrated judge. `outcome` is None for one that is described only.
+    is None for one that is not by a calibrated judge. `outcome` is None for one that is described only. `shrunk` is the
+    value drawn towards that of all slices as far as the difference may be chance, for reading only.
     """
 
     metric: str
@@ -126,6 +127,7 @@ class SliceVerdict(Part):
     threshold: float | None = None
     p: float | None = None
     corrected: CorrectedShare | None = None
+    shrunk: float | None = None
     outcome: Outcome | None = None
 
     @classmethod

@@ -83,6 +83,11 @@ def test_slices_are_a_table(cli: Cli, fill_run: FillRun) -> None:
     fill_run([("bad", Output(value="no"), check(False))], verdict={**verdict, "slices": slices[-1:]})
     (row,) = (line.split() for line in cli("show").stdout.splitlines() if line.startswith("small"))
     assert row[-2:] == ["·", "·"]
+    fill_run(
+        [("bad", Output(value="no"), check(False))], verdict={**verdict, "slices": [{**slices[-1], "shrunk": 0.31}]}
+    )
+    assert " shrunk" in cli("show").stdout
+    assert "0.31" in cli("show").stdout
 
 
 def test_a_share_by_a_judge_is_shown_corrected(cli: Cli, fill_run: FillRun) -> None:

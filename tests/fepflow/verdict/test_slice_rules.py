@@ -54,6 +54,16 @@ def test_a_slice_that_does_not_show_it_is_inconclusive() -> None:
     assert "1 of 2 slices is not shown to reach the minimum of 0.8: b 0.84" in verdict.reasons[0]
 
 
+def test_values_of_small_slices_are_drawn_in_for_reading_only() -> None:
+    """Nothing is judged by them: the raw share of the small slice fails, as before."""
+    verdict = judged(topic("a", 95, 5), topic("b", 85, 15), topic("small", 2, 8))
+    shrunk = {each.slice: each.shrunk for each in verdict.slices}
+    assert shrunk["a"] == pytest.approx(0.95, abs=0.01)
+    assert 0.22 < shrunk["small"] < 0.5
+    assert outcomes(verdict)["small"] == "fail"
+    assert [each.shrunk for each in judged(topic("a", 9), topic("b", 9)).slices] == [None, None]
+
+
 def test_a_slice_fails_by_its_p_value_among_all_slices() -> None:
     suspicious = topic("b", 33, 17)  # mid-p 0.0105
     alone, among = judged(suspicious), judged(suspicious, *(topic(str(n), 50) for n in range(5)))
