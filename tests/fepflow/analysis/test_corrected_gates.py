@@ -131,3 +131,17 @@ def test_compare_goes_by_the_gate_of_the_new_run(store: Store) -> None:
     for run in (raw, corrected, default):
         judged = judge_comparisons([compare_results(base, results_of(store, run))], 0.1, {})
         assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])
+
+
+def test_what_is_corrected_is_judged_by_one_run_at_the_confidence_of_its_look(store: Store) -> None:
+    calibrated_like(store, 0.95, *LENIENT, n=2_000)
+    run = run_of(store, {"a": 95})
+    (metric,) = judged(store, run, gate={"min": {"llm_judge": 0.8}, "looks": "pooled"}).metrics
+    (alone,) = judged(store, run, gate={"min": {"llm_judge": 0.8}}).metrics
+    assert (metric.value, metric.low, metric.pooled) == (alone.value, alone.low, None)
+    assert metric.corrected is not None
+    assert alone.corrected is not None
+    assert metric.corrected.low is not None
+    assert alone.corrected.low is not None
+    assert metric.corrected.low < alone.corrected.low, "96.96 % instead of 95 %"
+    assert "96.96 % interval" in (metric.reason or "")

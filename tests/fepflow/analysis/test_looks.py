@@ -151,6 +151,18 @@ async def test_a_check_that_failed_in_any_run_of_a_version_fails_it(store: Store
     assert fixed.outcome == "pass"
 
 
+async def test_what_is_missing_in_an_earlier_run_could_have_been_wrong(store: Store, plan: Plan, agent: Agent) -> None:
+    """All that came is right in both runs, but of the first one 30 of 200 results never did."""
+    cases = [{"id": f"q{n}", "input": f"fail 2 {n}" if n < 30 else f"q{n}", "expected": None} for n in range(200)]
+    cases = [{**case, "expected": case["input"]} for case in cases]
+    first = await decided(store, plan(cases, gate=POOLED, target=VERSION))
+    assert first.outcome == "inconclusive"
+    second = await decided(store, plan(cases, gate=POOLED, target=VERSION))
+    assert second.metrics[0].n_completed == 200
+    assert second.outcome == "inconclusive"
+    assert "n = 370 of 400 in 200 test cases: 30 errors" in second.reasons[0]
+
+
 async def test_pooled_runs_need_a_version(store: Store, plan: Plan) -> None:
     with pytest.raises(UserError, match=r"none is named: give --version NAME, or target.version"):
         plan(CASES, gate=POOLED)
