@@ -14,7 +14,9 @@ from fepflow.statistics.drift import (
     MOST_RATE,
     REFERENCE_RUNS,
     RUNS,
+    RunShare,
     Trend,
+    effective_counts,
     fallen_rate,
     mann_kendall,
     watch,
@@ -115,7 +117,7 @@ def series_of(run: RunRecord, runs: Sequence[RunFigures], suite: Suite | None = 
 
 def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -> Series:
     points: list[Point] = []
-    counts: list[tuple[float, float] | None] = []
+    run_shares: list[RunShare | None] = []
     gate = suite.gate or Gate()
     less_is_better = name in gate.max or _is_error_rate(name, suite)
     for run in runs:
@@ -124,25 +126,27 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
             points.append(
                 Point(run.id, run.created_at, run.outcome, metric["value"], metric.get("low"), metric.get("high"))
             )
-            counts.append(_count(metric, repeats, less_is_better=less_is_better))
+            run_shares.append(_share(metric, repeats, less_is_better=less_is_better))
     trend = mann_kendall([point.value for point in points])
-    shares = [count for count in counts if count is not None]
+    shares = [share for share in run_shares if share is not None]
     if len(shares) < len(points):
         return Series(name, points, trend)
     minimum = gate.min.get(name, 1 - gate.max[name] if name in gate.max else None)
-    watched = watch(shares, minimum if minimum is not None and 0 < minimum <= 1 else None)
+    watched = watch(effective_counts(shares), minimum if minimum is not None and 0 < minimum <= 1 else None)
     if watched is None:
         return Series(name, points, trend)
     points = [replace(point, log_evidence=evidence) for point, evidence in zip(points, watched.evidence, strict=True)]
     return Series(name, points, trend, watched.rate, "runs" if watched.learned else "gate", less_is_better)
 
 
-def _count(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> tuple[float, float] | None:
-    """Return how many cases passed, and of how many. A repeated case counts once: its repeats are not independent."""
+def _share(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> RunShare | None:
+    """Return the share of cases that passed. A repeated case counts once: its repeats are not independent."""
     if not str(metric.get("method")).startswith(("wilson", "clopper")):
         return None
     cases, share = metric["n_completed"] / repeats, metric["value"]
-    return cases * (1 - share if less_is_better else share), cases
+    # Some clusters may have no result; cases are fewer than clusters where most of a run is missing.
+    clusters = min(metric.get("n_clusters") or cases, cases)
+    return RunShare(1 - share if less_is_better else share, cases, clusters, metric.get("stderr"))
 
 
 def _is_error_rate(name: str, suite: Suite) -> bool:

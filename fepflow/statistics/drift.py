@@ -61,6 +61,51 @@ def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
 
 
 @dataclass(frozen=True, slots=True)
+class RunShare:
+    """The share of a run's cases that is good, with its standard error where it is known; they are of so many
+    clusters, of one each where they are independent."""
+
+    share: float
+    cases: float
+    clusters: float
+    stderr: float | None = None
+
+
+def effective_counts(runs: Sequence[RunShare]) -> list[tuple[float, float]]:
+    """Return the (successes, n) of each run: n is how many independent cases the run's are worth.
+
+    That is by how much the shares of clusters scattered in all runs so far, against what coins do. A single run tells
+    little of it, so it counts beside one more run whose clusters agree fully.
+    """
+    scatter, total, counts = 0.0, 0.0, []
+    for number, run in enumerate(runs, 1):
+        size = run.cases / run.clusters
+        total += run.share
+        coin = total / number * (1 - total / number)
+        scatter += size * coin if run.stderr is None else run.cases * run.stderr**2
+        design = (scatter + size * coin) / ((number + 1) * coin) if coin > 0 else size
+        n = run.cases / min(max(design, 1.0), size)
+        counts.append((run.share * n, n))
+    return counts
+
+
+def dispersions(counts: Sequence[tuple[float, float]]) -> list[float]:
+    """Return after each run by how much runs scatter more than coins do, as a factor of the variance; at least 1.
+
+    Each run is compared with the one before, so that a fall is no scatter (von Neumann 1941).
+    """
+    squares = passed = cases = 0.0
+    factors, before = [], None
+    for number, (successes, n) in enumerate(counts):
+        passed, cases = passed + successes, cases + n
+        if before is not None:
+            squares += (successes / n - before[0] / before[1]) ** 2 / (1 / n + 1 / before[1])
+        before, coin = (successes, n), passed / cases * (1 - passed / cases)
+        factors.append(max(squares / number / coin, 1.0) if number and coin > 0 else 1.0)
+    return factors
+
+
+@dataclass(frozen=True, slots=True)
 class Watch:
     """The evidence of a fall after each run, None where there is none yet. `rate` is what the last run is held to;
     `learned` if the first runs have shown it, rather than the gate."""
@@ -74,8 +119,13 @@ def watch(counts: Sequence[tuple[float, float]], minimum: float | None) -> Watch
     """Return the evidence against the rate that the first ten runs have shown, or against the gate's `minimum`.
 
     The minimum is what counts until ten runs have shown that the rate is above it: an agent that falls from 0.97 to
-    0.91 never falls below a minimum of 0.9. None without either. ValueError for a minimum outside (0, 1].
+    0.91 never falls below a minimum of 0.9. None without either. Where runs scatter more than coins do, they count
+    for as much less. ValueError for a minimum outside (0, 1].
     """
+    if len(counts) >= REFERENCE_RUNS:
+        factors = dispersions(counts)
+        factors[:REFERENCE_RUNS] = [factors[REFERENCE_RUNS - 1]] * REFERENCE_RUNS
+        counts = [(successes / by, n / by) for (successes, n), by in zip(counts, factors, strict=True)]
     learned = learned_rate(counts)
     if minimum is not None and (learned is None or learned <= minimum):
         return Watch([*cusum(counts, minimum)], minimum, learned=False)

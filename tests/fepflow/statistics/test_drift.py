@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import kendalltau, norm
 
-from fepflow.statistics.drift import ALARM, cusum, learned_rate, mann_kendall, watch
+from fepflow.statistics.drift import (
+    ALARM,
+    RunShare,
+    cusum,
+    dispersions,
+    effective_counts,
+    learned_rate,
+    mann_kendall,
+    watch,
+)
+from fepflow.statistics.means import clustered_stderr
 
 WORSE = [(46.0, 50.0), (41.0, 50.0), (40.0, 50.0), (42.0, 50.0)]
 
@@ -154,3 +164,56 @@ def test_an_agent_that_stays_as_good_raises_an_alarm_in_365_runs_at_most(rate: f
         alarms += sum(value is not None and value >= ALARM for value in watched.evidence)
         runs += 730
     assert alarms / runs <= 1 / 365
+
+
+def test_independent_cases_count_as_they_are_and_clusters_by_how_far_they_agree() -> None:
+    assert effective_counts([RunShare(0.9, 50, 50, 0.04)]) == [(45, 50)]
+    ((successes, n),) = effective_counts([RunShare(0.9, 50, 5)])
+    assert (successes, n) == pytest.approx((4.5, 5)), "what is not known is taken to agree fully"
+    like_coins = RunShare(0.9, 50, 5, math.sqrt(0.09 / 50))
+    assert effective_counts([like_coins])[0][1] == pytest.approx(50 / 5.5), "beside one run that agrees fully"
+    assert effective_counts([like_coins] * 100)[-1][1] == pytest.approx(50 / (1 + 9 / 101))
+    assert effective_counts([RunShare(1.0, 50, 5, 0.0)]) == [(5, 5)], "nothing but passes tells nothing"
+
+
+def test_dispersion_is_the_variance_from_run_to_run_against_that_of_coins() -> None:
+    assert dispersions([(45, 50)] * 3) == [1, 1, 1]
+    assert dispersions([(40, 50), (50, 50)]) == pytest.approx([1, 0.2**2 / (2 / 50) / 0.09])
+    assert dispersions([(50, 50)] * 2) == [1, 1]
+    assert dispersions([*[(45, 50)] * 30, *[(35, 50)] * 30])[-1] == 1, "a fall is no scatter"
+
+
+def nights_of_documents(rng: Random, rate: float, runs: int) -> list[RunShare]:
+    """Nights of five new documents with ten cases each, whose results have an intraclass correlation of 0.2."""
+    found = []
+    for _ in range(runs):
+        rates = [rng.betavariate(rate * 4, (1 - rate) * 4) for _ in range(5)]
+        documents = [[float(rng.random() < own) for _ in range(10)] for own in rates]
+        share = math.fsum(map(math.fsum, documents)) / 50
+        found.append(RunShare(share, 50, 5, clustered_stderr(documents)))
+    return found
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("minimum", [0.92, 0.8, None])
+@pytest.mark.parametrize("known", [True, False])
+def test_nights_of_new_documents_raise_about_one_alarm_a_year_at_most(known: bool, minimum: float | None) -> None:
+    """Counted as independent cases they raise 7.4. Where the documents are not known, ten runs tell how nights scatter;
+    held to a minimum without them, nothing does."""
+    rng, alarms, years = Random(f"documents {minimum}"), 0, 60
+    for _ in range(years):
+        runs = nights_of_documents(rng, 0.92, 375)
+        counts = effective_counts(runs if known else [RunShare(run.share, 50, 50, run.stderr) for run in runs])
+        watched = watch(counts, minimum)
+        assert watched is not None
+        alarms += sum(value is not None and value >= ALARM for value in watched.evidence)
+    assert alarms / years <= (0.5 if known else 1.4)
+
+
+@pytest.mark.battery
+def test_a_fall_of_nights_of_documents_is_noticed_within_a_month() -> None:
+    rng, noticed = Random("fall of documents"), 0
+    for _ in range(100):
+        counts = effective_counts([*nights_of_documents(rng, 0.92, 30), *nights_of_documents(rng, 0.86, 30)])
+        noticed += any(value >= ALARM for value in cusum(counts, 0.92)[30:])
+    assert noticed >= 80
