@@ -14,8 +14,7 @@ from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, l
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, krippendorff_alpha, tabulate
-from fepflow.statistics.judges import JudgeLabels
-from fepflow.statistics.means import UnitSums, by_unit
+from fepflow.statistics.judges import JudgeLabels, label_worth
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord, StoredLabel
 from fepflow.store.store import Store
@@ -95,21 +94,12 @@ def _clusters(store: Store, run: RunRecord, pairs: Mapping[str, tuple[Label, Lab
     numbers = ClusteredCases.of(path, cases).numbers
     rows = [(number, *pairs[case.id]) for number, case in zip(numbers, cases, strict=True)]
     worths = {
-        "passed": _worth([(number, float(bool(label))) for number, label, verdict in rows if verdict]),
-        "failed": _worth([(number, float(bool(label))) for number, label, verdict in rows if not verdict]),
-        "right": _worth([(number, float(bool(verdict))) for number, label, verdict in rows if label]),
-        "wrong": _worth([(number, float(bool(verdict))) for number, label, verdict in rows if not label]),
+        "passed": label_worth([(number, float(bool(label))) for number, label, verdict in rows if verdict]),
+        "failed": label_worth([(number, float(bool(label))) for number, label, verdict in rows if not verdict]),
+        "right": label_worth([(number, float(bool(verdict))) for number, label, verdict in rows if label]),
+        "wrong": label_worth([(number, float(bool(verdict))) for number, label, verdict in rows if not label]),
     }
     return {"clusters": {"n": len(set(numbers)), "worth": worths}}
-
-
-def _worth(values: Sequence[tuple[int, float]]) -> float:
-    """Return what share of these labels, of so many clusters, independent labels would tell as much as."""
-    if not values:
-        return 1.0
-    groups = by_unit([value for _, value in values], [number for number, _ in values])
-    shares, sizes = [sum(group) / len(group) for group in groups], list(map(len, groups))
-    return min(UnitSums.of(shares, sizes).observations(CONFIDENCE) / len(values), 1.0)
 
 
 def _counts(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[int, int]:

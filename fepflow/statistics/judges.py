@@ -13,12 +13,13 @@ What has no verdict is missing: it counts as wrong for the low bound, as right f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Literal
 
 from fepflow.statistics.estimate import Estimate, Method, Sample
-from fepflow.statistics.means import Sums
+from fepflow.statistics.means import Sums, UnitSums, by_unit, mean
 from fepflow.statistics.proportions import wilson_interval, z_score
 from fepflow.statistics.sequential import SequentialSample
 from fepflow.text import number
@@ -95,6 +96,18 @@ class JudgeLabels:
     def __post_init__(self) -> None:
         if not (0 <= self.right_passed <= self.right and 0 <= self.wrong_failed <= self.wrong):
             raise ValueError(f"counts of labels that cannot be: {self}")
+
+
+def label_worth(values: Sequence[tuple[int, float]], confidence: float = 0.95) -> float:
+    """Return what part of these labels independent ones would tell as much as: 1 if clusters make no difference.
+
+    `values` are 1 or 0, such as right or wrong, each with the number of its cluster.
+    """
+    if not values:
+        return 1.0
+    clusters = by_unit([value for _, value in values], [number for number, _ in values])
+    sums = UnitSums.of([mean(cluster) for cluster in clusters], list(map(len, clusters)))
+    return min(sums.observations(confidence) / len(values), 1.0)
 
 
 def doubt_of_labels(labels: JudgeLabels, share: float, n: float) -> str | None:

@@ -14,6 +14,7 @@ from statistics import NormalDist
 import pytest
 
 from fepflow.statistics.estimate import PROPORTION, Clusters, Counts, Estimate, Scale
+from fepflow.statistics.judges import JudgeLabels, corrected, label_worth
 from fepflow.statistics.means import CaseValue, estimate_of_cases, mean_estimate
 from fepflow.statistics.paired import difference, paired_estimate
 from fepflow.statistics.quantiles import quantile_estimate
@@ -125,7 +126,7 @@ def test_the_means_of_cases_in_clusters_seldom_pass(correlation: float) -> None:
 @pytest.mark.parametrize("correlation", CORRELATIONS)
 def test_a_percentile_of_clustered_cases_seldom_passes(correlation: float, sizes: str) -> None:
     """The 80th percentile of normal values turned around, of 40 clusters, for a minimum of the 20th."""
-    runs, boundary = 1_000, NormalDist().inv_cdf(0.2)
+    runs, boundary = 500, NormalDist().inv_cdf(0.2)
 
     def draw(rng: Random) -> Estimate:
         values = []
@@ -154,6 +155,39 @@ def test_a_regression_of_clustered_cases_seldom_passes(correlation: float, sizes
         (rule,), _ = judge_differences([MetricDifference("m", "c", estimate=estimate)], {"m": 0.1}, "main", Gate())
         shown += rule.outcome == "pass"
     assert shown / runs <= most(runs)
+
+
+@pytest.mark.parametrize("correlation", CORRELATIONS)
+def test_a_share_corrected_by_labels_of_clusters_seldom_passes(correlation: float) -> None:
+    """40 documents; the judge passes nearly all right outputs and four of ten wrong ones, 50 of either are labelled."""
+
+    def draw(rng: Random) -> Estimate:
+        values = clusters(rng, 40, 0.8, correlation)
+        outputs = [(number, right) for number, cluster in enumerate(values) for right in cluster]
+        passed = [rng.random() < (0.97 if right else 0.4) for _, right in outputs]
+        verdicts = [[float(passed[10 * number + k]) for k in range(10)] for number in range(40)]
+        judged = {
+            is_pass: [output for output, p in zip(outputs, passed, strict=True) if p is is_pass]
+            for is_pass in (True, False)
+        }
+        labels = {is_pass: rng.sample(group, min(50, len(group))) for is_pass, group in judged.items()}
+        worth = {is_pass: label_worth(group) for is_pass, group in labels.items()}
+        n = {is_pass: worth[is_pass] * len(group) for is_pass, group in labels.items()}
+        right = {is_pass: worth[is_pass] * sum(value for _, value in group) for is_pass, group in labels.items()}
+        known = JudgeLabels(
+            right[True] + right[False],
+            right[True],
+            n[True] - right[True] + n[False] - right[False],
+            n[False] - right[False],
+            "by_verdict",
+            of_run=True,
+            share=sum(passed) / len(passed),
+        )
+        estimate = corrected(mean_estimate(verdicts, counts_of(verdicts), scale=PROPORTION), known)
+        assert estimate is not None
+        return estimate
+
+    assert share_of_passes(draw, 0.8) <= most()
 
 
 @pytest.mark.parametrize("sizes", [EQUAL, UNEQUAL, LARGE_ARE_WORSE])
