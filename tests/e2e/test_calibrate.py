@@ -104,9 +104,9 @@ def test_labels_picked_by_the_judges_verdict_pass_no_run_and_drawn_ones_decide(s
 
     again = stack.fepflow("run", suite, env=env)
     assert again.returncode == 4, again.stdout
-    told = " ".join(again.stdout.split())
-    assert "the labels do not fit this run: the judge passed 0.25 of the labelled outputs, and 0." in told
-    assert "--sample 100 --labels FILE` draws outputs to label" in told
+    printed = " ".join(again.stdout.split())
+    assert "the labels do not fit this run: the judge passed 0.25 of the labelled outputs, and 0." in printed
+    assert "--sample 100 --labels FILE` draws outputs to label" in printed
 
     drawn = stack.fepflow("calibrate", suite, "--run", "latest", "--sample", "200", "--labels", sheet, env=env)
     assert drawn.returncode == 0, drawn.stderr

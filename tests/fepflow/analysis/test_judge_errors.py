@@ -212,9 +212,9 @@ def test_labels_that_were_picked_from_the_run_correct_nothing_and_say_what_does(
     for judge, outcome in ((None, "inconclusive"), ("corrected", "inconclusive"), ("raw", "pass")):
         verdict = judged(store, run, gate={**RAW, "judge": judge})
         assert (verdict.outcome, verdict.metrics[0].corrected) == (outcome, None)
-        said = " ".join([*verdict.reasons, *verdict.warnings])
-        assert "the labelled outputs of this run were picked and not drawn, so they are no sample of it" in said
-        assert f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label" in said
+        messages = " ".join([*verdict.reasons, *verdict.warnings])
+        assert "the labelled outputs of this run were picked and not drawn, so they are no sample of it" in messages
+        assert f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label" in messages
     bad = judged(store, run, gate={"min": {"llm_judge": 0.97}})
     assert bad.outcome == "fail", "what the judge fails still fails"
     assert "no sample of it" in bad.warnings[0]
@@ -252,8 +252,8 @@ def test_a_correction_beyond_all_outputs_is_said_and_passes_nothing(store: Store
 
 
 def test_a_judge_that_is_the_agents_own_model_is_warned_of(store: Store) -> None:
-    said = Output(value="x", metadata={"model": "any-2026-01-31"})
-    run = stored(store, [{"passed": True}] * 5, output=said, target={"http": {"url": "http://127.0.0.1:9/"}})
+    output = Output(value="x", metadata={"model": "any-2026-01-31"})
+    run = stored(store, [{"passed": True}] * 5, output=output, target={"http": {"url": "http://127.0.0.1:9/"}})
     assert (
         "llm_judge: its judge is the agent's own model (any-2026-01-31), and models tend to favour their own answers: "
         "let another model judge, or see by people's labels how far it errs (fepflow calibrate)."

@@ -292,6 +292,6 @@ def test_a_judge_that_is_the_model_which_the_target_asks_is_warned_of(cli: Cli, 
     target = "target: {http: {url: 'http://127.0.0.1:9/', body: {model: any, q: $.test_case.input}}}"
     written = SUITE.replace("target: {recorded: {path: outputs.jsonl, id: $.id}}", target)
     suite.write_text(written.replace("test_cases: cases.jsonl", "test_cases: [{id: a, input: b}]"), encoding="utf-8")
-    told = " ".join(cli("validate", suite).output.split())
-    assert "checks[0]: right: its judge is the agent's own model (any), and models tend to favour their own" in told
-    assert "(let another model judge, or see by people's labels how far it errs (fepflow calibrate))" in told
+    printed = " ".join(cli("validate", suite).output.split())
+    assert "checks[0]: right: its judge is the agent's own model (any), and models tend to favour their own" in printed
+    assert "(let another model judge, or see by people's labels how far it errs (fepflow calibrate))" in printed
