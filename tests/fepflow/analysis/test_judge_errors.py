@@ -214,7 +214,10 @@ def test_labels_that_were_picked_from_the_run_correct_nothing_and_say_what_does(
         assert (verdict.outcome, verdict.metrics[0].corrected) == (outcome, None)
         messages = " ".join([*verdict.reasons, *verdict.warnings])
         assert "the labelled outputs of this run were picked and not drawn, so they are no sample of it" in messages
-        assert f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label" in messages
+        assert (
+            f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label"
+            in messages
+        )
     bad = judged(store, run, gate={"min": {"llm_judge": 0.97}})
     assert bad.outcome == "fail", "what the judge fails still fails"
     assert "no sample of it" in bad.warnings[0]
