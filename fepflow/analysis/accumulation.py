@@ -26,6 +26,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
+from fepflow.statistics.proportions import IntervalKind
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import ClusterSizes, sequential_estimate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
@@ -458,7 +459,9 @@ class MetricAccumulator:
             values = self._by_unit(self._values)
         if aggregate.kind == "quantile":
             return quantile_estimate(values, counts, aggregate.level, gate.pass_confidence, self.scale)
-        estimate = mean_estimate(values, counts, gate.pass_confidence, self.scale, gate.interval or "wilson")
+        # Planned looks ask for confidences of 99 % and more, where Wilson's interval is off for small shares.
+        usual: IntervalKind = "wilson" if self.look is None else "clopper-pearson"
+        estimate = mean_estimate(values, counts, gate.pass_confidence, self.scale, gate.interval or usual)
         if gate.top_up is None or self.scale is None:
             return estimate
         these_cases = gate.top_up.max_repeats is not None

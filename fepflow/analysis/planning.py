@@ -14,8 +14,9 @@ from fepflow.statistics.planning import (
     simulated_power,
 )
 from fepflow.statistics.planning import power as power_of
+from fepflow.statistics.variance import VarianceParts, variance_parts
 from fepflow.suite.models import Gate
-from fepflow.text import number, percent, plural
+from fepflow.text import listed, number, percent, plural
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 EARLIER_RUNS = 20
 """Runs that are looked at to find one with repeats."""
+
+MOST_RUNS = 5
+"""Runs of the same cases whose variance is taken apart."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,39 @@ class PlanOptions:
     expected: float
     power: float = 0.8
     repeats: int = 1
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The parts of a result's variance in earlier `runs` with so many `repeats`, and so what more calls would tell."""
+
+    parts: VarianceParts
+    repeats: int
+    runs: list[str]
+
+    def data(self) -> dict[str, Any]:
+        """Return the same as JSON."""
+        return {**asdict(self), "narrowing": self.parts.narrowing(self.repeats)}
+
+    @property
+    def sentence(self) -> str:
+        """Where the next calls are best spent, and why, in words."""
+        parts, narrowing = self.parts, self.parts.narrowing(self.repeats)
+        shares = {"between test cases": parts.case, "between answers to the same case": parts.repeat}
+        if parts.run is not None:
+            shares["between runs"] = parts.run
+        shown = listed([f"{percent(round(part / parts.total, 2))} lies {where}" for where, part in shares.items()])
+        words = {"cases": "test cases", "repeats": "repeats", "judge_samples": "samples of the judge"}
+        told = listed(
+            [f"{percent(round(part, 2))} with twice as many {words[name]}" for name, part in narrowing.items()]
+        )
+        best = "cases" if narrowing["cases"] > narrowing["repeats"] + 0.01 else "repeats"
+        advice = (
+            "the next call is best spent on another test case"
+            if best == "cases"
+            else "another repeat tells as much as another test case"
+        )
+        return f"Of the variance, {shown} ({listed(self.runs)}): the interval narrows by {told}, so {advice}."
 
 
 @dataclass(frozen=True)
@@ -53,11 +90,12 @@ class Plan:
     correlation: float | None = None
     learned_from: str | None = None
     one_sided: bool = False
+    spending: Spending | None = None
 
     def data(self) -> dict[str, Any]:
         """Return the same as JSON."""
-        rest = {name: value for name, value in asdict(self).items() if name != "options"}
-        return {**rest, **asdict(self.options)}
+        rest = {name: value for name, value in asdict(self).items() if name not in ("options", "spending")}
+        return {**rest, **asdict(self.options), "spending": self.spending.data() if self.spending else None}
 
     def sentences(self) -> list[str]:
         """Return the plan in words, one sentence a line."""
@@ -77,6 +115,8 @@ class Plan:
         lines.append(f"The suite's {has} a chance of {percent(round(self.power_of_these, 3))}.")
         if options.repeats > 1:
             lines.append(self._on_repeats())
+        if self.spending is not None:
+            lines.append(self.spending.sentence)
         return lines
 
     def _calls(self) -> str:
@@ -113,7 +153,46 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
         of_repeats = (options.repeats, correlation, *common)
         cases = cases_with_repeats(options.minimum, options.expected, options.power, *of_repeats)
         chance = simulated_power(has, options.minimum, options.expected, *of_repeats)
-    return Plan(metric, options, gate.confidence, cases, has, chance, correlation, learned_from, gate.sides == "one")
+    spending = None if store is None else _spending(store, name, check)
+    return Plan(
+        metric, options, gate.confidence, cases, has, chance, correlation, learned_from, gate.sides == "one", spending
+    )
+
+
+def _spending(store: Store, name: str, check: str) -> Spending | None:
+    """Return the parts of the variance of a check's passes in the newest run of the suite and the newest others of the
+    same cases; None if neither repeats nor other runs tell."""
+    newest = next((run for run in store.runs.newest(1, name)), None)
+    if newest is None:
+        return None
+    alike = ("suite_hash", "cases_hash", "repeats", "n_cases")
+    runs = [
+        run
+        for run in store.runs.newest(EARLIER_RUNS, name)
+        if all(getattr(run, field) == getattr(newest, field) for field in alike)
+    ]
+    runs = runs[:MOST_RUNS] if newest.suite_hash is not None and newest.cases_hash is not None else [newest]
+    by_run = [_passes_by_case(store, run, check) for run in runs]
+    complete = [
+        index
+        for index in range(newest.n_cases)
+        if all(len(passes.get(index, ())) == newest.repeats for passes in by_run)
+    ]
+    parts = variance_parts([[passes[index] for index in complete] for passes in by_run], _votes(store, newest, check))
+    if parts is None or parts.total == 0:
+        return None
+    return Spending(parts, newest.repeats, [f"run {run.id[:8]}" for run in runs])
+
+
+def _votes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
+    """Return what samples of a judge said of each answer, where it was asked several times."""
+    votes = []
+    for row in store.results.check_rows(run.id, types=["llm_judge"]):
+        samples = ((row.result or {}).get("metadata") or {}).get("samples")
+        if row.check_id == check and isinstance(samples, dict):
+            said = [each.get("passed") for each in samples.get("said", ())]
+            votes.append([float(vote) for vote in said if isinstance(vote, bool)])
+    return votes
 
 
 def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:
@@ -128,8 +207,12 @@ def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str
 
 
 def _passes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
+    return list(_passes_by_case(store, run, check).values())
+
+
+def _passes_by_case(store: Store, run: RunRecord, check: str) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for row in store.results.check_rows(run.id, results=False):
         if row.check_id == check and row.passed is not None:
             found.setdefault(row.case_index, []).append(float(row.passed))
-    return list(found.values())
+    return found

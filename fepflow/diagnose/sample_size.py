@@ -257,4 +257,4 @@ def _best_results_needed(gate: Gate, top_up: TopUp, share: float) -> int:
     if top_up.looks is None:
         return passes_in_a_row(share, gate.pass_confidence)
     last = nominal_confidence(top_up.looks, top_up.looks, gate.pass_confidence)
-    return minimum_sample(share, last, gate.interval)
+    return minimum_sample(share, last, gate.interval or "clopper-pearson")

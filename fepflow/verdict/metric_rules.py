@@ -218,7 +218,7 @@ def with_kind(estimate: Estimate, kind: IntervalKind) -> Estimate:
     sample = estimate.sample
     if not isinstance(sample, Sums) or sample.scale is None or sample.kind == kind:
         return estimate
-    return replace(sample, kind=kind).estimate(estimate.confidence)
+    return replace(replace(sample, kind=kind).estimate(estimate.confidence), counts=estimate.counts)
 
 
 def with_judging_kind(estimate: Estimate, requirements: Sequence[Requirement], gate: Gate) -> Estimate:

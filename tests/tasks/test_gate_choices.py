@@ -61,7 +61,7 @@ async def test_a_one_sided_gate_takes_fewer_cases_and_says_what_it_promises(plan
     verdict = await decided(plan(CASES[:30], **gate(sides="one")))
     assert verdict.outcome == "pass", "30 in a row: by chance in 4 of 100 runs of an agent at 0.9"
     assert verdict.gate == (
-        "acc must be at least 0.9 (90 % Clopper-Pearson intervals; one-sided: an agent just below a limit passes in "
+        "acc must be at least 0.9 (90 % intervals; one-sided: an agent just below a limit passes in "
         "up to 5 % of its runs, and a fail takes the 95 % interval)."
     )
     two_sided = await decided(plan(CASES[:30], **gate()))

@@ -82,6 +82,14 @@ def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: P
     ran(store, 3, ["111", "101", "001", "111", "000"])
     known = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
     assert "Repeats of a case agree to 0.52 (intraclass correlation, run cafe0003)." in known
+    assert known.splitlines()[-1] == (
+        "Of the variance, 52 % lies between test cases and 48 % lies between answers to the same case (run cafe0003): "
+        "the interval narrows by 29 % with twice as many test cases and 6 % with twice as many repeats, so the next "
+        "call is best spent on another test case."
+    )
+    (plan,) = json.loads(cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--json").stdout)
+    assert plan["spending"]["runs"] == ["run cafe0003"]
+    assert plan["spending"]["narrowing"]["cases"] == pytest.approx(0.293, abs=0.001)
     (cases,) = re.findall(r"(\d+) test cases with 3 repeats", known)
     assert 150 < int(cases) < 200
 

@@ -86,7 +86,8 @@ def test_few_looks_pass_seldom_what_is_at_the_minimum_and_decide_almost_as_often
 
     @cache
     def judge(look: int, passed: int, n: int) -> Outcome:
-        plain = mean_estimate([[1.0]] * passed + [[0.0]] * (n - passed), Counts(n, n), scale=PROPORTION)
+        values = [[1.0]] * passed + [[0.0]] * (n - passed)
+        plain = mean_estimate(values, Counts(n, n), scale=PROPORTION, kind="clopper-pearson")
         return outcome(group_sequential_estimate(plain, look, looks), gate)
 
     for rate, found in rates.items():
