@@ -15,6 +15,8 @@ Method = Literal[
     "clopper-pearson",
     "clopper-pearson-clustered",
     "bounded",
+    "bounded-skewed",
+    "bounded-exact",
     "bounded-clustered",
     "t",
     "t-clustered",
@@ -37,9 +39,10 @@ Method = Literal[
 ]
 """How an interval came about.
 
-`wilson` and `clopper-pearson` are of a proportion, `bounded` of a mean of scores with a range, `t` Student's of a mean
-without one, which only describes, `order-statistics` of a quantile, `rogan-gladen` and `mover` of a share that a judge
-passed, corrected for its errors; `tango`, `paired-t` and `paired-bounded` are of a difference between two runs,
+`wilson` and `clopper-pearson` are of a proportion; `bounded`, `bounded-skewed` and `bounded-exact` of a mean of scores
+with a range, `t` Student's of a mean without one, which only describes; `order-statistics` of a quantile,
+`rogan-gladen` and `mover` of a share that a judge passed, corrected for its errors. `tango`, `paired-t` and
+`paired-bounded` are of a difference between two runs,
 `paired-rogan-gladen` of one of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or
 belong together (the suite's `cluster`), and the interval allows for it. `normal` is of a value and a standard error
 that somebody else has computed. `sequential` holds however often it is looked at, of all such test cases or of these

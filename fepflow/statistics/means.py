@@ -2,7 +2,8 @@
 
 There are three kinds of mean, by the values that are possible, never by those that occur. A *proportion* (the
 share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
-with the effective number of observations that their spread allows. A mean of unbounded values gets a t interval, which
+with the effective number of observations that their spread allows; a gate judges it by one that also allows for their
+skewness (`scores`). A mean of unbounded values gets a t interval, which
 describes it and decides nothing.
 Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered. Where
 test cases belong together (questions about one document), their clusters are what was sampled: everything here that
@@ -24,6 +25,7 @@ from typing import NamedTuple
 from fepflow.statistics.distributions import t_quantile
 from fepflow.statistics.estimate import PROPORTION, UNBOUNDED, Counts, Estimate, Method, Scale
 from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
+from fepflow.statistics.scores import Moments
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class Sums:
 
     Shares are values by their place in the scale, from 0 to 1: `share` is the mean of those that completed,
     `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `units`
-    sums up the shares of the cases that have `answered`; there are so many `values`.
+    sums up the shares of the cases that have `answered`; there are so many `values`. `scores` are the moments of these
+    shares and of their distances from 1, where the values are scores of independent cases.
     """
 
     scale: Scale | None
@@ -50,6 +53,7 @@ class Sums:
     least_share: float
     most_share: float
     units: UnitSums
+    scores: tuple[Moments, Moments] | None = None
 
     def estimate(self, confidence: float) -> Estimate:
         """The estimate at this confidence."""
@@ -75,8 +79,11 @@ class Sums:
         if self.scale is None:
             return "t-clustered" if self.repeated else "t"
         if not self.scale.binary:
-            return "bounded-clustered" if self.counts.clusters else "bounded"
-        if self.kind == "wilson":
+            if self.counts.clusters:
+                return "bounded-clustered"
+            methods: dict[IntervalKind, Method] = {"skewed": "bounded-skewed", "clopper-pearson": "bounded-exact"}
+            return methods.get(self.kind, "bounded")
+        if self.kind != "clopper-pearson":
             return "wilson-clustered" if self.repeated else "wilson"
         return "clopper-pearson-clustered" if self.repeated else "clopper-pearson"
 
@@ -84,17 +91,30 @@ class Sums:
         """The bounds that a complete sample of so many test cases like these would have."""
         if self.scale is None:
             return None, None
-        low, high = interval_of(self.kind, self.share, self.effective(confidence, cases / self.answered), confidence)
+        if self.scores is not None and self.kind != "wilson":
+            low, high = self._score_bounds(self.scores, confidence, cases / self.answered)
+        else:
+            n = self.effective(confidence, cases / self.answered)
+            low, high = interval_of(self.kind, self.share, n, confidence)
         return self.scale.value(low), self.scale.value(high)
 
     def _bounds(self, confidence: float) -> tuple[float | None, float | None]:
         if self.scale is None:
             return (None, None) if self.counts.missing else self._t_bounds(confidence)
-        n = self.effective(confidence)
-        low, _ = interval_of(self.kind, self.least_share, n, confidence)
-        _, high = interval_of(self.kind, self.most_share, n, confidence)
+        if self.scores is not None and self.kind != "wilson" and not self.counts.missing:
+            low, high = self._score_bounds(self.scores, confidence)
+        else:
+            n = self.effective(confidence)
+            low, _ = interval_of(self.kind, self.least_share, n, confidence)
+            _, high = interval_of(self.kind, self.most_share, n, confidence)
         low, high = self.scale.value(low), self.scale.value(high)
         return min(low, self.value), max(high, self.value)
+
+    def _score_bounds(
+        self, scores: tuple[Moments, Moments], confidence: float, factor: float = 1.0
+    ) -> tuple[float, float]:
+        shares, distances = scores
+        return shares.low(self.kind, confidence, factor), 1 - distances.low(self.kind, confidence, factor)
 
     def _t_bounds(self, confidence: float) -> tuple[float | None, float | None]:
         if self.stderr is None:
@@ -194,6 +214,7 @@ def mean_estimate(
         (mean([*values, *repeat(end, counts.missing)]) for end in (scale.low, scale.high)) if scale else (None, None)
     )
     total = math.fsum(chain.from_iterable(shares))
+    is_score = scale is not None and not scale.binary and counts.clusters is None
     return Sums(
         scale=scale,
         kind=kind,
@@ -210,6 +231,7 @@ def mean_estimate(
         least_share=total / counts.expected,
         most_share=(total + counts.missing) / counts.expected,
         units=UnitSums.of(means, list(map(len, answered))) if scale else UnitSums(0, 0, 0, 0),
+        scores=(Moments.of(means), Moments.of([1 - share for share in means])) if is_score else None,
     ).estimate(confidence)
 
 

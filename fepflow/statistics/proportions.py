@@ -9,13 +9,15 @@ from typing import Literal
 
 from fepflow.statistics.distributions import beta_cdf, beta_quantile
 
-IntervalKind = Literal["wilson", "clopper-pearson"]
-"""`wilson` holds the truth as often as promised on average; `clopper-pearson` at least so often, and is wider."""
+IntervalKind = Literal["wilson", "skewed", "clopper-pearson"]
+"""`wilson` holds the truth as often as promised on average; `clopper-pearson` at least so often, and is wider.
+
+`skewed` is Wilson's of a proportion, and allows for the skewness of scores."""
 
 
 def interval_of(kind: IntervalKind, proportion: float, n: float, confidence: float) -> tuple[float, float]:
     """The interval of this kind of a `proportion` seen in `n` observations; `n` need not be whole."""
-    method = wilson_interval if kind == "wilson" else clopper_pearson_interval
+    method = clopper_pearson_interval if kind == "clopper-pearson" else wilson_interval
     return method(proportion, n, confidence)
 
 

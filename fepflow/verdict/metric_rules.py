@@ -226,8 +226,9 @@ def with_judging_kind(estimate: Estimate, requirements: Sequence[Requirement], g
     sample = estimate.sample
     if not requirements or not isinstance(sample, Sums) or sample.scale is None:
         return estimate
-    n = sample.effective(estimate.confidence)
-    return with_kind(estimate, kind_of_requirements(gate, requirements, sample.scale, n))
+    n = sample.scores[0].number if sample.scores else sample.effective(estimate.confidence)
+    kind = kind_of_requirements(gate, requirements, sample.scale, n)
+    return with_kind(estimate, "skewed" if sample.scores and kind != gate.interval and kind == "wilson" else kind)
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:

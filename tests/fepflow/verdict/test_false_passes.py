@@ -245,3 +245,38 @@ def test_ten_metrics_at_their_minimum_seldom_fail(n: int, minimum: float) -> Non
     gate = Gate(min=dict.fromkeys(["m", *map(str, range(9))], minimum))
     fails = outcomes_of_share(n, minimum, gate, others)["fail"]
     assert 1 - (1 - fails) ** 10 <= 0.03
+
+
+@pytest.mark.parametrize("n", [20, 35, 100, 200, 500])
+@pytest.mark.parametrize("minimum", [0.8, 0.9, 0.95])
+def test_scores_of_two_values_at_the_minimum_seldom_pass(n: int, minimum: float) -> None:
+    """The worst scores: 0 or a number just above the minimum. Exactly; by effective numbers it was up to 6.6 %."""
+    scale, gate = Scale(0.0, 1.0), Gate(min={"m": minimum})
+    for step in (0.03, 0.1, 0.2, 0.4, 0.6, 0.9):
+        good = minimum + (1 - minimum) * step
+        passing = 0.0
+        for k in range(n + 1):
+            chance = math.comb(n, k) * (minimum / good) ** k * (1 - minimum / good) ** (n - k)
+            if chance > 1e-6 and good * k >= minimum * n:
+                estimate = mean_estimate([[good]] * k + [[0.0]] * (n - k), Counts(n, n), scale=scale)
+                outcome = decide([MetricEstimate("m", "c", estimate, of_passes=False)], gate, None, []).outcome
+                passing += chance if outcome == "pass" else 0.0
+        assert passing <= 0.031, good
+
+
+@pytest.mark.parametrize("n", [20, 35, 100, 300])
+@pytest.mark.parametrize("shape", ["beta", "stars", "flat", "rare zeros"])
+def test_other_scores_at_the_minimum_seldom_pass(shape: str, n: int) -> None:
+    rng, passed, runs = Random(f"{shape} {n}"), 0, 600
+    draws: dict[str, tuple[Callable[[], float], float]] = {
+        "beta": (lambda: rng.betavariate(9, 1), 0.9),
+        "stars": (lambda: rng.choices((0, 0.25, 0.5, 0.75, 1), (5, 5, 10, 30, 50))[0], 0.7875),
+        "flat": (rng.random, 0.5),
+        "rare zeros": (lambda: 0.0 if rng.random() < 0.01 else rng.uniform(0.85, 0.95), 0.891),
+    }
+    draw, mean = draws[shape]
+    for _ in range(runs):
+        estimate = mean_estimate([[draw()] for _ in range(n)], Counts(n, n), scale=Scale(0.0, 1.0))
+        metric = MetricEstimate("m", "c", estimate, of_passes=False)
+        passed += decide([metric], Gate(min={"m": mean}), None, []).outcome == "pass"
+    assert passed / runs <= 0.03 + 2 * math.sqrt(0.03 * 0.97 / runs)
