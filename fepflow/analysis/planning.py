@@ -1,11 +1,15 @@
-"""The number of test cases that a suite's gate needs, using the agreement of repeats in earlier runs."""
+"""The number of test cases that a suite's gate needs, using the agreement of repeats and clusters in earlier runs."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from fepflow.analysis.accumulation import cases_of
+from fepflow.analysis.dependence import Dependence
 from fepflow.errors import UserError
+from fepflow.statistics.estimate import Clusters
 from fepflow.statistics.planning import (
     MOST_CASES,
     cases_for_power,
@@ -15,7 +19,7 @@ from fepflow.statistics.planning import (
 )
 from fepflow.statistics.planning import power as power_of
 from fepflow.statistics.variance import VarianceParts, variance_parts
-from fepflow.suite.models import Gate
+from fepflow.suite.models import Gate, Suite
 from fepflow.text import listed, number, percent, plural
 
 if TYPE_CHECKING:
@@ -77,8 +81,9 @@ class Spending:
 class Plan:
     """The number of cases that is needed (None if unattainable), and the chance of a pass with the existing ones.
 
-    `correlation` is how far repeats of a case agree, by the run `learned_from`; None if nothing is known, and they are
-    taken to agree fully.
+    `clusters` are those of the suite, if its cases are not independent; of these it needs `clusters_needed`.
+    `correlation` is how far repeats of a case, or the results of a cluster, agree, by the run `learned_from`; None if
+    nothing is known, and they are taken to agree fully.
     """
 
     metric: str
@@ -91,6 +96,8 @@ class Plan:
     learned_from: str | None = None
     one_sided: bool = False
     spending: Spending | None = None
+    clusters: Clusters | None = None
+    clusters_needed: int | None = None
 
     def data(self) -> dict[str, Any]:
         """Return the same as JSON."""
@@ -112,28 +119,48 @@ class Plan:
             f"{takes}, if {number(options.expected)} of all answers pass: then {percent(options.power)} of runs do."
         ]
         has = "1 has" if self.has == 1 else f"{self.has:,} have"
+        if self.clusters is not None:
+            has = f"{self.has:,} in {plural(self.clusters.number, self.clusters.noun)} have"
         lines.append(f"The suite's {has} a chance of {percent(round(self.power_of_these, 3))}.")
-        if options.repeats > 1:
-            lines.append(self._on_repeats())
+        if options.repeats > 1 or self.clusters is not None:
+            lines.append(self._on_agreement())
         if self.spending is not None:
             lines.append(self.spending.sentence)
         return lines
 
     def _calls(self) -> str:
+        if self.cases is None:
+            return ""
+        in_clusters = (
+            f" in {plural(self.clusters_needed, self.clusters.noun)}" if self.clusters_needed and self.clusters else ""
+        )
         repeats = self.options.repeats
-        return "" if repeats == 1 or self.cases is None else f" with {repeats} repeats ({self.cases * repeats:,} calls)"
+        calls = "" if repeats == 1 else f" with {repeats} repeats ({self.cases * repeats:,} calls)"
+        return f"{in_clusters}{calls}"
 
-    def _on_repeats(self) -> str:
-        if self.correlation is None:
-            return (
-                "No earlier run tells how far repeats of a case agree, so they are taken to agree fully, and to add "
-                "nothing: run the suite once with repeats."
-            )
-        return f"Repeats of a case agree to {self.correlation:.2f} (intraclass correlation, run {self.learned_from})."
+    def _on_agreement(self) -> str:
+        of = "Repeats of a case" if self.clusters is None else f"Results of one {self.clusters.noun}"
+        if self.correlation is not None:
+            return f"{of} agree to {self.correlation:.2f} (intraclass correlation, run {self.learned_from})."
+        first = "run the suite once with repeats" if self.clusters is None else "run the suite once"
+        return (
+            f"No earlier run tells how far {of[0].lower()}{of[1:]} agree, so they are taken to agree fully, and to add "
+            f"nothing: {first}."
+        )
 
 
-def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, options: PlanOptions, has: int) -> Plan:
-    """Plan for a metric that is the share of a check's results that passed; the suite `has` so many cases.
+def plan(
+    store: Store | None,
+    suite: Suite,
+    metric: str,
+    check: str,
+    gate: Gate,
+    options: PlanOptions,
+    has: int,
+    clusters: Clusters | None = None,
+) -> Plan:
+    """Plan for a metric that is the share of a check's results that passed; the suite `has` so many cases, in
+    `clusters` if they are not independent.
 
     Raises UserError for a minimum that nothing can show.
     """
@@ -142,20 +169,33 @@ def plan(store: Store | None, name: str, metric: str, check: str, gate: Gate, op
             f"What is expected ({number(options.expected)}) has to be more than the minimum "
             f"({number(options.minimum)}), both from 0 to 1: no number of test cases shows a minimum that is just met."
         )
+    size = 1 if clusters is None else max(round(has / clusters.number), 1)
+    units, results = has if clusters is None else int(clusters.worth), options.repeats * size
     correlation, learned_from = None, None
-    if options.repeats > 1 and store is not None:
-        correlation, learned_from = _correlation(store, name, check)
+    if results > 1 and store is not None:
+        correlation, learned_from = _correlation(store, suite, check, by_cluster=clusters is not None)
     common = (gate.pass_confidence, gate.interval)
     if correlation is None:
-        cases = cases_for_power(options.minimum, options.expected, options.power, *common)
-        chance = power_of(has, options.minimum, options.expected, *common)
+        needed = cases_for_power(options.minimum, options.expected, options.power, *common)
+        chance = power_of(units, options.minimum, options.expected, *common)
     else:
-        of_repeats = (options.repeats, correlation, *common)
-        cases = cases_with_repeats(options.minimum, options.expected, options.power, *of_repeats)
-        chance = simulated_power(has, options.minimum, options.expected, *of_repeats)
-    spending = None if store is None else _spending(store, name, check)
+        of_results = (results, correlation, *common)
+        needed = cases_with_repeats(options.minimum, options.expected, options.power, *of_results)
+        chance = simulated_power(units, options.minimum, options.expected, *of_results)
+    spending = None if store is None else _spending(store, suite.name, check)
     return Plan(
-        metric, options, gate.confidence, cases, has, chance, correlation, learned_from, gate.sides == "one", spending
+        metric,
+        options,
+        gate.confidence,
+        None if needed is None else needed * size,
+        has,
+        chance,
+        correlation,
+        learned_from,
+        gate.sides == "one",
+        spending,
+        clusters,
+        None if clusters is None else needed,
     )
 
 
@@ -195,19 +235,31 @@ def _votes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
     return votes
 
 
-def _correlation(store: Store, name: str, check: str) -> tuple[float | None, str | None]:
-    """Return how far repeats of a case agree in the newest run of the suite that tells, with the first part of its
-    id."""
-    for run in store.runs.newest(EARLIER_RUNS, name):
-        if run.repeats > 1:
-            found = intraclass_correlation(_passes(store, run, check))
+def _correlation(store: Store, suite: Suite, check: str, *, by_cluster: bool) -> tuple[float | None, str | None]:
+    """Return how far results of a case, or of a cluster, agree in the newest run of the suite that tells, with the
+    first part of its id."""
+    for run in store.runs.newest(EARLIER_RUNS, suite.name):
+        if run.repeats > 1 or by_cluster:
+            numbers = _numbers(store, run, suite) if by_cluster else range(run.n_cases)
+            found = intraclass_correlation(_passes(store, run, check, numbers))
             if found is not None:
                 return found, run.id[:8]
     return None, None
 
 
-def _passes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
-    return list(_passes_by_case(store, run, check).values())
+def _numbers(store: Store, run: RunRecord, suite: Suite) -> Sequence[int]:
+    """Return the number of each case's cluster, as the suite has them now."""
+    dependence = Dependence(run.suite, suite.cluster, Gate())
+    for case in cases_of(store, run):
+        dependence.add(case)
+    return range(run.n_cases) if dependence.clusters is None else dependence.clusters.numbers
+
+
+def _passes(store: Store, run: RunRecord, check: str, numbers: Sequence[int]) -> list[list[float]]:
+    found: dict[int, list[float]] = {}
+    for case_index, passes in _passes_by_case(store, run, check).items():
+        found.setdefault(numbers[case_index], []).extend(passes)
+    return list(found.values())
 
 
 def _passes_by_case(store: Store, run: RunRecord, check: str) -> dict[int, list[float]]:

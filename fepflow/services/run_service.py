@@ -148,16 +148,18 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
         minima = dict.fromkeys(minima or list(shares)[:1], minimum)
     if not minima:
         raise UserError(f"{path} has no minimum of a share that passed to plan for: name one (--min).")
+    by_case, has = validation.clusters, len(validation.cases)
     with open_store() if is_installed("run") else nullcontext() as store:  # without it no earlier run can be there
         return [
             plan(
                 store,
-                suite.name,
+                suite,
                 name,
                 shares[name],
                 gate,
                 PlanOptions(least, expected, power, repeats or suite.repeats),
-                len(validation.cases),
+                has,
+                None if by_case is None else by_case.sizes(range(has)),
             )
             for name, least in minima.items()
         ]

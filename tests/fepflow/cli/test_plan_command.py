@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,23 @@ def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: P
     assert 150 < int(cases) < 200
 
 
+def test_clusters_are_planned_for_by_how_far_their_results_agreed(cli: Cli, suite: Path, store: Store) -> None:
+    cases = "".join(f'{{"id": "{n}", "input": {n}, "metadata": {{"document": {n // 10}}}}}\n' for n in range(100))
+    (suite.parent / "clustered.jsonl").write_text(cases, encoding="utf-8")
+    text = re.sub("test_cases: .*", "test_cases: clustered.jsonl", SUITE)
+    suite.write_text(text + "cluster: $.test_case.metadata.document\n", encoding="utf-8")
+    unknown = cli("plan", suite, "--min", "0.9", "--expect", "0.95").stdout
+    assert "takes 2540 test cases in 254 documents" in unknown
+    assert "100 in 10 documents have a chance of 0 %" in unknown
+    assert "No earlier run tells how far results of one document agree" in unknown
+    cases_of_run = [TestCase(id=str(n), input=n, metadata={"document": n // 2}) for n in range(100)]
+    compared_runs(store, "1" * 80 + "10" * 5 + "0" * 10, cases=cases_of_run)
+    known = cli("plan", suite, "--min", "0.9", "--expect", "0.95").stdout
+    assert "Results of one document agree to 0." in known
+    (documents,) = re.findall(r"test cases in (\d+) documents", known)
+    assert 100 < int(documents) < 254
+
+
 def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
     close = cli("plan", suite, "--min", "0.9", "--expect", "0.901").stdout
     assert "takes more than 100,000 test cases" in close
@@ -105,10 +123,10 @@ def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
     assert "has no minimum of a share that passed to plan for: name one (--min)" in done.stderr
 
 
-def compared_runs(store: Store, *passed: str) -> list[str]:
+def compared_runs(store: Store, *passed: str, cases: Sequence[TestCase] = ()) -> list[str]:
     """Completed runs of the suite's 100 cases, each once; each text has a run's passes and fails."""
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
-    cases = [TestCase(id=str(n), input=n) for n in range(100)]
+    cases = cases or [TestCase(id=str(n), input=n) for n in range(100)]
     check = {"type": "contains", "id": "right", "arguments": {"text": "$.output.value", "phrases": "a"}}
     document = {"name": "planned", "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": [],
                 "checks": [check]}  # fmt: skip
