@@ -224,7 +224,7 @@ class Gate(Section):
     @property
     def pass_confidence(self) -> float:
         """The confidence of the two-sided intervals that a pass takes; a fail takes `confidence`."""
-        return self.confidence if self.sides == "two" else 1 - 2 * (1 - self.confidence)
+        return self.confidence if self.sides == "two" else round(2 * self.confidence - 1, 12)
 
 
 class Slices(Section):
