@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from fepflow.errors import FepErrorType
+from fepflow.errors import FepErrorType, JSONPathError
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, evaluation_context
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
 
 
 class Status(StrEnum):
@@ -161,6 +164,36 @@ class ResultsView:
         """
         counts = [result.passed for result in self.results if result.check_results]
         return sum(counts) / self.expected_results if counts else None
+
+    def estimate(self, cluster: str | Callable[[TestCase], Any] | None = None, confidence: float = 0.95) -> Estimate:
+        """Return the share of results that passed, with its interval (`low`, `high`) for such test cases.
+
+        `cluster` says which cases belong together: a path such as `$.test_case.metadata.document`, or a function of the
+        test case. Those of which it gives None, and all without it, are one by their content: repeats and the same case
+        under several ids tell little more than once. Results in error count as either at the ends of the interval.
+        """
+        from fepflow.jsonpath.path import compile_path  # results are read without estimates, too
+        from fepflow.statistics.means import mean_estimate
+
+        path = compile_path(cluster) if isinstance(cluster, str) else None
+        units: dict[str, list[float]] = {}
+        expected = completed = 0
+        for result in self.results:
+            case = result.execution_context.test_case
+            key = None
+            if path is not None:
+                with suppress(JSONPathError):
+                    key = path.resolve(evaluation_context(case, Output(value=None)))
+            elif callable(cluster):
+                key = cluster(case)
+            content = case.id if case.input in (None, "", [], {}) else [case.input, case.expected, case.checks]
+            values = units.setdefault(content_hash(0, content) if key is None else content_hash(1, key), [])
+            expected += 1
+            if result.status == "completed" and result.check_results:
+                values.append(float(result.passed))
+                completed += 1
+        counts = Counts(expected, completed, error=expected - completed)
+        return mean_estimate(list(units.values()), counts, confidence, PROPORTION)
 
     @property
     def failed(self) -> list[TestCaseResult]:
