@@ -1,10 +1,11 @@
 """The verdict on a report: values and standard errors that somebody else has computed, judged as those of a run.
 
-A metric's interval is its value ± z standard errors, which is not cut off at the ends of any range. That would show
-too much of a share of yes and no near 0 and 1: 34 of 35 would be at least 0.9. So a share, which its standard error
-tells, gets Wilson's interval, as in a run; of another value between 0 and 1 the wider of both counts, at either end.
-Without a standard error, and with one of 0, which says only that all results were the same, there is no interval: only
-point values can be judged then. A report that says that results of a metric are missing cannot show anything of it. A
+By value ± z standard errors, 34 of 35 would be at least 0.9, and scores of which few are bad would pass one time in
+three at their minimum. So a share, which its standard error tells, gets Wilson's interval, as in a run; another value
+between 0 and 1 that of scores in this range, which follows from value, standard error and number of results. If the
+number is not known, the wider of Wilson's and ± z counts, at either end. Without a standard error, with one of 0, which
+says only that all results were the same, and of a value that is not between 0 and 1, there is no interval: only point
+values can be judged then. A report that says that results of a metric are missing cannot show anything of it. A
 task without thresholds is inconclusive; a metric without, of a task that has some, is named.
 
 A report of a run of ours has the run's own verdict in it, which knows more: by the same thresholds and the same gate,
@@ -21,7 +22,8 @@ from dataclasses import dataclass
 from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
 from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, MetricResult, Report, ReportTask
 from fepflow.evalguard.report_reader import FILTER
-from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.estimate import RANGE_UNKNOWN, Counts, Estimate
+from fepflow.statistics.means import UnitSums
 from fepflow.statistics.proportions import wilson_interval, z_score
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import MetricEstimate
@@ -52,18 +54,30 @@ class ReportedEstimate(Estimate):
 
 def reported_estimate(value: float, stderr: float | None, confidence: float, counts: Counts) -> ReportedEstimate:
     """A metric's estimate by its standard error; `counts` are 0 where the number of samples is not known."""
-    if not stderr or counts.missing:
-        why = RESULTS_MISSING if counts.missing else NO_STDERR if stderr is None else STDERR_OF_ZERO
+    n = counts.completed
+    why = _why_no_interval(value, stderr, counts)
+    if stderr is None or why is not None:
         return ReportedEstimate(value, stderr, None, None, confidence, "normal", counts, warning=why)
-    margin = z_score(confidence) * stderr
-    low, high = value - margin, value + margin
-    if not 0 < value < 1:
-        return ReportedEstimate(value, stderr, low, high, confidence, "normal", counts)
     answers = value * (1 - value) / stderr**2 + 1  # so many yes and no have this standard error
-    least, most = wilson_interval(value, answers, confidence)
-    if abs(answers - counts.completed) <= SAME_NUMBER * counts.completed:
-        return ReportedEstimate(value, stderr, least, most, confidence, "wilson", counts)
-    return ReportedEstimate(value, stderr, min(low, least), max(high, most), confidence, "normal", counts)
+    low, high = wilson_interval(value, answers, confidence)
+    if abs(answers - n) <= SAME_NUMBER * n:
+        return ReportedEstimate(value, stderr, low, high, confidence, "wilson", counts)
+    if not n:
+        margin = z_score(confidence) * stderr
+        low, high = min(low, value - margin), max(high, value + margin)
+        return ReportedEstimate(value, stderr, low, high, confidence, "normal", counts)
+    squares = n * value**2 + n * (n - 1) * stderr**2
+    sums = UnitSums(number=n, shares=n * value, larger=0.0, within=max(n * value - squares, 0.0))
+    low, high = wilson_interval(value, sums.observations(confidence), confidence)
+    return ReportedEstimate(value, stderr, low, high, confidence, "bounded", counts)
+
+
+def _why_no_interval(value: float, stderr: float | None, counts: Counts) -> str | None:
+    if counts.missing:
+        return RESULTS_MISSING
+    if not stderr:
+        return NO_STDERR if stderr is None else STDERR_OF_ZERO
+    return None if 0 < value < 1 else RANGE_UNKNOWN
 
 
 def judge_report(

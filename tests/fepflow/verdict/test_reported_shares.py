@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 from math import comb
+from random import Random
 from typing import Any
 
 import pytest
 
 from fepflow.evalguard.models import Thresholds, thresholds_digest
 from fepflow.evalguard.report import Report
+from fepflow.statistics.estimate import Counts, Scale
+from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.verdict.report import judge_report
 from fepflow.verdict.verdict import Verdict
@@ -52,14 +55,37 @@ def test_an_agent_at_the_minimum_passes_at_most_as_often_as_promised(n: int, kno
     assert passes < 0.03
 
 
-def test_of_other_values_between_0_and_1_the_wider_end_counts() -> None:
-    (metric,) = judged(0.95, 0.02, 1_000).metrics
+def test_scores_have_the_interval_that_they_have_in_a_run() -> None:
+    scores = [1.0] * 34 + [0.99]
+    run = mean_estimate([[score] for score in scores], Counts(35, 35), scale=Scale(0.0, 1.0))
+    assert run.value is not None
+    assert run.stderr is not None
+    (metric,) = judged(run.value, run.stderr, 35).metrics
+    assert metric.method == "bounded"
+    assert (metric.low, metric.high) == pytest.approx((run.low, run.high))
+
+
+def test_of_an_unknown_number_of_results_the_wider_end_counts() -> None:
+    (metric,) = judged(0.95, 0.02).metrics
     low, high = wilson_interval(0.95, 0.95 * 0.05 / 0.02**2 + 1)
     assert metric.method == "normal"
     assert metric.low == pytest.approx(low)
-    assert metric.low < 0.95 - 1.96 * 0.02
     assert metric.high == pytest.approx(0.95 + 1.959964 * 0.02)
     assert metric.high > high
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("n", [10, 35, 100])
+def test_scores_of_which_few_are_bad_seldom_pass_at_the_minimum(n: int) -> None:
+    """Mostly 0.92, and zero for one in fifty: by value ± z standard errors up to two of three pass at 0.9."""
+    rng, runs, passed = Random(n), 2_000, 0
+    good = 0.9 / 0.98
+    for _ in range(runs):
+        scores = [0.0 if rng.random() < 0.02 else good + rng.uniform(-0.01, 0.01) for _ in range(n)]
+        value = sum(scores) / n
+        stderr = math.sqrt(sum((score - value) ** 2 for score in scores) / (n - 1) / n)
+        passed += judged(value, stderr, n).outcome == "pass"
+    assert passed / runs <= 0.03 + 2 * math.sqrt(0.03 * 0.97 / runs)
 
 
 OURS: dict[str, Any] = {"evaluator": "fepflow", "gate": GATE, "thresholds_digest": thresholds_digest([QA])}
