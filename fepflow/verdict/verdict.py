@@ -24,7 +24,7 @@ class CorrectedShare(Part):
     """The share that is right, or its difference to that of another run, by what a judge passed and by the errors that
     it is known to make, with its interval.
 
-    `method` is `rogan-gladen` for labels of other outputs, `mover` for those drawn at random from this run,
+    `method` is `rogan-gladen` by the rates of labels from elsewhere, `mover` by labels drawn from this run,
     `paired-rogan-gladen` for a difference.
     """
 
