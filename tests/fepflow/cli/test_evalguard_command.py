@@ -160,6 +160,15 @@ class TestVerdict:
         assert done.stdout.startswith("[bold]m[/]\n")
         assert "thresholds: sha256 " in done.stdout
 
+    def test_few_scores_that_are_almost_equal_do_not_pass(self, cli: Cli, report: Any, home: Path) -> None:
+        """One bad score in fifty is seldom among ten, and would bring their mean below the minimum."""
+        path = report(0.51, 0.001)
+        document = {**json.loads(path.read_text()), "n-samples": {"qa": {"original": 10, "effective": 10}}}
+        path.write_text(json.dumps(document))
+        done = cli("evalguard", "verdict", path, "--thresholds", "config")
+        assert done.exit_code == 4
+        assert "INCONCLUSIVE  qa/acc: 0.51 (95 % interval 0.3538 to 0.6642, n = 10) has the impact low" in done.stdout
+
     def test_by_values_alone(self, cli: Cli, report: Any) -> None:
         done = cli("evalguard", "verdict", report(0.9, None), "--thresholds", "config", "--verdict", "point")
         assert (done.exit_code, "PASS" in done.stdout) == (0, True)
