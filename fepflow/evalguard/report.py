@@ -195,6 +195,9 @@ NO_VALUE = "no_value."
 MISSING = "missing."
 """Prefix of the entries of `metadata` that say how many results of a metric are missing, as in `3 of 120`."""
 
+RANGE = "range."
+"""Prefix of the entries of `metadata` that say between which values a metric's single values lie, as in `0 to 5`."""
+
 EVALUATOR = "fepflow"
 """The `evaluator` in the `metadata` of a report that was made of a run of ours."""
 

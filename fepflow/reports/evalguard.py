@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
 from fepflow.documents.yaml import dump_yaml
-from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE
+from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE
 from fepflow.security.redaction import MASK
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord
@@ -22,6 +22,9 @@ _NAMES = ("app", "url", "function", "command", "path")
 def report_of_run(run: RunRecord) -> dict[str, Any]:
     """Return the report as a document. All that is not a number is under `metadata`, as texts."""
     results, notes = _results(run.metrics or ())
+    for metric in run.suite.get("metrics") or ():
+        if metric["id"] in results and metric.get("range") and metric.get("aggregate", "mean") == "mean":
+            notes[f"{RANGE}{metric['id']}"] = "{:g} to {:g}".format(*metric["range"])
     task: dict[str, Any] = {"task_ref": run.suite.get("task") or run.name}
     if (path := _dataset(run.suite.get("test_cases"))) is not None:
         task["dataset_path"] = path

@@ -1,12 +1,11 @@
 """The verdict on a report: values and standard errors that somebody else has computed, judged as those of a run.
 
-By value ± z standard errors, 34 of 35 would be at least 0.9, and scores of which few are bad would pass one time in
-three at their minimum. So a share, which its standard error tells, gets Wilson's interval, as in a run; another value
-between 0 and 1 that of scores in this range, which follows from value, standard error and number of results. If the
-number is not known, the wider of Wilson's and ± z counts, at either end. Without a standard error, with one of 0, which
-says only that all results were the same, and of a value that is not between 0 and 1, there is no interval: only point
-values can be judged then. A report that says that results of a metric are missing cannot show anything of it. A
-task without thresholds is inconclusive; a metric without, of a task that has some, is named.
+A share of yes and no, which its standard error tells, has the interval that it has in a run. A mean of values in a
+known range gets one that holds for the worst values that could have this standard error. Where the range or the number
+of results is not known, there is no interval to judge by, as without a standard error: value ± z standard errors is
+shown and passes up to two of three that are just too bad. Only point values can be judged then. A report that says that
+results of a metric are missing cannot show anything of it. A task without thresholds is inconclusive; a metric without,
+of a task that has some, is named.
 
 A report of a run of ours has the run's own verdict in it, which knows more: by the same thresholds and the same gate,
 the report is no pass where the run was none.
@@ -14,17 +13,18 @@ the report is no pass where the run was none.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 
 from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
-from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, MetricResult, Report, ReportTask
+from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE, MetricResult, Report, ReportTask
 from fepflow.evalguard.report_reader import FILTER
-from fepflow.statistics.estimate import RANGE_UNKNOWN, Counts, Estimate
-from fepflow.statistics.means import UnitSums
-from fepflow.statistics.proportions import wilson_interval, z_score
+from fepflow.statistics.estimate import PROPORTION, RANGE_UNKNOWN, Counts, Estimate, Scale
+from fepflow.statistics.means import Sums, UnitSums
+from fepflow.statistics.proportions import z_score
+from fepflow.statistics.scores import Moments
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, decide, with_rules
@@ -34,50 +34,75 @@ UNNAMED = "?"
 """What a task is called of which the report does not say which it is."""
 
 NO_STDERR = "the report has no standard error of it; judge by values, with --verdict point"
-STDERR_OF_ZERO = "its standard error is 0: all results were the same, which says nothing of others"
+RESULTS_MISSING = "results are missing, and it is not known what they could have been"
+NO_NUMBER = "the report does not say of how many results it is: give the task n_samples: {effective: N}"
+NO_RANGE = (
+    f"{RANGE_UNKNOWN}: give the task the metadata {RANGE}METRIC: 0 to 5, with the least and the largest value that one "
+    "can have"
+)
 SAME_NUMBER = 0.01
 """By how much, relatively, the number of results that a share's standard error speaks of may differ from the report's:
 it may have been rounded."""
 
-RESULTS_MISSING = "results are missing, and it is not known what they could have been"
+OF_SHARES = ("acc", "exact_match", "pct_")
+"""Beginnings of the names that lm-evaluation-harness and EvalGuard give to metrics between 0 and 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReportedEstimate(Estimate):
-    """A value with its standard error, from a report."""
+def reported_estimate(
+    value: float, stderr: float | None, confidence: float, counts: Counts, scale: Scale | None = None
+) -> Estimate:
+    """Estimate a metric by its value and standard error; `counts` are 0 where the number of samples is not known.
 
-    def at(self, confidence: float) -> ReportedEstimate:
-        """The same at another confidence."""
-        assert self.value is not None
-        return reported_estimate(self.value, self.stderr, confidence, self.counts)
-
-
-def reported_estimate(value: float, stderr: float | None, confidence: float, counts: Counts) -> ReportedEstimate:
-    """A metric's estimate by its standard error; `counts` are 0 where the number of samples is not known."""
+    The squares of n values have the mean y² + stderr² (n - 1), so that the interval of scores with a range follows, for
+    the worst of all values that have this standard error. A share of yes and no is told by it, too.
+    """
     n = counts.completed
-    why = _why_no_interval(value, stderr, counts)
-    if stderr is None or why is not None:
-        return ReportedEstimate(value, stderr, None, None, confidence, "normal", counts, warning=why)
-    answers = value * (1 - value) / stderr**2 + 1  # so many yes and no have this standard error
-    low, high = wilson_interval(value, answers, confidence)
-    if abs(answers - n) <= SAME_NUMBER * n:
-        return ReportedEstimate(value, stderr, low, high, confidence, "wilson", counts)
-    if not n:
+    is_share = 0 <= value <= 1 and stderr is not None and _is_share(value, stderr, n)
+    scale = PROPORTION if is_share else scale
+    unknown_range = scale is None or not scale.low <= value <= scale.high
+    doubts = [
+        (bool(counts.missing), RESULTS_MISSING),
+        (stderr is None, NO_STDERR),
+        (n == 0, NO_NUMBER),
+        (unknown_range, NO_RANGE),
+    ]
+    if why := next((doubt for is_so, doubt in doubts if is_so), None):
+        if not stderr or counts.missing:
+            return Estimate(value, stderr, None, None, confidence, "normal", counts, warning=why)
         margin = z_score(confidence) * stderr
-        low, high = min(low, value - margin), max(high, value + margin)
-        return ReportedEstimate(value, stderr, low, high, confidence, "normal", counts)
-    squares = n * value**2 + n * (n - 1) * stderr**2
-    sums = UnitSums(number=n, shares=n * value, larger=0.0, within=max(n * value - squares, 0.0))
-    low, high = wilson_interval(value, sums.observations(confidence), confidence)
-    return ReportedEstimate(value, stderr, low, high, confidence, "bounded", counts)
+        return Estimate(value, stderr, value - margin, value + margin, confidence, "normal", counts, warning=why)
+    assert scale is not None
+    assert stderr is not None
+    share, error = scale.share(value), stderr / (scale.high - scale.low)
+    number, square = float(n), share**2 + error**2 * (n - 1)
+    if square > share and not is_share:  # repeats, say: so many results of their own have this standard error
+        number, square = max(share * (1 - share) / error**2 + 1, 1.0), share
+    scores = Moments(number, share, square, None), Moments(number, 1 - share, 1 - 2 * share + square, None)
+    return Sums(
+        scale=scale,
+        kind="wilson" if is_share else "skewed",
+        counts=counts,
+        cases=n,
+        answered=n,
+        values=n,
+        repeated=False,
+        value=value,
+        stderr=stderr,
+        least=value,
+        most=value,
+        share=share,
+        least_share=share,
+        most_share=share,
+        units=UnitSums(n, n * share, 0.0, 0.0),
+        scores=None if is_share else scores,
+    ).estimate(confidence)
 
 
-def _why_no_interval(value: float, stderr: float | None, counts: Counts) -> str | None:
-    if counts.missing:
-        return RESULTS_MISSING
-    if not stderr:
-        return NO_STDERR if stderr is None else STDERR_OF_ZERO
-    return None if 0 < value < 1 else RANGE_UNKNOWN
+def _is_share(value: float, stderr: float, n: int) -> bool:
+    """Return whether n values of 0 or 1 with this mean have this standard error."""
+    if stderr == 0:
+        return value in (0, 1)
+    return abs(value * (1 - value) / stderr**2 + 1 - n) <= SAME_NUMBER * n
 
 
 def judge_report(
@@ -157,7 +182,8 @@ def _estimates(
     counts = _counts(task)
     for metric, result in results.items():
         missing = _missing(task, metric)
-        yield metric, reported_estimate(result.value, result.stderr, confidence, missing or counts)
+        scale = _scale(task, metric)
+        yield metric, reported_estimate(result.value, result.stderr, confidence, missing or counts, scale)
     for key, reason in (task.metadata or {}).items():
         if key.startswith(NO_VALUE):
             problem = f"the report has no value of it: {reason}"
@@ -172,6 +198,16 @@ def _counts(task: ReportTask) -> Counts:
     samples = task.n_samples or {}
     n = samples.get("effective", samples.get("original", 0))
     return Counts(int(n), int(n)) if n >= 0 else Counts(0, 0)
+
+
+def _scale(task: ReportTask, metric: str) -> Scale | None:
+    """The range of a metric's values, if the report says it, or the metric's name does."""
+    ends = str((task.metadata or {}).get(f"{RANGE}{metric}", "")).split(" to ")
+    try:
+        low, high = map(float, ends)
+    except ValueError:
+        return Scale(0.0, 1.0) if metric.startswith(OF_SHARES) else None
+    return Scale(low, high) if low < high and math.isfinite(high - low) else None
 
 
 def _missing(task: ReportTask, metric: str) -> Counts | None:

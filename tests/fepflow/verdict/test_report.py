@@ -25,6 +25,8 @@ def report(*tasks: tuple[dict[str, Any], dict[str, Any]]) -> Report:
 
 def qa(value: float, stderr: float | None = None, **task: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     result = {"value": value} if stderr is None else {"value": value, "stderr": stderr}
+    if stderr and 0 < value < 1:
+        task = {"n_samples": {"effective": round(value * (1 - value) / stderr**2) + 1}, **task}
     return {"task_ref": "qa", **task}, {"acc": result}
 
 
@@ -33,26 +35,40 @@ def judge(*tasks: tuple[dict[str, Any], dict[str, Any]], gate: Gate | None = Non
 
 
 class TestIntervals:
-    @pytest.mark.parametrize("value", [1.6, 1.4, -0.2])
-    def test_a_value_of_unknown_range_has_no_interval(self, value):
+    @pytest.mark.parametrize(
+        ("value", "stderr", "outcome"),
+        [(1.6, 0.03, "pass"), (1.6, 0.06, "inconclusive"), (1.4, 0.06, "inconclusive"), (1.4, 0.03, "fail")],
+    )
+    def test_the_whole_interval_decides(self, value, stderr, outcome):
         ranges = {"acc": [{"impact": "severe", "max": 1.5}, {"impact": "low", "min": 1.5}]}
         thresholds = Thresholds.model_validate({"task": "qa", "thresholds": ranges})
-        verdict = judge_report(report(qa(value, 0.01, n_samples={"effective": 1_000})), {"qa": thresholds})
-        assert verdict.outcome == "inconclusive"
-        assert "but it is not known how large or small a single value can be" in verdict.reasons[0]
+        task = {"n_samples": {"effective": 300}, "metadata": {"range.acc": "0 to 3"}}
+        verdict = judge_report(report(qa(value, stderr, **task)), {"qa": thresholds})
+        assert verdict.outcome == outcome
+        (metric,) = verdict.metrics
+        assert metric.low < value - 1.959964 * stderr < value + 1.959964 * stderr < metric.high
+        assert (metric.id, metric.method, metric.outcome) == ("qa/acc", "bounded-skewed", outcome)
 
-    def test_it_is_not_cut_off(self):
-        (metric,) = judge(qa(0.99, 0.1)).metrics
-        assert metric.high == pytest.approx(1.186, abs=1e-3)
+    def test_without_a_range_or_a_number_of_results_it_describes_only(self):
+        for metric, task, why in (
+            ("diff", {"n_samples": {"effective": 300}}, "it is not known how large or small a single value can be"),
+            ("acc", {}, "the report does not say of how many results it is: give the task n_samples"),
+        ):
+            thresholds = Thresholds.model_validate({"task": "qa", "thresholds": {metric: ACC["acc"]}})
+            document = report(({"task_ref": "qa", **task}, {metric: {"value": 0.9, "stderr": 0.01}}))
+            verdict = judge_report(document, {"qa": thresholds})
+            assert (verdict.outcome, verdict.metrics[0].method) == ("inconclusive", "normal")
+            assert why in verdict.reasons[0]
+            assert "0.9 (95 % interval 0.8804 to 0.9196" in verdict.reasons[0]
 
     def test_another_confidence_is_another_interval(self):
         assert judge(qa(0.6, 0.05), gate=Gate(confidence=0.99)).outcome == "inconclusive"
 
     def test_of_several_metrics_a_fail_takes_more(self):
         results = {"task_ref": "qb"}, {"acc": {"value": 0.9, "stderr": 0.01}}
-        assert judge(qa(0.4, 0.05)).outcome == "fail"
-        assert judge(qa(0.4, 0.05), results).outcome == "inconclusive"
-        assert judge(qa(0.4, 0.04), results).outcome == "fail"
+        assert judge(qa(0.39, 0.05)).outcome == "fail"
+        assert judge(qa(0.39, 0.05), results).outcome == "inconclusive"
+        assert judge(qa(0.39, 0.04), results).outcome == "fail"
 
     def test_without_a_standard_error_only_values_can_be_judged(self):
         verdict = judge(qa(0.9))
@@ -65,12 +81,12 @@ class TestIntervals:
         assert judge(qa(0.9), gate=POINT).outcome == "pass"
         assert judge(qa(0.4), gate=POINT).outcome == "fail"
 
-    def test_a_standard_error_of_0_shows_nothing(self):
-        for value in (1.0, 0.0):
-            verdict = judge(qa(value, 0, n_samples={"effective": 2}))
-            assert verdict.outcome == "inconclusive"
-            assert "its standard error is 0: all results were the same" in verdict.reasons[0]
-            assert "n = 2" in verdict.reasons[0]
+    def test_a_standard_error_of_0_counts_as_much_as_its_results(self):
+        for value, outcome in ((1.0, "pass"), (0.0, "fail")):
+            few = judge(qa(value, 0, n_samples={"effective": 2}))
+            assert (few.outcome, "n = 2" in few.reasons[0]) == ("inconclusive", True)
+            assert judge(qa(value, 0, n_samples={"effective": 40})).outcome == outcome
+            assert judge(qa(value, 0)).outcome == "inconclusive", "of how many is not known"
 
     def test_the_number_of_samples_is_the_effective_one(self):
         (metric,) = judge(qa(0.9, 0.01, n_samples={"original": 100, "effective": 20})).metrics
@@ -102,7 +118,7 @@ class TestAbsence:
         verdict = judge_report(report((task, results)), {"qa": thresholds})
         assert verdict.outcome == "inconclusive"
         assert verdict.reasons[0] == (
-            "qa/f1: no value (n = 0) cannot be computed: the report has no value of it: nan is no finite number."
+            "qa/f1: no value (n = 901) cannot be computed: the report has no value of it: nan is no finite number."
         )
         assert verdict.not_judged == ["qa/acc_norm"]
 
@@ -138,8 +154,7 @@ class TestAbsence:
     def test_a_percentage_against_fractions_is_no_pass(self, gate):
         verdict = judge(qa(64.2, 1), gate=gate)
         assert verdict.outcome == "inconclusive"
-        doubt = "the ranges lie within 0 and 1, but the value is 64.2: is it a percentage?"
-        assert any(doubt in text for text in [*verdict.reasons, *verdict.warnings])
+        assert "the ranges lie within 0 and 1, but the value is 64.2: is it a percentage?" in verdict.warnings[0]
 
     def test_results_of_no_particular_task_are_refused(self):
         with pytest.raises(ValueError, match="which of 0 tasks"):
