@@ -38,6 +38,8 @@ def passes(gate: Gate, look: int, runs: list[Look]) -> bool:
     n, clusters = sum(map(len, values)), Clusters.of(list(map(len, values)), "test case")
     judging = at_look(gate, look)
     estimate = mean_estimate(values, Counts(n, n, clusters=clusters), judging.confidence, PROPORTION)
+    if estimate.interval[0] < MINIMUM:  # no rule passes it, and saying why not takes most of the time
+        return False
     return decide([MetricEstimate("m", "c", estimate)], judging, None, []).outcome == "pass"
 
 
