@@ -17,7 +17,9 @@ def judged(stack: Stack, folder: Path, scores: list[float], metric: dict[str, An
     """Run a suite of recorded outputs with a score each; return the exit code and what the run printed."""
     rows = [{"id": f"q{number}", "value": "ok", "score": score} for number, score in enumerate(scores)]
     (folder / "outputs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "cases.jsonl").write_text("".join(json.dumps({"id": row["id"], "input": "?"}) + "\n" for row in rows))
+    (folder / "cases.jsonl").write_text(
+        "".join(json.dumps({"id": row["id"], "input": row["id"]}) + "\n" for row in rows)
+    )
     suite = {
         "name": "scores",
         "target": {"recorded": {"path": "outputs.jsonl", "metadata": {"score": "$.score"}}},
@@ -54,3 +56,16 @@ def test_good_scores_with_few_bad_ones_do_not_show_more_than_they_are(stack: Sta
     code, printed = judged(stack, tmp_path, [0.95] * 60, {"range": [0, 1]}, '{"min": {"score": 0.9}}')
     assert code == 4, printed
     assert "reaches the minimum of 0.9, but its interval begins below" in printed
+
+
+def test_a_report_of_scores_that_look_alike_does_not_pass_by_its_standard_error(stack: Stack, tmp_path: Path) -> None:
+    """Value ± z standard errors is 0.9297 to 0.9308; that one score in thirty is 0, 35 of them do not rule out."""
+    task = {"task_ref": "qa", "n_samples": {"original": 35, "effective": 35}}
+    report = {"context": {}, "tasks": [task], "results": [{"acc": {"value": 0.9303, "stderr": 0.0003}}]}
+    ranges = [{"impact": "severe", "max": 0.9}, {"impact": "low", "min": 0.9}]
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    (tmp_path / "thresholds.json").write_text(json.dumps({"task": "qa", "thresholds": {"acc": ranges}}))
+    place = Workplace(stack, tmp_path, {})
+    done = place.fepflow("evalguard", "verdict", tmp_path / "report.json", "--thresholds", tmp_path / "thresholds.json")
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert "its interval reaches severe" in " ".join(done.stdout.split())
