@@ -11,6 +11,8 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
     low, high, x = 0.0, 1.0, a / (a + b)
     log_norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     for _ in range(200):
+        if not 0 < x < 1:  # so close to an end that it cannot be told from it
+            break
         excess = beta_cdf(x, a, b) - probability
         low, high = (x, high) if excess < 0 else (low, x)
         density = math.exp(log_norm + (a - 1) * math.log(x) + (b - 1) * math.log1p(-x))
