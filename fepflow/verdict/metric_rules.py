@@ -38,8 +38,9 @@ class MetricRules:
     """The judgement of metrics by a gate.
 
     `mode`, `fail_by_value` and `judge` are the gate's; `family` is how many metrics it judges in all, computed or not.
-    `exact_fails` says that fails take the exact interval: a minimum is mostly a large share, and to be below one is to
-    fail a small share of cases, of which Wilson's interval shows too much.
+    `exact_fails` says that fails take the exact interval, as they do where several metrics are judged: a minimum is
+    mostly a large share, and to be below one is to fail a small share of cases, of which Wilson's interval shows too
+    much at the high confidence that Holm's method asks for.
     """
 
     confidence: float
@@ -52,7 +53,7 @@ class MetricRules:
     @classmethod
     def of(cls, gate: Gate, family: int) -> MetricRules:
         """Return the rules of a gate that judges so many metrics."""
-        exact_fails = gate.interval != "wilson"
+        exact_fails = family > 1 and gate.interval != "wilson"
         return cls(gate.confidence, gate.verdict, gate.fail == "value", family, gate.judge, exact_fails)
 
     def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:

@@ -87,7 +87,7 @@ def test_a_score_outside_of_its_range_is_an_error_with_a_warning(store: Store) -
     metrics = [{"id": "score", "check": "c", "value": "$.score", "range": [0, 1]}]
     verdict = judged(store, {"c": scores}, metrics=metrics, gate={"min": {"score": 0.5}})
     (metric,) = verdict.metrics
-    assert (metric.n_error, metric.value, metric.method) == (2, 1.0, "bounded")
+    assert (metric.n_error, metric.value, metric.method) == (2, 1.0, "bounded-exact")
     assert "score: 2 values outside of the range 0 to 1, such as -0.5, count as errors" in verdict.warnings[0]
 
 

@@ -233,7 +233,7 @@ def test_small_shares_and_few_cases_at_their_limit_seldom_pass_or_fail(n: int, l
     for gate, rate in ((Gate(min={"m": limit}), limit), (Gate(max={"m": 1 - limit}), 1 - limit)):
         outcomes = outcomes_of_share(n, rate, gate)
         assert outcomes["pass"] <= 0.031
-        assert outcomes["fail"] <= 0.026
+        assert outcomes["fail"] <= 0.056  # by the interval that is shown, Wilson's from 20 cases on
 
 
 @pytest.mark.parametrize("n", [20, 50, 100])

@@ -70,7 +70,7 @@ class TestMinimum:
         ("passed", "reason"),
         [
             (91, "reaches the minimum of 0.9, but its interval begins below; it leans towards a pass, and about 6875 "),
-            (89, "is below the minimum of 0.9, but its interval ends above; it leans towards a fail, and about 7499 "),
+            (89, "is below the minimum of 0.9, but its interval ends above; it leans towards a fail, and about 7252 "),
         ],
     )
     def test_it_is_inconclusive_when_the_minimum_is_within_the_interval(self, passed: int, reason: str) -> None:
@@ -158,7 +158,7 @@ class TestMinimum:
             estimate = proportion(passed, 100 - passed).estimate.at(gate.pass_confidence)
             found[passed] = decide([MetricEstimate("acc", "contains", estimate)], gate, None, [])
         assert (found[82].outcome, found[84].outcome) == ("fail", "inconclusive")
-        assert "that may be chance: a fail takes the exact 95 % interval" in found[84].reasons[0]
+        assert "that may be chance: a fail takes the 95 % interval" in found[84].reasons[0]
 
     def test_a_metric_without_a_value_is_inconclusive(self) -> None:
         assert by_minimum(proportion(0, error=3), acc=0.0).outcome == "inconclusive"
@@ -208,15 +208,15 @@ class TestSymmetry:
 
     TABLE: ClassVar = {
         (0.85, 10): (0, 0.46, 0.05),
-        (0.85, 35): (0.003, 0.79, 0.14),
-        (0.85, 100): (0, 0.90, 0.33),
+        (0.85, 35): (0.003, 0.79, 0.27),
+        (0.85, 100): (0, 0.90, 0.43),
         (0.85, 1000): (0, 1, 1),
         (0.9, 10): (0, 0.26, 0.013),
-        (0.9, 35): (0.025, 0.47, 0.020),
-        (0.9, 100): (0.024, 0.42, 0.021),
-        (0.9, 1000): (0.023, 0.47, 0.022),
+        (0.9, 35): (0.025, 0.47, 0.055),
+        (0.9, 100): (0.024, 0.42, 0.04),
+        (0.9, 1000): (0.023, 0.47, 0.028),
         (0.92, 10): (0, 0.19, 0.006),
-        (0.92, 35): (0.05, 0.31, 0.006),
+        (0.92, 35): (0.05, 0.31, 0.02),
         (0.92, 100): (0.09, 0.18, 0.006),
         (0.92, 1000): (0.58, 0.01, 0),
         (0.95, 10): (0, 0.09, 0.001),
@@ -232,7 +232,7 @@ class TestSymmetry:
         fails = sum(chance(k, n, p) for k in outcomes(n, "interval")["fail"])
         assert (passes, fails_by_value, fails) == pytest.approx(self.TABLE[p, n], abs=0.006)
 
-    @pytest.mark.parametrize(("metrics", "expected"), [(1, 0.021), (10, 0.020)])
+    @pytest.mark.parametrize(("metrics", "expected"), [(1, 0.04), (10, 0.020)])
     def test_many_metrics_at_their_minimum_seldom_fail_a_run(self, metrics: int, expected: float) -> None:
         others = [f"m{number}" for number in range(metrics - 1)]
         good = [proportion(91, 9, name=name) for name in others]
@@ -242,7 +242,7 @@ class TestSymmetry:
             for k in range(101)
             if by_minimum(proportion(k, 100 - k), *good, **minima).outcome == "fail"
         )
-        assert 1 - (1 - fails) ** metrics == pytest.approx(expected, abs=0.001)
+        assert 1 - (1 - fails) ** metrics == pytest.approx(expected, abs=0.002)
 
     def test_a_metric_that_only_chance_may_have_below_is_inconclusive_among_many(self) -> None:
         others = [f"m{number}" for number in range(9)]
@@ -260,14 +260,10 @@ class TestSymmetry:
         both = by_minimum(low, lower, low=0.9, lower=0.9)
         assert [rule.outcome for rule in both.rules] == ["fail", "fail"]
 
-    def test_a_fail_takes_the_exact_interval(self) -> None:
+    def test_a_single_metric_fails_by_the_interval_that_is_shown(self) -> None:
         verdict = by_minimum(proportion(84, 16), acc=0.9)
-        assert verdict.outcome == "inconclusive"
-        assert (
-            "0.7558 to 0.899, n = 100) is below the minimum of 0.9, but that may be chance: a fail"
-            in verdict.reasons[0]
-        )
-        assert decide([proportion(84, 16)], Gate(min={"acc": 0.9}, interval="wilson"), None, []).outcome == "fail"
+        assert verdict.outcome == "fail"
+        assert "0.7558 to 0.899, n = 100) is below the minimum of 0.9." in verdict.reasons[0]
 
     def test_metrics_without_any_value_count_among_those_that_are_judged(self) -> None:
         empty = proportion(0, error=5, name="empty")
