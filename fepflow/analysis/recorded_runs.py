@@ -49,6 +49,7 @@ def new_run(
     started_at: datetime,
     *,
     samples: int = 1,
+    cluster: str | None = None,
     run_id: str | None = None,
 ) -> NewRun:
     """A run of this name that is over: what it called, a test or the caller of an evaluation, is no target of ours."""
@@ -58,6 +59,7 @@ def new_run(
         "test_cases": [],  # the store has them, row by row
         "repeats": samples,
         "checks": [_plain(check).model_dump() for check in checks],
+        **({} if cluster is None else {"cluster": cluster}),
     }
     run_id = run_id or uuid4().hex
     return NewRun(run_id, name, document, None, samples, tags=[cause], started_at=started_at, cause=cause)

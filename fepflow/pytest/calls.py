@@ -22,7 +22,7 @@ from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, CheckForm
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.verdict.pass_rule import PassRule, SampleOutcome, SampleResult, outcome_of
+from fepflow.verdict.pass_rule import CaseClusters, PassRule, SampleOutcome, SampleResult, outcome_of
 
 _RULES_OF_FLEX_EVALS: dict[str, PassRule] = {"per_test_case": "each_case", "sample": "sample"}
 
@@ -32,6 +32,7 @@ class Plan:
     """The calls of a decorated test, and the conditions for a pass.
 
     `samples` is the number of the first calls for each case. If `shown`, more follow while the verdict is open.
+    `clusters` are those of the cases, by the path `cluster` unless a function named them.
     `concurrency` bounds the calls under way at once, None where the test does not say.
     """
 
@@ -42,6 +43,8 @@ class Plan:
     rule: PassRule
     concurrency: int | None
     shown: bool = False
+    clusters: CaseClusters | None = None
+    cluster: str | None = None
 
 
 def make_plan(

@@ -17,6 +17,7 @@ from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.pytest.calls import Plan, invalid_argument, make_plan, rule_of_flex_evals, run_samples, run_samples_async
+from fepflow.pytest.dependence import Cluster, dependence_of
 from fepflow.pytest.plugin import EVALUATION, RUN, STORE, VERDICT
 from fepflow.pytest.report import failure_report
 from fepflow.text import percent
@@ -41,6 +42,7 @@ def evaluate(
     success_threshold: float = 1.0,
     pass_rule: PassRule = "case",  # noqa: S107  # no password
     shown: bool = False,
+    cluster: Cluster | None = None,
     max_concurrency: int | None = None,
     pass_threshold: float | None = None,
     pass_mode: str | None = None,
@@ -56,6 +58,8 @@ def evaluate(
     samples, each of which passes only with all its cases (`"sample"`); or if every case for itself reaches it over its
     samples (`"each_case"`). If `shown`, it fails only when the rate is shown to be below, and calls go on, up to five
     times `samples`, until it is shown to be above or below; if it never is, it passes with an InconclusiveWarning.
+    `cluster` says which cases belong together, a path such as `$.test_case.metadata.document` or a function of the test
+    case; then the interval for all such cases is shown, too, and counts clusters. It decides nothing.
     `max_concurrency` bounds the calls of an async function that are under way at once (default 16); a sync function's
     come one after another.
 
@@ -66,8 +70,15 @@ def evaluate(
     if pass_threshold is not None or pass_mode is not None:
         success_threshold, pass_rule = rule_of_flex_evals(pass_threshold, pass_mode, success_threshold, pass_rule)
     plan = make_plan(test_cases, checks or (), samples, success_threshold, pass_rule, max_concurrency, shown=shown)
+    if cluster is not None and plan.rule == "sample":
+        message = "a sample is of all test cases, so it counts no clusters"
+        raise invalid_argument("cluster", message, 'leave it out, or take pass_rule="case"')
+    clusters, remarks = dependence_of(plan.cases, cluster)
+    plan = replace(plan, clusters=clusters, cluster=cluster if isinstance(cluster, str) else None)
     if advice := _strictness_of_each_case(plan):
-        warnings.warn(advice, stacklevel=2)
+        remarks.append(advice)
+    for remark in remarks:
+        warnings.warn(remark, stacklevel=2)
     return partial(_decorated, plan)
 
 
@@ -163,7 +174,7 @@ def _next_samples(plan: Plan, results: Sequence[SampleResult]) -> range:
 
 def _judge(plan: Plan, results: Sequence[SampleResult]) -> Verdict:
     samples = len(results) // len(plan.cases)
-    return judge_samples(results, samples, plan.rule, plan.threshold, shown=plan.shown)
+    return judge_samples(results, samples, plan.rule, plan.threshold, shown=plan.shown, clusters=plan.clusters)
 
 
 def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleResult], started_at: datetime) -> None:
@@ -192,7 +203,12 @@ def _store(
     from fepflow.analysis.recorded_runs import new_run, record_run
 
     try:
-        run = new_run("pytest", request.node.nodeid, plan.checks, started_at, samples=plan.samples)
+        if plan.clusters is not None and plan.cluster is None:
+            message = "cluster= is a function, which is not stored, so comparisons of stored runs count test cases"
+            warnings.warn(f"{message}; give a path.", stacklevel=1)
+        run = new_run(
+            "pytest", request.node.nodeid, plan.checks, started_at, samples=plan.samples, cluster=plan.cluster
+        )
         record_run(store, run, plan.cases, results, verdict)
         return run.id
     except FepflowError as error:

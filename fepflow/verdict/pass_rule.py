@@ -12,17 +12,18 @@ that all reach the threshold needs no correction, that one misses it is shown at
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.statistics.distributions import beta_cdf
-from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
+from fepflow.statistics.estimate import PROPORTION, Clusters, Counts, Estimate
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.sequential import Values, is_shown_above, passes_in_a_row, sequential_estimate
-from fepflow.text import listed, number, percent
+from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
@@ -55,6 +56,14 @@ class SampleResult:
     why: str | None = None
 
 
+class CaseClusters(NamedTuple):
+    """The clusters of test cases: the number of its cluster by case index, and what a cluster is, such as `document`;
+    None if each case stands alone."""
+
+    numbers: Sequence[int]
+    noun: str | None
+
+
 class _Words(NamedTuple):
     """The parts of a reason that depend on how it was judged."""
 
@@ -78,7 +87,13 @@ def outcome_of(checks: Sequence[CheckResult]) -> SampleOutcome:
 
 
 def judge_samples(
-    results: Sequence[SampleResult], samples: int, rule: PassRule, threshold: float, *, shown: bool = False
+    results: Sequence[SampleResult],
+    samples: int,
+    rule: PassRule,
+    threshold: float,
+    *,
+    shown: bool = False,
+    clusters: CaseClusters | None = None,
 ) -> Verdict:
     """The verdict over all pairs of test case and sample, each of which is in `results` once.
 
@@ -87,12 +102,17 @@ def judge_samples(
 
     If it has to be `shown`, the evidence decides. While it shows neither, the verdict is inconclusive and blocks
     nothing, unless the rate would be shown to be below with what is missing as failed.
+
+    `clusters` add the interval for all such cases, which decides nothing, and make it that of the metrics. It does not
+    hold where samples were added until something was shown, nor for samples of all cases: then there is none.
     """
     grid = _grid(results, samples)
     units = _units(grid, rule, threshold)
     outcomes = [outcome for cluster in units.outcomes for outcome in cluster]
     at_every_look = shown and rule != "each_case"
     estimate = _estimate(units.outcomes, at_every_look=at_every_look)
+    clusters = None if shown or rule == "sample" else clusters
+    such_cases = _estimate_of_such_cases(dict(enumerate(units.outcomes)), clusters) if clusters else None
     evidence: list[SampleOutcome | None] = []
     if shown:
         evidence = _shown(grid if rule == "each_case" else [outcomes], threshold)
@@ -103,12 +123,12 @@ def judge_samples(
         reached = _reached(outcomes, units.needed)
     outcome = "inconclusive" if reached is None else _OUTCOMES.get(reached, "inconclusive")
     words = _Words(
-        interval=", at every look" if at_every_look else "",
+        interval=", at every look" if at_every_look else _such_cases_in_words(such_cases),
         gaps=", which could decide it" if outcome == "inconclusive" and reached is not None else "",
         end=_evidence_in_words(evidence, rule, samples if rule == "each_case" else len(outcomes), threshold),
     )
     reason = _reason(outcomes, units, estimate, rule, threshold, words)
-    judged = MetricEstimate(JUDGED, "all", estimate)
+    judged = MetricEstimate(JUDGED, "all", such_cases or estimate)
     rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
     return Verdict(
         outcome=outcome,
@@ -118,7 +138,7 @@ def judge_samples(
             RuleOutcome(rule=f"at least {number(threshold)}", metric=JUDGED, outcome=outcome, reason=reason),
         ],
         blocks=outcome != "pass" and reached is not None,
-        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples, at_every_look=shown))],
+        metrics=[rate, *map(MetricVerdict.of, _check_estimates(results, samples, clusters, at_every_look=shown))],
     )
 
 
@@ -196,14 +216,44 @@ def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
 def _estimate(clusters: Sequence[Sequence[SampleOutcome]], *, at_every_look: bool) -> Estimate:
     """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
     outcomes = [outcome for cluster in clusters for outcome in cluster]
-    values = [[float(outcome == "passed")] if outcome in ("passed", "failed") else [] for outcome in outcomes]
-    without_answer = outcomes.count("error") + outcomes.count("unchecked")
-    counts = Counts(len(outcomes), sum(map(len, values)), without_answer, outcomes.count("skipped"))
-    estimate = mean_estimate(values, counts, scale=PROPORTION)
+    values = [_values([outcome]) for outcome in outcomes]
+    estimate = mean_estimate(values, _counts(outcomes), scale=PROPORTION)
     return sequential_estimate(estimate, values, 1, PROPORTION, these_cases=True) if at_every_look else estimate
 
 
-def _check_estimates(results: Sequence[SampleResult], samples: int, *, at_every_look: bool) -> list[MetricEstimate]:
+def _estimate_of_such_cases(by_case: Mapping[int, Sequence[SampleOutcome]], clusters: CaseClusters) -> Estimate:
+    """The rate of all cases like these: clusters of cases are what was sampled."""
+    values: dict[int, list[float]] = {}
+    for index, outcomes in by_case.items():
+        values.setdefault(clusters.numbers[index], []).extend(_values(outcomes))
+    counts = _counts([outcome for outcomes in by_case.values() for outcome in outcomes])
+    if clusters.noun is not None:
+        sizes = Counter(clusters.numbers[index] for index in by_case)
+        counts = replace(counts, clusters=Clusters.of(sizes.values(), clusters.noun))
+    return mean_estimate(list(values.values()), counts, scale=PROPORTION)
+
+
+def _values(outcomes: Sequence[SampleOutcome]) -> list[float]:
+    return [float(outcome == "passed") for outcome in outcomes if outcome in ("passed", "failed")]
+
+
+def _counts(outcomes: Sequence[SampleOutcome]) -> Counts:
+    without_answer = outcomes.count("error") + outcomes.count("unchecked")
+    return Counts(len(outcomes), len(_values(outcomes)), without_answer, outcomes.count("skipped"))
+
+
+def _such_cases_in_words(estimate: Estimate | None) -> str:
+    """Return the interval for all such cases, which follows that for these; empty if there is none."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    counts = estimate.counts
+    clusters = f" in {plural(counts.clusters.number, counts.clusters.noun)}" if counts.clusters else ""
+    return f", {number(estimate.low)} to {number(estimate.high)} for all such cases: n = {counts.expected}{clusters}"
+
+
+def _check_estimates(
+    results: Sequence[SampleResult], samples: int, clusters: CaseClusters | None, *, at_every_look: bool
+) -> list[MetricEstimate]:
     """Return for each check the mean of its passes, over the test cases that have it."""
     outcomes: dict[str, dict[int, list[SampleOutcome]]] = {}
     for result in results:
@@ -212,10 +262,13 @@ def _check_estimates(results: Sequence[SampleResult], samples: int, *, at_every_
     for by_case in outcomes.values():
         for outcomes_of_case in by_case.values():
             outcomes_of_case += ["skipped"] * (samples - len(outcomes_of_case))
-    return [
-        MetricEstimate(name, name, _estimate(list(by_case.values()), at_every_look=at_every_look))
-        for name, by_case in outcomes.items()
-    ]
+
+    def estimate(by_case: Mapping[int, Sequence[SampleOutcome]]) -> Estimate:
+        if clusters is not None:
+            return _estimate_of_such_cases(by_case, clusters)
+        return _estimate(list(by_case.values()), at_every_look=at_every_look)
+
+    return [MetricEstimate(name, name, estimate(by_case)) for name, by_case in outcomes.items()]
 
 
 def _reason(
