@@ -54,7 +54,7 @@ class ClusteredCases:
         value = None if self.path is None else cluster_value(case, self.path)
         if value is None:
             self.without += 1
-            value = f"without {self.without}"  # no JSON text begins so
+            value = f"\0without {self.without}"  # no text of a case begins so
         self.numbers.append(self._known.setdefault(value, len(self._known)))
 
     @property
@@ -103,7 +103,7 @@ def draw_clusters(
     for case, number in numbered:
         if number not in names:
             value = None if path is None else cluster_value(case, path)
-            names[number] = f"case {case.id}" if value is None else value
+            names[number] = f"\0case {case.id}" if value is None else value
         by_cluster.setdefault(names[number], []).append(case.id)
     chosen: list[list[str]] = []
     count = 0
@@ -121,4 +121,7 @@ def cluster_value(case: TestCase, path: str) -> str | None:
         value = compile_path(path).resolve(evaluation_context(case, _NO_OUTPUT))
     except (JSONPathError, CheckTimeoutError):
         return None
-    return None if value is None else json.dumps(value, sort_keys=True)
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    # A number and its text, such as 7, 7.0 and "7" of a table, are one document.
+    return value if value is None or isinstance(value, str) else json.dumps(value, sort_keys=True)

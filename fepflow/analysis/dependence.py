@@ -88,7 +88,8 @@ class Duplicates:
         if self._metadata_read is not None:
             metadata = {name: metadata[name] for name in self._metadata_read if name in metadata}
         checks = [to_check(check).model_dump() for check in case.checks or ()]
-        return hash(canonical_json([case.input, case.expected, checks, metadata]))
+        question = " ".join(case.input.split()) if isinstance(case.input, str) else case.input
+        return hash(canonical_json([question, case.expected, checks, metadata]))
 
     @property
     def sentence(self) -> str | None:

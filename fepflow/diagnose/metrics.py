@@ -262,7 +262,7 @@ def _slice_sizes(validation: SuiteValidation, slices: Slices) -> Counter[str]:
     by_slice, names = defaultdict[str, list[int]](list), Counter[str]()
     for index, case in enumerate(validation.cases):
         by_slice[slice_of(case, slices.by)].append(index)
-        names.update(case.metadata or {})
+        names.update(list(case.metadata or {}))  # of a mapping, its values would be added
     sizes = Counter({value: len(indices) for value, indices in by_slice.items()})
     location = ("slices", "by")
     if sizes and set(sizes) == {NONE}:

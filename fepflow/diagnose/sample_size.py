@@ -159,8 +159,8 @@ def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, l
         return minimum_sample(level if bound == "max" else 1 - level, gate.pass_confidence, "clopper-pearson")
     if scale is None:
         return None
-    share = scale.share(limit)
-    return minimum_sample(share if bound == "min" else 1 - share, gate.pass_confidence, gate.interval)
+    share = scale.share(limit) if bound == "min" else 1 - scale.share(limit)
+    return None if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval)  # 1 by rounding
 
 
 def _can_pass(requirement: ImpactAtMost, gate: Gate, scale: Scale, cases: int) -> bool:

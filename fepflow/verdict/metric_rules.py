@@ -236,7 +236,9 @@ def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
     """The rule's outcome, but no pass where there is a doubt of what its value means, in a sentence."""
     if doubt is None or rule.outcome != "pass":
         return rule
-    return rule.model_copy(update={"outcome": "inconclusive", "reason": f"{rule.reason.rstrip('.')}, but {doubt}"})
+    return rule.model_copy(
+        update={"outcome": "inconclusive", "reason": f"{rule.reason.rstrip('.')}, but {doubt.rstrip('.')}."}
+    )
 
 
 def _no_number(estimate: Estimate, requirement: Requirement) -> str:

@@ -48,7 +48,11 @@ def runs(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Workplace:
         sections = {"name": "refunds", "task": "refunds", "thresholds": "config", "metrics": [METRIC]}
         for outcome, wrong in WRONG.items():
             cases = [
-                {"id": str(number), "input": "yes", "expected": "no" if number < 100 * wrong else "yes"}
+                {
+                    "id": str(number),
+                    "input": f"yes {number}",
+                    "expected": "no" if number < 100 * wrong else f"yes {number}",
+                }
                 for number in range(100)
             ]
             place.write_suite(cases, **sections)

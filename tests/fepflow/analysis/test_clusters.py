@@ -141,7 +141,7 @@ def test_clusters_are_named_by_their_field(path: str, noun: str) -> None:
 def test_any_json_value_names_a_cluster() -> None:
     documents = [1, "1", 1, {"a": 1, "b": 2}, {"b": 2, "a": 1}, None]
     clusters = ClusteredCases.of(DOCUMENT, cases(documents))
-    assert list(clusters.numbers) == [0, 1, 0, 2, 2, 3]
+    assert list(clusters.numbers) == [0, 0, 0, 1, 1, 2]
     assert clusters.without == 1
 
 
@@ -253,3 +253,9 @@ def test_a_field_of_documents_without_a_cluster_is_warned_of_where_the_gate_spea
     assert warning.startswith("200 test cases share 20 values of metadata.document: cases of one document are rarely")
     assert verdict(store, TWENTY, [True] * 200, cluster=None).warnings == []
     assert verdict(store, TWENTY, [True] * 200, **{**PLAIN, "cluster": "$.test_case.id"}).warnings == []
+
+
+def test_a_number_and_its_text_are_one_cluster() -> None:
+    values: list[Any] = [7, "7", 7.0, "8", None, "without 1"]
+    cases = [TestCase(id=str(n), input="x", metadata={"document": value}) for n, value in enumerate(values)]
+    assert list(ClusteredCases.of("$.test_case.metadata.document", cases).numbers) == [0, 0, 0, 1, 2, 3]

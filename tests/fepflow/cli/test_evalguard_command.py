@@ -135,26 +135,43 @@ class TestVerdict:
         ranges = "[{impact: severe, max: 0.5}, {impact: low, min: 0.5}]"
         (home / "config" / "thresholds" / "qa.yaml").write_text(f"task: qa\nthresholds:\n  acc: {ranges}\n")
 
-        def write(value: Any, stderr: Any, task: str = "qa") -> Path:
+        def write(value: Any, stderr: Any, task: str = "qa", n: int | None = None) -> Path:
             results = {task: {"acc,none": value, "acc_stderr,none": stderr}}
-            document = {"results": results, "config": {}, "model_name": "[bold]m[/]"}
+            document: dict[str, Any] = {"results": results, "config": {}, "model_name": "[bold]m[/]"}
+            if n is not None:
+                document["n-samples"] = {task: {"original": n, "effective": n}}
             (home / "results.json").write_text(json.dumps(document))
             return home / "results.json"
 
         return write
 
     CASES = (
-        (0.9, 0.01, 0, "PASS  qa/acc: 0.9 (95 % interval 0.8787 to 0.9196, n not known) has the impact low"),
-        (0.4, 0.01, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3804 to 0.4197, n not known) has the impact severe"),
-        (0.6, 0.1, 4, "INCONCLUSIVE  qa/acc: 0.6 (95 % interval 0.404 to 0.796, n not known) has the impact low"),
-        (0.9, "N/A", 4, "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low"),
-        (float("nan"), 0.1, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),
-        ("0.9", 0.1, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),
+        (0.9, 0.01, 900, 0, "PASS  qa/acc: 0.9 (95 % interval 0.8787 to 0.9179, n = 900) has the impact low"),
+        (
+            0.9,
+            0.01,
+            None,
+            4,
+            "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low",
+        ),
+        (0.4, 0.01, 2400, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3806 to 0.4197, n = 2400) has the impact severe"),
+        (0.6, 0.1, 24, 4, "INCONCLUSIVE  qa/acc: 0.6 (95 % interval 0.3852 to 0.7895, n = 24) has the impact low"),
+        (0.9, "N/A", None, 4, "INCONCLUSIVE  qa/acc: 0.9 ("),
+        (
+            float("nan"),
+            0.1,
+            None,
+            4,
+            "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value",
+        ),
+        ("0.9", 0.1, None, 4, "INCONCLUSIVE  qa/acc: no value (n = 0) cannot be computed: the report has no value"),
     )
 
-    @pytest.mark.parametrize(("value", "stderr", "code", "says"), CASES)
-    def test_results_are_judged(self, cli: Cli, report: Any, value: Any, stderr: Any, code: int, says: str) -> None:
-        done = cli("evalguard", "verdict", report(value, stderr), "--thresholds", "config")
+    @pytest.mark.parametrize(("value", "stderr", "n", "code", "says"), CASES)
+    def test_results_are_judged(
+        self, cli: Cli, report: Any, value: Any, stderr: Any, n: int | None, code: int, says: str
+    ) -> None:
+        done = cli("evalguard", "verdict", report(value, stderr, n=n), "--thresholds", "config")
         assert done.exit_code == code
         assert says in done.stdout
         assert done.stdout.startswith("[bold]m[/]\n")
@@ -162,21 +179,18 @@ class TestVerdict:
 
     def test_few_scores_that_are_almost_equal_do_not_pass(self, cli: Cli, report: Any, home: Path) -> None:
         """One bad score in fifty is seldom among ten, and would bring their mean below the minimum."""
-        path = report(0.51, 0.001)
-        document = {**json.loads(path.read_text()), "n-samples": {"qa": {"original": 10, "effective": 10}}}
-        path.write_text(json.dumps(document))
-        done = cli("evalguard", "verdict", path, "--thresholds", "config")
+        done = cli("evalguard", "verdict", report(0.51, 0.001, n=10), "--thresholds", "config")
         assert done.exit_code == 4
-        assert "INCONCLUSIVE  qa/acc: 0.51 (95 % interval 0.3538 to 0.6642, n = 10) has the impact low" in done.stdout
+        assert "INCONCLUSIVE  qa/acc: 0.51 (95 % interval 0.3527 to 0.6612, n = 10) has the impact low" in done.stdout
 
     def test_by_values_alone(self, cli: Cli, report: Any) -> None:
         done = cli("evalguard", "verdict", report(0.9, None), "--thresholds", "config", "--verdict", "point")
         assert (done.exit_code, "PASS" in done.stdout) == (0, True)
 
     def test_the_confidence_and_the_worst_impact_can_be_chosen(self, cli: Cli, report: Any) -> None:
-        judge = ("evalguard", "verdict", report(0.6, 0.05), "--thresholds", "config/thresholds/qa.yaml")
+        judge = ("evalguard", "verdict", report(0.6, 0.02, n=600), "--thresholds", "config/thresholds/qa.yaml")
         assert cli(*judge).exit_code == 0
-        assert cli(*judge, "--confidence", "0.99").exit_code == 4
+        assert cli(*judge, "--confidence", "0.9999999").exit_code == 4
         assert cli(*judge, "--max-impact", "very_low").exit_code == 1
         assert cli(*judge, "--max-impact", "medium").exit_code == 2
 
@@ -210,7 +224,9 @@ class TestVerdict:
 def harness(model: str, value: Any = 0.9, task: str = "qa") -> str:
     """Results of lm-evaluation-harness."""
     results = {task: {"acc,none": value, "acc_stderr,none": 0.01}}
-    return json.dumps({"results": results, "config": {"model": "hf"}, "model_name": model, "date": 1746085828.5})
+    samples = {task: {"original": 900, "effective": 900}}
+    document = {"results": results, "n-samples": samples, "config": {"model": "hf"}}
+    return json.dumps({**document, "model_name": model, "date": 1746085828.5})
 
 
 class TestImport:

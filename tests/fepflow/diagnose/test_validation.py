@@ -422,3 +422,16 @@ def test_the_same_case_under_several_ids_and_documents_of_several_cases_are_warn
 def test_topics_and_gates_without_intervals_need_no_clusters(folder, key, gate):
     documents(folder, key)
     assert [problem for problem in told(folder, BASE + CHECKS + gate) if "metadata" in problem] == []
+
+
+@pytest.mark.parametrize("other", ["a text", {"deep": 1}, None])
+def test_metadata_of_any_kind_may_stand_beside_a_slice(folder, other):
+    cases = [json.dumps({"id": str(n), "input": str(n), "metadata": {"topic": f"t{n % 2}"}}) for n in range(40)]
+    cases.append(json.dumps({"id": "x", "input": "x", "metadata": {"topic": "t1", "more": other}}))
+    (folder / "cases.jsonl").write_text("\n".join(cases))
+    assert told(folder, BASE + CHECKS + "slices: {by: topic}\n") == []
+
+
+def test_a_limit_that_is_nothing_beside_its_range_is_no_fault(folder):
+    metric = "metrics: [{id: ms, value: $.output.metadata.ms, range: [0, 1.0e+18]}]\n"
+    assert not [line for line in told(folder, BASE + CHECKS + metric + "gate: {max: {ms: 5}}\n") if "fault" in line]
