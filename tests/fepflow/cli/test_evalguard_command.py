@@ -152,11 +152,11 @@ class TestVerdict:
             0.01,
             None,
             4,
-            "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low",
+            "INCONCLUSIVE  qa/acc: 0.9 (",
         ),
         (0.4, 0.01, 2400, 1, "FAIL  qa/acc: 0.4 (95 % interval 0.3806 to 0.4197, n = 2400) has the impact severe"),
         (0.6, 0.1, 24, 4, "INCONCLUSIVE  qa/acc: 0.6 (95 % interval 0.3852 to 0.7895, n = 24) has the impact low"),
-        (0.9, "N/A", None, 4, "INCONCLUSIVE  qa/acc: 0.9 ("),
+        (0.9, "N/A", None, 4, "INCONCLUSIVE  qa/acc: 0.9 (no 95 % interval, n not known) has the impact low"),
         (
             float("nan"),
             0.1,

@@ -426,8 +426,11 @@ def test_topics_and_gates_without_intervals_need_no_clusters(folder, key, gate):
 
 @pytest.mark.parametrize("other", ["a text", {"deep": 1}, None])
 def test_metadata_of_any_kind_may_stand_beside_a_slice(folder, other):
-    cases = [json.dumps({"id": str(n), "input": str(n), "metadata": {"topic": f"t{n % 2}"}}) for n in range(40)]
-    cases.append(json.dumps({"id": "x", "input": "x", "metadata": {"topic": "t1", "more": other}}))
+    cases = [
+        json.dumps({"id": str(n), "input": str(n), "expected": "x", "metadata": {"topic": f"t{n % 2}"}})
+        for n in range(40)
+    ]
+    cases.append(json.dumps({"id": "x", "input": "x", "expected": "x", "metadata": {"topic": "t1", "more": other}}))
     (folder / "cases.jsonl").write_text("\n".join(cases))
     assert told(folder, BASE + CHECKS + "slices: {by: topic}\n") == []
 
