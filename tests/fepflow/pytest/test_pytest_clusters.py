@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import fepflow.jsonpath.queries  # noqa: F401  # an extension inside loads once a process, and pytester unloads modules
 from fepflow.analysis.accumulation import suite_of
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.store import Store
