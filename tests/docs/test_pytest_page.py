@@ -52,7 +52,7 @@ def test_the_python_examples_pass(pytester: pytest.Pytester) -> None:
     pytester.makeini(INI)
     pytester.makepyfile("\n\n".join(blocks))
     result = pytester.runpytest_inprocess(*WITHOUT)
-    result.assert_outcomes(passed=4)  # one of them is parametrized
+    result.assert_outcomes(passed=5)  # one of them is parametrized
 
 
 def test_the_failure_on_the_page_is_what_is_printed(pytester: pytest.Pytester) -> None:
