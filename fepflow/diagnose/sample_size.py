@@ -29,7 +29,7 @@ MEANS = ("mean", "rate", "error_rate")
 
 
 class _Units(NamedTuple):
-    """What a run's intervals count: so many test cases, or clusters of equal size."""
+    """The units that a run's intervals count: so many test cases, or clusters of equal size."""
 
     number: int
     noun: str

@@ -147,6 +147,11 @@ class Estimate:
         return self.method.startswith(("wilson", "clopper"))
 
     @property
+    def is_corrected(self) -> bool:
+        """True for what a judge passed, or a difference of it, corrected for the judge's errors."""
+        return self.method in ("rogan-gladen", "mover", "paired-rogan-gladen")
+
+    @property
     def is_difference(self) -> bool:
         """True for a difference between two runs."""
         return self.method == "tango" or self.method.startswith("paired")
@@ -206,9 +211,6 @@ UNBOUNDED = f"{RANGE_UNKNOWN}: {RANGE_ADVICE}"
 any amount, and no sample tells that there is none (Bahadur and Savage 1956)."""
 
 
-_CORRECTED: tuple[Method, ...] = ("rogan-gladen", "mover", "paired-rogan-gladen")
-
-
 def describe(estimate: Estimate, limit: float | None = None) -> str:
     """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with.
 
@@ -230,7 +232,7 @@ def describe(estimate: Estimate, limit: float | None = None) -> str:
         return f"{value} (no {width} interval, {size})"
     interval = " ".join(f"{word} {number(bound, limit)}" for word, bound in ends)
     interval = interval if len(ends) == 1 else interval.removeprefix("from ")
-    interval = f"{interval}, corrected for its judge's errors" if estimate.method in _CORRECTED else interval
+    interval = f"{interval}, corrected for its judge's errors" if estimate.is_corrected else interval
     return f"{value} ({width} interval {interval}, {size})"
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
-from fepflow.statistics.estimate import Estimate
+from fepflow.statistics.estimate import Estimate, Method
 from fepflow.statistics.proportions import z_score
 
 MOST_LOOKS = 10
@@ -99,7 +99,8 @@ class GroupSequentialSample:
     def estimate(self, confidence: float) -> Estimate:
         """See `estimate.Sample`."""
         nominal = nominal_confidence(self.look, self.looks, confidence)
-        return replace(self.plain.at(nominal), confidence=confidence, method="sequential-few-looks", sample=self)
+        method: Method = self.plain.method if self.plain.is_corrected else "sequential-few-looks"
+        return replace(self.plain.at(nominal), confidence=confidence, method=method, sample=self)
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
         """See `estimate.Sample`; of so many cases at the last look."""

@@ -19,6 +19,7 @@ from statistics import NormalDist
 from typing import Literal
 
 from fepflow.statistics.estimate import Estimate, Method, Sample
+from fepflow.statistics.group_sequential import GroupSequentialSample, group_sequential_estimate
 from fepflow.statistics.means import Sums, UnitSums, by_unit, mean
 from fepflow.statistics.proportions import wilson_interval, z_score
 from fepflow.statistics.sequential import SequentialSample
@@ -27,8 +28,9 @@ from fepflow.text import number
 USELESS = "as far as its labels tell, the judge passes wrong outputs as often as right ones"
 
 Design = Literal["all", "by_verdict", "random", "by_hand", "disputed"]
-"""How outputs were chosen for labels: all that were judged; drawn at random from those that the judge passed and from
-those that it failed; drawn at random from all; picked by somebody, as in a file of labels; the most disputed first."""
+"""The way in which outputs were chosen for labels: all that were judged; drawn at random from those that the judge
+passed and from those that it failed; drawn at random from all; picked by somebody, as in a file of labels; the most
+disputed first."""
 
 SURPRISE = 0.05
 """The p-value below which labels do not fit a run."""
@@ -230,14 +232,19 @@ class CorrectedSample:
 def corrected(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
     """A judge's share of passes, corrected; None if there is no such share to correct.
 
-    That of a run which is topped up is corrected as it is now: it does not hold at every look.
+    At a planned look it holds at all of them. That of a run which is looked at as often as one likes is corrected as it
+    is now: it does not hold at every look.
     """
-    plain = estimate.sample.plain if isinstance(estimate.sample, SequentialSample) else estimate
+    looked_at = estimate.sample
+    plain = looked_at.plain if isinstance(looked_at, SequentialSample | GroupSequentialSample) else estimate
     raw = plain.sample
     if not isinstance(raw, Sums) or not plain.is_proportion:
         return None
     sample: Sample = CorrectedSample(raw, labels)
-    return sample.estimate(estimate.confidence)
+    share = sample.estimate(estimate.confidence)
+    if isinstance(looked_at, GroupSequentialSample):
+        return group_sequential_estimate(share, looked_at.look, looked_at.looks)
+    return share
 
 
 def _warning(measured: float, low: float, high: float) -> str | None:

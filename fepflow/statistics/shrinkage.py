@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 FEWEST_GROUPS = 3
-"""Of fewer, the variance between them says too little."""
+"""The least number of groups: the variance between fewer says too little."""
 
 
 def shrunk_shares(shares: Sequence[float], sizes: Sequence[float]) -> list[float] | None:

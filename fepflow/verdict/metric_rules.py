@@ -247,7 +247,7 @@ def _no_number(estimate: Estimate, requirement: Requirement) -> str:
             "no number of test cases would settle it (no sample can show a proportion of 1; lower the minimum, or "
             "judge by point values)"
         )
-    if estimate.method in ("rogan-gladen", "mover", "paired-rogan-gladen"):
+    if estimate.is_corrected:
         return "no number of test cases would settle it (it takes more labels of the judge, too)"
     return f"up to {MOST_CASES:,} test cases would not settle it in 4 of 5 runs, if {_true(estimate, requirement)}"
 

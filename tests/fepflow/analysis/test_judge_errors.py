@@ -113,6 +113,23 @@ def test_the_corrected_share_of_a_calibrated_judge_decides(
     assert verdict.metrics[0].value == passed / 500, "the raw share is shown"
 
 
+@pytest.mark.parametrize("top_up", [{"max_cases": 500, "looks": 2}, {"max_cases": 500}], ids=["planned", "any number"])
+@pytest.mark.parametrize(("minimum", "outcome"), [(0.6, "pass"), (0.75, "inconclusive")])
+def test_looks_at_a_judges_share_pass_only_what_passes_when_corrected(
+    store: Store, top_up: dict[str, int], minimum: float, outcome: str
+) -> None:
+    calibrated_like(store, 0.86, specificity=0.5)
+    for judge in (None, "raw"):
+        gate = {"min": {"llm_judge": minimum}, "top_up": top_up, "judge": judge}
+        (metric,) = (verdict := judged(store, run_of(store, 430, 500), gate=gate)).metrics
+        assert verdict.outcome == outcome
+        assert metric.method.startswith("sequential"), "the raw share is judged"
+        assert metric.low > 0.75
+        assert (metric.corrected.method, metric.corrected.low >= minimum) == ("rogan-gladen", outcome == "pass")
+        is_doubted = "corrected for the judge's errors it is not shown" in verdict.reasons[0]
+        assert is_doubted is (outcome == "inconclusive")
+
+
 def test_a_useless_judge_passes_nothing(store: Store) -> None:
     calibrated(store, 50, 50, 50, 0)
     for judge in (None, "raw", "corrected"):

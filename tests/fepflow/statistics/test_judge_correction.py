@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2_contingency
 
-from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale, describe
+from fepflow.statistics.group_sequential import group_sequential_estimate, nominal_confidence
 from fepflow.statistics.judges import (
     CorrectedSample,
     JudgeLabels,
@@ -130,6 +131,16 @@ def test_labels_of_only_what_was_passed_leave_what_was_failed_open() -> None:
     assert mostly_failed.low < 0.1
     assert mostly_failed.high > 0.95
     assert corrected(raw(80, 100), drawn(0, 0, 0, 0)).value is None
+
+
+def test_at_a_planned_look_a_corrected_share_holds_at_all_of_them() -> None:
+    plain, labels = raw(460, 500), drawn(85, 92, 1, 8)
+    once = corrected(plain, labels)
+    first, last = (corrected(group_sequential_estimate(plain, look, 4), labels) for look in (1, 4))
+    assert (last.value, last.method, last.confidence) == (once.value, once.method, once.confidence)
+    assert first.low < last.low < once.low < once.high < last.high < first.high
+    assert (first.low, first.high) == figures(once.at(nominal_confidence(1, 4, 0.95)))[1:]
+    assert "corrected for its judge's errors" in describe(first)
 
 
 def test_only_a_share_is_corrected() -> None:
