@@ -42,6 +42,9 @@ from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
+OF_JUDGES = "; judges corrected for their errors"
+"""The part of a gate's sentence that also depends on the labels that there are."""
+
 _FROM_BEST: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
 
 
@@ -304,7 +307,7 @@ def _measure(gate: Gate, *, corrected: bool) -> str:
     kind = "Clopper-Pearson " if gate.interval == "clopper-pearson" else ""
     more = _looks(gate)
     more += "; a fail by value" if gate.fail == "value" else ""
-    more += "; judges corrected for their errors" if corrected else ""
+    more += OF_JUDGES if corrected else ""
     if gate.sides == "one":
         most = "about" if gate.interval == "wilson" else "up to"
         more += f"; one-sided: an agent just below a limit passes in {most} {percent(1 - gate.confidence)} of its runs"

@@ -27,7 +27,7 @@ from fepflow.statistics.proportions import z_score
 from fepflow.statistics.scores import Moments
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, decide, with_rules
+from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, OF_JUDGES, decide, with_rules
 from fepflow.verdict.verdict import MetricVerdict, RuleOutcome, Verdict
 
 UNNAMED = "?"
@@ -143,8 +143,7 @@ def judge_report(
 
 def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[list[RuleOutcome], list[str]]:
     """Return the objections to a pass in the verdict of the run that a report was made of: a rule if that run was
-    judged
-    by the same thresholds and gate, else warnings."""
+    judged by the same thresholds and gate, else warnings. A report knows nothing of judges."""
     said = report.metadata or {}
     if said.get("evaluator") != EVALUATOR:
         return [], []
@@ -154,7 +153,7 @@ def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[
     if verdict.outcome != "pass" or outcome == "pass":
         return [], warnings
     own = f"The run itself has {f'the verdict {outcome} (gate: {gate})' if outcome else 'no verdict'}"
-    if used != digest or gate != verdict.gate:
+    if used != digest or str(gate).replace(OF_JUDGES, "") != verdict.gate.replace(OF_JUDGES, ""):
         return [], [*warnings, f"{own}."]
     reason = f"{own}: by the same thresholds, and knowing more than its report."
     return [RuleOutcome(rule="the run's own verdict", outcome="inconclusive", reason=reason)], warnings

@@ -104,6 +104,13 @@ def test_a_report_of_a_run_that_did_not_pass_does_not_pass(outcome: str, comes_t
         assert verdict.reasons[0].startswith(f"The run itself has the verdict {outcome} (gate: {GATE}): by the same")
 
 
+def test_a_report_does_not_pass_where_only_the_judges_corrected_share_did_not() -> None:
+    gate = GATE.replace(")", "; judges corrected for their errors)")
+    verdict = judged(*share(99, 100), 100, outcome="inconclusive", **{**OURS, "gate": gate})
+    assert verdict.outcome == "inconclusive"
+    assert verdict.reasons[0].startswith(f"The run itself has the verdict inconclusive (gate: {gate})")
+
+
 def test_a_run_that_did_not_pass_for_other_reasons_is_warned_of() -> None:
     verdict = judged(*share(99, 100), 100, outcome="fail", **{**OURS, "gate": "Every check must pass."})
     assert verdict.outcome == "pass"
