@@ -72,14 +72,11 @@ def decide(
     max_impact = gate.max_impact or (DEFAULT_MAX_IMPACT if thresholds else None)
     by_checks = gate.checks == "all" or not (max_impact or gate.min or gate.max or minima or regression)
     ranges = thresholds.thresholds if thresholds and max_impact else {}
+    required = {metric.id: _requirements(metric, gate, ranges, max_impact) for metric in metrics}
     metrics = [
-        replace(
-            metric,
-            estimate=with_judging_kind(metric.estimate, _requirements(metric, gate, ranges, max_impact), gate),
-        )
-        for metric in metrics
+        replace(metric, estimate=with_judging_kind(metric.estimate, required[metric.id], gate)) for metric in metrics
     ]
-    by_metric = _metric_outcomes(metrics, gate, ranges, max_impact)
+    by_metric = _metric_outcomes(metrics, gate, ranges, required)
     rules = [rule for found in by_metric.values() for rule in found]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
     of_slices = judge_slices(slices, minima, gate, ignore_small=ignore_small_slices)
@@ -95,7 +92,11 @@ def decide(
     corrected = gate.judge == "corrected" or any(as_judged(metric, gate.judge) is not metric for metric in metrics)
     warnings = [
         *_warnings(metrics, gate, ranges, by_metric),
-        *_warnings_of_judges(metrics, gate, ranges, max_impact, by_metric),
+        *(
+            warning
+            for metric in metrics
+            for warning in warnings_of_judge(metric, gate, required[metric.id], by_metric.get(metric.id, []))
+        ),
         *of_slices.warnings,
         *(regression.verdict.warnings if regression else ()),
         *_loudly(not_judged, checks, advice),
@@ -135,19 +136,18 @@ def _blocks(outcome: Outcome, gate: Gate) -> bool:
 
 
 def _metric_outcomes(
-    metrics: Sequence[MetricEstimate], gate: Gate, ranges: dict[str, list[Range]], max_impact: Impact | None
+    metrics: Sequence[MetricEstimate],
+    gate: Gate,
+    ranges: dict[str, list[Range]],
+    required: Mapping[str, Sequence[Requirement]],
 ) -> dict[str, list[RuleOutcome]]:
-    required = [
-        (metric, requirements)
-        for metric in metrics
-        if (requirements := _requirements(metric, gate, ranges, max_impact))
-    ]
-    named = {metric.id for metric, _ in required} | {*gate.min, *gate.max}
-    found = MetricRules.of(gate, len(named)).outcomes(required)
+    judged = [metric for metric in metrics if required[metric.id]]
+    family = {metric.id for metric in judged} | {*gate.min, *gate.max}
+    outcomes = MetricRules.of(gate, len(family)).outcomes([(metric, required[metric.id]) for metric in judged])
     doubts = {
-        metric.id: _scale_doubt(as_judged(metric, gate.judge).estimate, ranges.get(metric.id)) for metric, _ in required
+        metric.id: _scale_doubt(as_judged(metric, gate.judge).estimate, ranges.get(metric.id)) for metric in judged
     }
-    return {name: [doubted(rule, doubts[name]) for rule in rules] for name, rules in found.items()}
+    return {name: [doubted(rule, doubts[name]) for rule in rules] for name, rules in outcomes.items()}
 
 
 def _scale_doubt(estimate: Estimate, ranges: Sequence[Range] | None) -> str | None:
@@ -235,22 +235,6 @@ def _warnings(
     if skipped := [name for name in ranges if name not in computed]:
         warnings.append(f"Skipped, for there are thresholds but no such metric: {listed(skipped)}.")
     return warnings
-
-
-def _warnings_of_judges(
-    metrics: Sequence[MetricEstimate],
-    gate: Gate,
-    ranges: dict[str, list[Range]],
-    max_impact: Impact | None,
-    by_metric: dict[str, list[RuleOutcome]],
-) -> list[str]:
-    return [
-        warning
-        for metric in metrics
-        for warning in warnings_of_judge(
-            metric, gate, _requirements(metric, gate, ranges, max_impact), by_metric.get(metric.id, [])
-        )
-    ]
 
 
 def _metric_warnings(metric: MetricEstimate, gate: Gate, ranges: Sequence[Range] | None) -> list[str]:
