@@ -17,7 +17,7 @@ from statistics import NormalDist
 from fepflow.statistics.proportions import wilson_interval
 
 DROP = 0.06
-"""By how much less than the agreed rate is to be noticed."""
+"""The fall from the agreed rate that is to be noticed."""
 
 RUNS = 365
 ALARM = math.log(RUNS)

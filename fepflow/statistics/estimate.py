@@ -42,11 +42,11 @@ Method = Literal[
 `wilson` and `clopper-pearson` are of a proportion; `bounded`, `bounded-skewed` and `bounded-exact` of a mean of scores
 with a range, `t` Student's of a mean without one, which only describes; `order-statistics` of a quantile,
 `rogan-gladen` and `mover` of a share that a judge passed, corrected for its errors. `tango`, `paired-t` and
-`paired-bounded` are of a difference between two runs,
-`paired-rogan-gladen` of one of shares that a judge passed, corrected. `-clustered` says that cases were repeated, or
-belong together (the suite's `cluster`), and the interval allows for it. `normal` is of a value and a standard error
-that somebody else has computed. `sequential` holds however often it is looked at, of all such test cases or of these
-alone; `sequential-few-looks` at a few planned looks. `none`: no value.
+`paired-bounded` are of a difference between two runs, `paired-rogan-gladen` of one of shares that a judge passed,
+corrected. `-clustered` says that cases were repeated, or belong together (the suite's `cluster`), and the interval
+allows for it. `normal` is of a value and a standard error that somebody else has computed. `sequential` holds however
+often it is looked at, of all such test cases or of these alone; `sequential-few-looks` at a few planned looks. `none`:
+no value.
 """
 
 

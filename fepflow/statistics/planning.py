@@ -132,7 +132,7 @@ def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind
 
 
 def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:
-    """Return the power by the normal distribution."""
+    """Return about how many test cases it takes, by the normal distribution."""
     z, z_power = z_score(confidence), NormalDist().inv_cdf(wanted)
     spread = z * math.sqrt(minimum * (1 - minimum)) + max(z_power, 0.0) * math.sqrt(expected * (1 - expected))
     return math.floor((spread / (expected - minimum)) ** 2)

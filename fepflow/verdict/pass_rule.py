@@ -28,7 +28,8 @@ from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
 PassRule = Literal["case", "sample", "each_case"]
-"""What is counted: pairs of test case and sample; samples of which every case passes; cases that reach the rate."""
+"""The units that are counted: pairs of test case and sample; samples of which every case passes; cases that reach the
+rate."""
 
 SampleOutcome = Literal["passed", "failed", "error", "unchecked", "skipped"]
 

@@ -31,7 +31,7 @@ from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, OF_JUDGES, decide, with_rul
 from fepflow.verdict.verdict import MetricVerdict, RuleOutcome, Verdict
 
 UNNAMED = "?"
-"""What a task is called of which the report does not say which it is."""
+"""The name of a task of which the report does not say which it is."""
 
 NO_STDERR = "the report has no standard error of it; judge by values, with --verdict point"
 RESULTS_MISSING = "results are missing, and it is not known what they could have been"
@@ -41,8 +41,8 @@ NO_RANGE = (
     "can have"
 )
 SAME_NUMBER = 0.01
-"""By how much, relatively, the number of results that a share's standard error speaks of may differ from the report's:
-it may have been rounded."""
+"""The relative difference that may be between the number of results that a share's standard error speaks of and the
+report's: it may have been rounded."""
 
 OF_SHARES = ("acc", "exact_match", "pct_")
 """Beginnings of the names that lm-evaluation-harness and EvalGuard give to metrics between 0 and 1."""

@@ -194,8 +194,7 @@ class RegressionVerdict(Part):
 
 class TopUpVerdict(Part):
     """The size that a topped-up run reached: `reached` of at most `maximum` repeats, or test cases, as the `limit`
-    says, with so
-    many `calls` of at most `max_calls`. `summary` says it in words."""
+    says, with so many `calls` of at most `max_calls`. `summary` says it in words."""
 
     limit: Literal["max_repeats", "max_cases"]
     reached: int
