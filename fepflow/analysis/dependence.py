@@ -64,9 +64,22 @@ def metadata_read(snapshot: Mapping[str, Any]) -> frozenset[str] | None:
     return frozenset(names)
 
 
+def content_of(case: TestCase, names: frozenset[str] | None) -> int | None:
+    """Return what makes a case another one: input, expected, own checks, and the metadata of these names (None: all);
+    None for a case with an empty input, which cannot be told apart by it."""
+    if case.input in (None, "", [], {}):
+        return None
+    metadata = case.metadata or {}
+    if names is not None:
+        metadata = {name: metadata[name] for name in names if name in metadata}
+    checks = [to_check(check).model_dump() for check in case.checks or ()]
+    question = " ".join(case.input.split()) if isinstance(case.input, str) else case.input
+    return hash(canonical_json([question, case.expected, checks, metadata]))
+
+
 class Duplicates:
-    """The cases of equal content: input, expected, own checks, and the metadata that the suite's request or checks
-    read. Ids and other metadata make no difference, and cases with an empty input cannot be told apart by it."""
+    """The cases of equal content (`content_of`), with the metadata that the suite's request or checks read. Ids and
+    other metadata make no difference."""
 
     def __init__(self, snapshot: Mapping[str, Any]) -> None:
         self._metadata_read = metadata_read(snapshot)
@@ -78,18 +91,11 @@ class Duplicates:
     def add(self, case: TestCase) -> bool:
         """Take in the next case; return whether its content is new."""
         index = len(self.first)
-        first = index if case.input in (None, "", [], {}) else self._first_of_content.setdefault(self._of(case), index)
+        content = content_of(case, self._metadata_read)
+        first = index if content is None else self._first_of_content.setdefault(content, index)
         self.first.append(first)
         self._ids.append(case.id)
         return first == index
-
-    def _of(self, case: TestCase) -> int:
-        metadata = case.metadata or {}
-        if self._metadata_read is not None:
-            metadata = {name: metadata[name] for name in self._metadata_read if name in metadata}
-        checks = [to_check(check).model_dump() for check in case.checks or ()]
-        question = " ".join(case.input.split()) if isinstance(case.input, str) else case.input
-        return hash(canonical_json([question, case.expected, checks, metadata]))
 
     @property
     def sentence(self) -> str | None:
@@ -139,7 +145,7 @@ class Remark(NamedTuple):
 
 @dataclass
 class Survey:
-    """What different test cases may have in common, as they are read."""
+    """A search for texts or documents that different test cases have in common, as they are read."""
 
     _cases: int = 0
     _sentences: Counter[int] = field(default_factory=Counter)

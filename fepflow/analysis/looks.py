@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from fepflow.analysis.accumulation import Accumulated, MetricAccumulator, accumulate, cases_of, suite_of
 from fepflow.analysis.clusters import ClusteredCases, cluster_value, is_clustered
+from fepflow.analysis.dependence import content_of, metadata_read
 from fepflow.protocol.content_hash import content_hash
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -133,9 +134,9 @@ def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -
 
     contents: list[Hashable] = []
     for number, (run, accumulated) in enumerate(runs):
-        path, clusters = suite_of(run).cluster, accumulated.clusters
+        path, clusters, names = suite_of(run).cluster, accumulated.clusters, metadata_read(run.suite)
         for index, case in enumerate(cases_of(store, run)):
-            content = content_hash(case.model_dump(exclude={"id"}))
+            content = content_of(case, names) or content_hash(case.model_dump(exclude={"id"}))
             contents.append(content)
             if clusters is not None:
                 joined_with[first((number, clusters.numbers[index]))] = first(content)

@@ -140,6 +140,17 @@ async def test_samples_of_one_version_are_pooled_by_their_test_cases(store: Stor
     assert "n = 160 in 59 test cases" in verdict.reasons[0]
 
 
+async def test_a_case_whose_notes_were_edited_is_the_same_in_the_next_run(store: Store, plan: Plan) -> None:
+    """Neither the request nor a check reads the metadata, nor does the agent see another space."""
+    for space, note in ((" ", "new"), ("  ", "reviewed")):
+        cases = [
+            {"id": name, "input": f"question{space}{name}", "metadata": {"note": note}, "expected": f"question {name}"}
+            for name in CASES
+        ]
+        verdict = await decided(store, plan(cases, gate=POOLED, target=VERSION))
+    assert "n = 120 in 60 test cases" in verdict.reasons[0]
+
+
 async def test_a_check_that_failed_in_any_run_of_a_version_fails_it(store: Store, plan: Plan, agent: Agent) -> None:
     gate = {"looks": "pooled"}
     agent.wrong = {"a"}
