@@ -58,7 +58,7 @@ class Spending:
 
     @property
     def sentence(self) -> str:
-        """Where the next calls are best spent, and why, in words."""
+        """The advice on what the next calls are best spent, with its reason."""
         parts, narrowing = self.parts, self.parts.narrowing(self.repeats)
         shares = {"between test cases": parts.case, "between answers to the same case": parts.repeat}
         if parts.run is not None:
@@ -212,13 +212,15 @@ def _spending(store: Store, name: str, check: str) -> Spending | None:
         if all(getattr(run, field) == getattr(newest, field) for field in alike)
     ]
     runs = runs[:MOST_RUNS] if newest.suite_hash is not None and newest.cases_hash is not None else [newest]
-    by_run = [_passes_by_case(store, run, check) for run in runs]
+    by_run = []
+    for run in runs:  # by the cases' ids: the same cases may stand in another order
+        passes = _passes_by_case(store, run, check)
+        by_run.append({case.id: passes.get(index, []) for index, case in enumerate(cases_of(store, run))})
     complete = [
-        index
-        for index in range(newest.n_cases)
-        if all(len(passes.get(index, ())) == newest.repeats for passes in by_run)
+        case_id for case_id in by_run[0] if all(len(passes.get(case_id, ())) == newest.repeats for passes in by_run)
     ]
-    parts = variance_parts([[passes[index] for index in complete] for passes in by_run], _votes(store, newest, check))
+    parts = variance_parts([[passes[case_id] for case_id in complete] for passes in by_run],
+                           _votes(store, newest, check))  # fmt: skip
     if parts is None or parts.total == 0:
         return None
     return Spending(parts, newest.repeats, [f"run {run.id[:8]}" for run in runs])

@@ -33,12 +33,13 @@ def suite(home: Path) -> Path:
     return path
 
 
-def ran(store: Store, repeats: int, passes: list[str]) -> None:
-    """A run of the suite; each text has the passes and fails of one case."""
-    run_id = f"cafe000{repeats}"
-    store.runs.create(
-        NewRun(run_id, "planned", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(passes))]
-    )
+def ran(store: Store, repeats: int, passes: list[str], run_id: str = "", *, backwards: bool = False) -> None:
+    """A run of the suite; each text has the passes and fails of one case, the last one first if `backwards`."""
+    run_id = run_id or f"cafe000{repeats}"
+    cases = [TestCase(id=str(n), input=n) for n in range(len(passes))]
+    if backwards:
+        cases, passes = cases[::-1], passes[::-1]
+    store.runs.create(NewRun(run_id, "planned", {}, None, repeats, suite_hash="s"), cases)
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
     keys = [(case_index, repeat) for case_index in range(len(passes)) for repeat in range(repeats)]
     store.results.write(
@@ -93,6 +94,17 @@ def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: P
     assert plan["spending"]["narrowing"]["cases"] == pytest.approx(0.293, abs=0.001)
     (cases,) = re.findall(r"(\d+) test cases with 3 repeats", known)
     assert 150 < int(cases) < 200
+
+
+def test_the_variance_between_runs_is_of_the_same_cases_in_any_order(cli: Cli, suite: Path, store: Store) -> None:
+    passes = ["1"] * 8 + ["0"] * 4
+    ran(store, 1, passes, "cafe0001")
+    ran(store, 1, passes, "cafe0002", backwards=True)
+    (plan,) = json.loads(cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--json").stdout)
+    assert plan["spending"]["runs"] == ["run cafe0002", "run cafe0001"]
+    parts = plan["spending"]["parts"]
+    assert (parts["run"], parts["repeat"]) == (0, 0), "each case came out twice as it was"
+    assert parts["case"] > 0.2
 
 
 def test_clusters_are_planned_for_by_how_far_their_results_agreed(cli: Cli, suite: Path, store: Store) -> None:
