@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from fepflow.analysis.baselines import require_poolable
+from fepflow.errors import UserError
 from fepflow.store.store import Store
 from tests.fepflow.cli.test_compare_command import Ran, compared, ran
 from tests.fepflow.conftest import Cli
@@ -86,3 +88,13 @@ def test_runs_of_other_cases_or_suites_cannot_be_pooled(cli: Cli, ran: Ran) -> N
     assert "they have other test cases" in cli("baseline", "set", "main", first, more).stderr
     assert "their suites are not the same" in cli("baseline", "set", "main", first, other).stderr
     assert "No baselines yet" in cli("baseline", "list").stdout
+
+
+def test_runs_that_were_topped_up_differently_cannot_be_pooled(ran: Ran) -> None:
+    """The cases that both might take in are the same."""
+    run = ran([True] * 5)
+    drawn = run.replaced(n_cases=4, options={"sample": {"of": 5, "cases": 5, "seed": 1, "limit": None}})
+    require_poolable([drawn, drawn.replaced(id="again")])
+    for other in (run, drawn.replaced(options={"sample": {"of": 5, "cases": 5, "seed": 2, "limit": None}})):
+        with pytest.raises(UserError, match="they have other test cases"):
+            require_poolable([drawn, other])
