@@ -271,8 +271,11 @@ class Dependence:
 def end_of_cluster(store: Store, run: RunRecord, suite: Suite, cases: int) -> int:
     """Return with how many cases, of all that a run may yet take in, the cluster of the last of `cases` is complete.
 
-    They are in the order of their clusters.
+    They are in the order of their clusters. Without clusters, and without duplicates, nothing was noted when they were
+    drawn, and they need not be read.
     """
+    if "largest_cluster" not in run.options["sample"]:
+        return cases
     dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate())
     for case in store.runs.cases(run.id, 0, run.options["sample"]["cases"], waiting=True):
         dependence.add(case)
