@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -129,8 +129,9 @@ def plan_against(
     others = [run for run in store.runs.newest(EARLIER_RUNS, suite.name) if run.outcome and run.id != base.id]
     called = f"{named} (run {base.id[:8]})" if is_baseline_name(named) or named == PREVIOUS else f"run {base.id[:8]}"
     plans = []
+    learned = _differences(store, then, others, wanted) if discordant is None else {}
     for name, accepted in wanted.items():
-        learned_from, differences = _differences(store, then, others, name) if discordant is None else ([], [])
+        learned_from, differences = learned.get(name, ([], []))
         share = discordant
         if share is None:
             # One more than none: that none of a few pairs differed does not say that none ever will.
@@ -184,25 +185,29 @@ def _base(store: Store, suite: str, named: str) -> RunRecord:
     return with_outcome(store, baseline.run_id)
 
 
-def _differences(store: Store, then: RunResults, others: list[RunRecord], name: str) -> tuple[list[str], list[float]]:
-    """Return the differences of a metric between the base and a few other runs, case by case, and the runs' ids."""
-    learned_from: list[str] = []
-    differences: list[float] = []
+def _differences(
+    store: Store, then: RunResults, others: list[RunRecord], names: Collection[str]
+) -> dict[str, tuple[list[str], list[float]]]:
+    """Return the differences of each metric between the base and a few other runs, case by case, and the runs' ids."""
+    learned: dict[str, tuple[list[str], list[float]]] = {name: ([], []) for name in names}
     for run in others:
+        wanting = [name for name, (learned_from, _) in learned.items() if len(learned_from) < MOST_COMPARED]
+        if not wanting:
+            break
         now = results_of(store, run)
         try:
             comparison = compare_results(then, now)
         except UserError:  # nothing in common
             continue
-        earlier, later = then.metrics[name], now.metrics.get(name)
-        comparable = any(metric.id == name and metric.why_not is None for metric in comparison.metrics)
-        if later is None or not comparable or earlier.repeats != later.repeats:
-            continue
-        values = case_values(earlier, later, comparison.matched)
-        learned_from.append(run.id[:8])
-        differences += [
-            new.value - base.value for base, new in values if base.value is not None and new.value is not None
-        ]
-        if len(learned_from) == MOST_COMPARED:
-            break
-    return learned_from, differences
+        comparable = {metric.id for metric in comparison.metrics if metric.why_not is None}
+        for name in wanting:
+            earlier, later = then.metrics[name], now.metrics.get(name)
+            if later is None or name not in comparable or earlier.repeats != later.repeats:
+                continue
+            values = case_values(earlier, later, comparison.matched)
+            learned_from, differences = learned[name]
+            learned_from.append(run.id[:8])
+            differences += [
+                new.value - base.value for base, new in values if base.value is not None and new.value is not None
+            ]
+    return learned
