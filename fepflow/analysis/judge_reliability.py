@@ -35,7 +35,7 @@ DESIGNS: dict[Design, str] = {
     "by_hand": "picked by hand",
     "disputed": "with the disputed first",
 }
-"""How labelled outputs were chosen, after their number."""
+"""Words for the way in which labelled outputs were chosen, after their number."""
 
 _CORRECT = "so the labels correct this run"
 _CORRECT_NOTHING = "so the labels do not correct this run; those of a draw (--sample 100) do"
@@ -226,10 +226,8 @@ def _otherwise(calibration: Calibration) -> str:
 
 
 def design_of(calibration: Calibration) -> Design:
-    """How the labelled outputs were chosen; not known of earlier versions' calibrations, unless a draw did it."""
-    design: Design = calibration.statistics.get("design") or (
-        "random" if "draw" in calibration.statistics else "by_hand"
-    )
+    """Return the way in which the labelled outputs were chosen."""
+    design: Design = calibration.statistics["design"]
     return design
 
 

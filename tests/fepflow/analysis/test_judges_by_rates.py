@@ -21,6 +21,7 @@ def calibration(right: int, right_passed: int, wrong: int, wrong_failed: int) ->
         judge="j", rubric="r", model="m", parameters={}, check_id="c", field="passed", run_id="r", n=len(pairs),
         missing=0, created_at=utc_now(),
         statistics={
+            "design": "by_hand",
             "kappa": {"value": kappa.value, "low": kappa.low, "high": kappa.high, "why": kappa.why},
             "tpr": {"value": right_passed / right, "n": right},
             "tnr": {"value": wrong_failed / wrong, "n": wrong},
