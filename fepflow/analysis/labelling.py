@@ -19,8 +19,9 @@ from fepflow.store.records import LabelDraw, NewLabel, RunRecord
 from fepflow.store.store import Store
 
 Order = Literal["random", "disagreement"]
-"""Those of a draw, as it drew them, which are a sample once all are labelled; or first those on which the
-judge's samples, and then those on which it and other checks, are least at one: no sample of anything."""
+"""The order in which outputs are shown: `random` shows those of a draw as it drew them, a sample once all are labelled;
+`disagreement` begins with those on which the judge's samples, and then the judge and other checks, agree least: that is
+no sample of anything."""
 
 MAX_NOTE = 10_000
 MAX_NAME = 200

@@ -58,7 +58,7 @@ class Spending:
 
     @property
     def sentence(self) -> str:
-        """The advice on what the next calls are best spent, with its reason."""
+        """Advice on what to spend the next calls, and the reason, in words."""
         parts, narrowing = self.parts, self.parts.narrowing(self.repeats)
         shares = {"between test cases": parts.case, "between answers to the same case": parts.repeat}
         if parts.run is not None:
