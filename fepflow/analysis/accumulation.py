@@ -119,7 +119,7 @@ def _accumulate_checks(
     for row in store.results.check_rows(run.id, results=any(accumulator.reads_results for accumulator in accumulators)):
         if (row.case_index, row.repeat) in without:
             counts = counted[row.check_id]
-            counted[row.check_id] = replace(counts, passed=max(counts.passed - 1, 0))
+            counted[row.check_id] = replace(counts, passed=counts.passed - (row.passed is True))
             continue
         for accumulator in by_check.get(row.check_id, ()):
             accumulator.add(row)
