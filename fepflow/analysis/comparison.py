@@ -23,6 +23,7 @@ from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import Scale
 from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import Pairs, corrected_difference, difference, paired_estimate
@@ -101,7 +102,9 @@ def results_of(
         declared = {name: found.declared for name, found in read.carriers.items()}
         known = read.accumulators, labels_by_metric(store, run, read.accumulators, declared)
     accumulators, labels = known
-    return RunResults(run, suite, contents_of(store, run), {each.metric.id: each for each in accumulators}, labels)
+    return RunResults(
+        run, suite, contents_of(cases_of(store, run)), {each.metric.id: each for each in accumulators}, labels
+    )
 
 
 def results_of_base(store: Store, base: Base) -> RunResults:
@@ -450,9 +453,9 @@ def match_cases(then: Contents, now: Contents) -> MatchedCases:
     return MatchedCases(pairs, changed, only_base, [case_id for case_id in now if case_id not in then])
 
 
-def contents_of(store: Store, run: RunRecord) -> Contents:
-    """Return the contents by which the cases of a run are matched."""
-    return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases_of(store, run))}
+def contents_of(cases: Iterable[TestCase]) -> Contents:
+    """Return the contents by which cases of two runs are matched."""
+    return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases)}
 
 
 def _first(ids: list[str]) -> str:

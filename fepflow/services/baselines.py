@@ -61,14 +61,13 @@ def plan_against(
 
     Raises InputError for a suite that is not valid, NotFoundError, UserError where there is nothing to plan for.
     """
+    from fepflow.analysis.comparison import contents_of
     from fepflow.analysis.paired_planning import plan_against
-    from fepflow.protocol.content_hash import content_hash
 
     validation = validate(path)
     suite = validation.require()
-    contents = {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(validation.cases)}
     with open_store() as store:
-        return plan_against(store, suite, contents, base, margin, margins, power, discordant)
+        return plan_against(store, suite, contents_of(validation.cases), base, margin, margins, power, discordant)
 
 
 def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
