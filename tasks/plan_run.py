@@ -89,7 +89,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
         if planned.retried is not None:
             run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
         return planned
-    validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit)
+    validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit, version=options.version)
     for problem in validation.notes:
         run_log().warning("%s", problem)
     await _describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())

@@ -119,7 +119,7 @@ def _validate_looks(validation: SuiteValidation, gate: Gate) -> None:
     if gate.verdict == "point":
         message = "runs are pooled so that their intervals hold, and verdict: point goes by values alone"
         validation.error(location, message, "leave out looks, or verdict")
-    if target is not None and target.version is None:
+    if target is not None and (validation.version or target.version) is None:
         message = "the runs of one version are judged together, and no version is named"
         validation.warn(location, message, "add version: ${GIT_SHA} to target, or run with --version NAME")
 

@@ -27,13 +27,15 @@ from fepflow.text import shortened
 class SuiteValidation:
     """A suite, the content of its files, and what is wrong with it.
 
-    `limit` is how many cases a run is to have, or which fraction; None is all.
+    `limit` is how many cases a run is to have, or which fraction; None is all. `version` is the name that a run gives
+    the target's version, None for that of the suite.
     """
 
     loaded: LoadedSuite
     cases: CasesOnDisk = field(default_factory=CasesOnDisk)
     thresholds: Thresholds | None = None
     limit: float | None = None
+    version: str | None = None
     problems: list[Problem] = field(default_factory=list)
 
     @cached_property

@@ -29,13 +29,19 @@ from fepflow.suite.target import EcpTarget
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 
 
-def validate_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES, limit: float | None = None) -> SuiteValidation:
-    """Read a suite and all files that it names, and collect every error. Makes no call. `limit` is of the cases.
+def validate_suite(
+    path: Path,
+    env: Mapping[str, str] = SUITE_VARIABLES,
+    limit: float | None = None,
+    version: str | None = None,
+) -> SuiteValidation:
+    """Read a suite and all files that it names, and collect every error. Makes no call.
 
-    Raises InputError only if the file itself is no document.
+    `limit` and `version` are those of a run: see `SuiteValidation`. Raises InputError only if the file itself
+    is no document.
     """
     loaded = load_suite(path, env)
-    validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit)
+    validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit, version=version)
     validate_cases(validation)
     validation.problems += load_plugins(loaded)
     validate_checks(validation)

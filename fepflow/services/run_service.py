@@ -117,14 +117,14 @@ def seconds_of(run: RunRecord | RunSummary) -> float | None:
     return ((run.completed_at or utc_now()) - run.started_at).total_seconds()
 
 
-def validate(path: Path, limit: float | None = None) -> SuiteValidation:
+def validate(path: Path, limit: float | None = None, version: str | None = None) -> SuiteValidation:
     """Static validation of a suite. Raises InputError if it is no document.
 
-    `limit` is how many of its cases are to be called, or which fraction.
+    `limit` is how many of its cases are to be called, or which fraction; `version` is the target's, if a run names it.
     """
     from fepflow.diagnose.validate_suite import validate_suite
 
-    return validate_suite(path, limit=limit)
+    return validate_suite(path, limit=limit, version=version)
 
 
 def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
@@ -171,7 +171,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
-    validation = validate(path, options.limit)
+    validation = validate(path, options.limit, options.version)
     validation.require()
     for problem in validation.notes:
         note(f"{problem.severity}: {problem}")

@@ -171,6 +171,7 @@ def test_pooled_looks_need_a_version_and_intervals(folder):
         "suite.yaml:6: gate.looks: the runs of one version are judged together, and no version is named "
         "(add version: ${GIT_SHA} to target, or run with --version NAME)"
     )
+    assert validate_suite(folder / "suite.yaml", version="7").notes == []  # as of `fepflow run --version 7`
     named = BASE.replace("target: {", "target: {version: a, ") + gate
     assert told(folder, named) == []
     (problem,) = told(folder, named.replace("looks:", "verdict: point, looks:"))
