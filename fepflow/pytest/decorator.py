@@ -27,7 +27,7 @@ from fepflow.verdict.verdict import Verdict
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 MOST_TIMES = 5
-"""Of a test that has to be shown: the most samples, as a multiple of `samples`."""
+"""The most samples of a test with `shown=True`, as a multiple of `samples`."""
 
 
 class InconclusiveWarning(UserWarning):

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fepflow.analysis.clusters import ClusteredCases, is_clustered
+from fepflow.analysis.clusters import ClusteredCases, clusters_by
 from fepflow.analysis.dependence import Duplicates
 from fepflow.errors import InputError, JSONPathError, Problem
 from fepflow.jsonpath.path import compile_path
@@ -14,7 +14,8 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.verdict.pass_rule import CaseClusters
 
 Cluster = str | Callable[[TestCase], Any]
-"""What says which cases belong together: a path such as `$.test_case.metadata.document`, or a function of the case."""
+"""A path such as `$.test_case.metadata.document`, or a function of the case; cases of the same value belong
+together."""
 
 _BY_FUNCTION = "$.test_case.metadata.cluster"
 
@@ -44,10 +45,10 @@ def _clusters(cases: Sequence[TestCase], cluster: Cluster) -> ClusteredCases | N
     """Return the clusters; None if each case stands alone."""
     if isinstance(cluster, str):
         _require_path_of_case(cluster)
-        clusters = ClusteredCases.of(cluster, cases) if is_clustered(cluster) else None
+        clusters = clusters_by(cluster, cases)
     elif callable(cluster):
         values = [TestCase(id=case.id, input=None, metadata={"cluster": _value(cluster, case)}) for case in cases]
-        clusters = ClusteredCases.of(_BY_FUNCTION, values)
+        clusters = clusters_by(_BY_FUNCTION, values)
     else:
         raise _invalid(f"{cluster!r} is neither a path nor a function", _ADVICE)
     if clusters is not None and clusters.without == len(cases):
