@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import Margin, echo_json_lines, margin_of, margins_by_metric
+from fepflow.cli.options import Margin, echo_json_lines, margin_option, margins_by_metric
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,14 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("base")
 @click.argument("new", nargs=-1, required=True)
-@click.option(
-    "--margin",
-    "margins",
-    type=margin_of,
-    multiple=True,
-    metavar="[METRIC=]NUMBER",
-    help="Show that shares (or METRIC) are not worse by more than this; repeatable.",
-)
+@margin_option("Show that shares (or METRIC) are not worse by more than this; repeatable.")
 @click.option(
     "--format",
     "form",

@@ -227,6 +227,11 @@ def margin_of(value: str) -> Margin:
     return name or None, margin
 
 
+def margin_option(words: str) -> Callable[[Command], Command]:
+    """Return the option `--margin`, repeatable, as the argument `margins`; `words` are its help."""
+    return click.option("--margin", "margins", type=margin_of, multiple=True, metavar="[METRIC=]NUMBER", help=words)
+
+
 def margins_by_metric(margins: Sequence[Margin]) -> tuple[float | None, dict[str, float]]:
     """Return the margin of all shares, the last one if there are several, and those of metrics."""
     plain = next((margin for name, margin in reversed(margins) if name is None), None)

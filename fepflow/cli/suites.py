@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fepflow.cli.options import JSON, SUITE, Margin, echo_json, margin_of, margins_by_metric
+from fepflow.cli.options import JSON, SUITE, Margin, echo_json, margin_option, margins_by_metric
 
 if TYPE_CHECKING:
     from fepflow.analysis.paired_planning import PairedPlan
@@ -97,14 +97,7 @@ SHARE = click.FloatRange(0, 1)
     metavar="BASE",
     help="Plan to show that a new version is not worse than BASE: a baseline's name, previous, or a run.",
 )
-@click.option(
-    "--margin",
-    "margins",
-    type=margin_of,
-    multiple=True,
-    metavar="[METRIC=]NUMBER",
-    help="With --against: how much worse is still accepted (default: the gate's); repeatable.",
-)
+@margin_option("With --against: how much worse is still accepted (default: the gate's); repeatable.")
 @click.option(
     "--discordant",
     type=SHARE,
