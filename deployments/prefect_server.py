@@ -29,11 +29,11 @@ async def renew_leases(storage: ConcurrencyLeaseStorage) -> None:
 
 
 def collect_garbage() -> None:
-    """Look for cycles of objects in this thread, for good, and leave the event loop alone.
+    """Collect cyclic garbage in this thread, forever, so that the event loop never does.
 
-    A cursor of SQLite in a cycle is reset when it is collected, which waits while another thread uses its connection.
-    If that one waits for a lock whose holder is to go on in the event loop, and the loop collects, all stands still for
-    60 s.
+    Collecting a cursor of SQLite resets it, which waits for the thread that uses its connection. If the event loop
+    collected, it could wait for a thread that itself waits for a database lock, and the holder of that lock can only
+    go on in the event loop: the server stood still until the lock timed out, after 60 s.
     """
     gc.disable()
     for second in count(1):
