@@ -13,7 +13,7 @@ DOCUMENT = "$.test_case.metadata.document"
 
 
 def results(questions: int) -> EvaluationRunResult:
-    """Of 200 cases of 20 documents and so many questions, all of which passed."""
+    """Return results of 200 cases of 20 documents and so many questions, all of which passed."""
     cases = [TestCase(id=str(n), input=f"question {n % questions}", metadata={"document": n % 20}) for n in range(200)]
     return evaluate(cases, ["x"] * 200, [EqualsCheck(actual="$.output.value", expected="x")])
 

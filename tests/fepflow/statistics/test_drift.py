@@ -141,7 +141,7 @@ def nights(rng: Random, rate: float, runs: int, cases: int = 50) -> list[tuple[f
 
 @pytest.mark.battery
 def test_a_fall_that_stays_above_the_gates_minimum_is_noticed_within_nights() -> None:
-    """From 0.97 to 0.91 with a minimum of 0.9: by the minimum alone, most falls are not noticed in 600 nights."""
+    """The rate falls from 0.97 to 0.91, the minimum is 0.9: by that alone, most falls go unnoticed for 600 nights."""
     rng, waited = Random(15), []
     for _ in range(400):
         watched = watch([*nights(rng, 0.97, 30), *nights(rng, 0.91, 100)], 0.9)
@@ -156,7 +156,7 @@ def test_a_fall_that_stays_above_the_gates_minimum_is_noticed_within_nights() ->
 @pytest.mark.battery
 @pytest.mark.parametrize("rate", [0.9, 0.92, 0.97])
 def test_an_agent_that_stays_as_good_raises_an_alarm_in_365_runs_at_most(rate: float) -> None:
-    """With a minimum of 0.9. Some references are too good; all alarms are counted, over many references."""
+    """The minimum is 0.9. Some references are too good, so alarms are counted over many of them."""
     rng, alarms, runs = Random(f"{rate} watch"), 0, 0
     for _ in range(100):
         watched = watch(nights(rng, rate, 730), 0.9)

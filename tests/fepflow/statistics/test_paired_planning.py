@@ -22,7 +22,7 @@ def drawn(rng: Random, cases: int, better: float, worse: float) -> list[CaseValu
 
 
 def test_the_formula_is_too_hopeful() -> None:
-    """Of 314 pairs, which the formula gives, 76 % show it."""
+    """The formula gives 314 pairs, and 76 % of comparisons of so many show it."""
     assert approximate_pairs(0.1, 0.05, 0.8) == 314
     assert power_of_pairs(314, 0.05, 0.1) == pytest.approx(0.763, abs=0.001)
     needed = pairs_for_power(lambda cases: power_of_pairs(cases, 0.05, 0.1), 0.8, 314)

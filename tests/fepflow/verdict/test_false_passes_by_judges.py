@@ -29,7 +29,7 @@ MOST = 0.03 + 2.5 * math.sqrt(0.03 * 0.97 / RUNS)
 TRUTH = 0.84
 
 Judged = tuple[bool, bool]
-"""Whether an output is right, and whether the judge passes it."""
+"""An output: True if it is right, and True if the judge passes it."""
 
 
 def outputs_of(rng: Random, n: int, rates: tuple[float, float], truth: float = TRUTH) -> list[Judged]:
@@ -51,7 +51,7 @@ def labels_of(labelled: Sequence[Judged], design: Design, *, of_run: bool, share
 
 
 def drawn(rng: Random, outputs: Sequence[Judged], size: int, *, of_run: bool = True) -> JudgeLabels:
-    """What `fepflow calibrate --sample` draws."""
+    """Return labels of the outputs that `fepflow calibrate --sample` draws."""
     ids = {passed: [str(i) for i, output in enumerate(outputs) if output[1] is passed] for passed in (True, False)}
     chosen = draw_of_both(ids[True], ids[False], size, rng.randrange(10**9))
     share = len(ids[True]) / len(outputs)
@@ -94,7 +94,7 @@ JUDGES = [(1.0, 0.5), (0.95, 0.9), (0.8, 1.0), (0.85, 0.75)]
 def test_labels_picked_by_the_judges_verdict_pass_nothing(
     n: int, rates: tuple[float, float], of_run: bool, only_agreed: bool
 ) -> None:
-    """Those of this run correct nothing; those of an earlier run with the same agent have to fit this one."""
+    """Labels of this run correct nothing; those of an earlier run with the same agent have to fit this one."""
     rng, passed, runs = Random(f"{n} {rates} {of_run}"), 0, 200
     for _ in range(runs):
         outputs = outputs_of(rng, n, rates)

@@ -193,7 +193,7 @@ def test_a_share_corrected_by_labels_of_clusters_seldom_passes(correlation: floa
 @pytest.mark.parametrize("sizes", [EQUAL, UNEQUAL, LARGE_ARE_WORSE])
 @pytest.mark.parametrize("correlation", CORRELATIONS)
 def test_a_run_that_is_topped_up_by_clusters_seldom_passes(correlation: float, sizes: str) -> None:
-    """By the evidence at the minimum: that the interval then begins there is tested with the estimate."""
+    """The evidence at the minimum is counted; a test of the estimate shows that its interval then begins there."""
     runs, rng, shown = 1_000, Random(f"{correlation} {sizes}"), 0
     for _ in range(runs):
         values = clusters(rng, 200, 0.9, correlation, sizes)

@@ -100,7 +100,7 @@ def test_what_is_worse_by_the_margin_seldom_passes(kind: str, n: int, margin: fl
 
 @pytest.mark.parametrize("edited", [7, 15, 60])
 def test_cases_that_broke_and_were_edited_seldom_let_it_pass(edited: int) -> None:
-    """Of 300 cases 60 break, or as many as the margin says; of these so many are edited, and so in one run only."""
+    """As many of 300 cases break as the margin says, or `edited` if more; edited ones are in one run only."""
     rng, passed, margin = Random(edited), 0, 0.05
     broken = max(edited, round(300 * margin))
     one, other, none = CaseValue(1.0, 1.0, 1.0), CaseValue(0.0, 0.0, 0.0), CaseValue(None, 0.0, 1.0)

@@ -80,7 +80,7 @@ def test_a_one_sided_gate_on_regression_passes_about_one_in_twenty_falsely(n: in
 
 @pytest.mark.parametrize("looks", [2, 4, 10])
 def test_few_looks_pass_seldom_what_is_at_the_minimum_and_decide_almost_as_often_as_one(looks: int) -> None:
-    """Of at most 400 cases, the gate being looked at after each part of them. At once, 96.9 % would be decided."""
+    """A run has at most 400 cases and a look after each part; judged once, 96.9 % would be decided."""
     rng, rates = Random(looks), {0.9: Counter[str](), 0.95: Counter[str](), 0.85: Counter[str]()}
     gate = Gate(min={"acc": 0.9}, top_up=TopUp(max_cases=400, looks=looks))
 
