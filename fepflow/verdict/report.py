@@ -44,8 +44,8 @@ SAME_NUMBER = 0.01
 """The relative difference that may be between the number of results that a share's standard error speaks of and the
 report's: it may have been rounded."""
 
-OF_SHARES = ("acc", "exact_match", "pct_")
-"""Beginnings of the names that lm-evaluation-harness and EvalGuard give to metrics between 0 and 1."""
+_OF_SHARES = re.compile("(acc|accuracy|exact_match|pct)(?![A-Za-z])")
+"""First words of the names that lm-evaluation-harness and EvalGuard give to metrics between 0 and 1."""
 
 
 def reported_estimate(
@@ -205,7 +205,7 @@ def _scale(task: ReportTask, metric: str) -> Scale | None:
     try:
         low, high = map(float, ends)
     except ValueError:
-        return Scale(0.0, 1.0) if metric.startswith(OF_SHARES) else None
+        return Scale(0.0, 1.0) if _OF_SHARES.match(metric) else None
     return Scale(low, high) if low < high and math.isfinite(high - low) else None
 
 

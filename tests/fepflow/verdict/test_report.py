@@ -52,6 +52,7 @@ class TestIntervals:
     def test_without_a_range_or_a_number_of_results_it_describes_only(self):
         for metric, task, why in (
             ("diff", {"n_samples": {"effective": 300}}, "it is not known how large or small a single value can be"),
+            ("access_seconds", {"n_samples": {"effective": 300}}, "how large or small a single value can be"),
             ("acc", {}, "the report does not say of how many results it is: give the task n_samples"),
         ):
             thresholds = Thresholds.model_validate({"task": "qa", "thresholds": {metric: ACC["acc"]}})
