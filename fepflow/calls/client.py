@@ -83,7 +83,7 @@ class CallRecord:
     ends_at: float | None = None
     """When the time for the case is over, by the event loop's clock."""
     began: float = 0.0
-    """When the first attempt began, by the monotonic clock."""
+    """The start of the first attempt, by the monotonic clock."""
     lasted: float = 0.0
     """Seconds from then to the end of the last attempt, but for `queued`."""
     queued: float = 0.0

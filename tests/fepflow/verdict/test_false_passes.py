@@ -1,4 +1,4 @@
-"""How often a gate passes what is exactly at its boundary, simulated: at most about as often as it promises.
+"""Simulations of how often a gate passes what is exactly at its boundary: at most about as often as it promises.
 
 Nominal is 2.5 %. The largest allowed is 3 %, and what 4,000 simulations may differ from the truth by chance.
 """
@@ -217,7 +217,7 @@ def test_a_mean_of_unknown_range_is_never_judged(n: int) -> None:
 
 
 def outcomes_of_share(n: int, rate: float, gate: Gate, others: Sequence[MetricEstimate] = ()) -> dict[Outcome, float]:
-    """How likely each outcome is for n cases of which each passes with a chance of `rate`, exactly."""
+    """Return how likely each outcome is for n cases of which each passes with a chance of `rate`, exactly."""
     chances: dict[Outcome, float] = {"pass": 0.0, "fail": 0.0, "inconclusive": 0.0}
     for k in range(n + 1):
         share = mean_estimate([[1.0]] * k + [[0.0]] * (n - k), Counts(n, n), scale=PROPORTION)

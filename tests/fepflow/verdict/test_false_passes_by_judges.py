@@ -1,4 +1,4 @@
-"""How often a gate passes by a judge that errs, simulated: at most about as often as it promises.
+"""Simulations of how often a gate passes by a judge that errs: at most about as often as it promises.
 
 The truth is 0.84, or just below the minimum. Nominal is 2.5 %. The largest allowed is 3 %, and what the number of
 simulations may differ from the truth by chance.

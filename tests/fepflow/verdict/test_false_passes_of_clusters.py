@@ -1,4 +1,4 @@
-"""How often a gate passes what is exactly at its boundary where test cases belong to clusters, simulated.
+"""Simulations of how often a gate passes what is exactly at its boundary where test cases belong to clusters.
 
 Nominal is 2.5 %. The largest allowed is 3 %, and what so many simulations may differ from the truth by chance. Before
 clusters were counted it was 6 to 39 %.

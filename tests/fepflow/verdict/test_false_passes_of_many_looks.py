@@ -1,4 +1,4 @@
-"""How often an agent exactly at the minimum passes if its gate is tried until it does, simulated.
+"""Simulations of how often an agent exactly at the minimum passes if its gate is tried until it does.
 
 With `looks: pooled` it is 2.5 % at most, whatever the number of runs; the largest allowed is what the simulations may
 differ from that by chance.

@@ -1,4 +1,4 @@
-"""How often a gate on regression passes what is worse by exactly the margin, simulated: at most 3 %, and what the
+"""Simulations of how often a gate on regression passes what is worse by exactly the margin: at most 3 %, and what the
 number of simulations may differ from the truth by chance."""
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class TestMinimum:
         assert "n = 97 of 100: 3 errors" in verdict.reasons[0]
 
     def test_it_says_how_many_of_the_missing_would_have_to_fail(self) -> None:
-        """Of 100 cases 96 have to pass."""
+        """At least 96 of 100 cases have to pass."""
         open_one = by_minimum(proportion(88, error=12), acc=0.9)
         assert open_one.reasons[0].endswith("it passes unless 5 of the 12 missing failed.")
         hopeless = by_minimum(proportion(85, failed=5, error=10), acc=0.9)

@@ -1,4 +1,4 @@
-"""How often gates that need fewer cases pass what is at their boundary, and what is well above it, simulated."""
+"""Simulations of how often gates that need fewer cases pass what is at their boundary, and what is well above it."""
 
 from __future__ import annotations
 
