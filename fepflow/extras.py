@@ -37,6 +37,15 @@ EXTRAS = {
     ),
     "postgres": ("psycopg",),
     "dataframe": ("pandas", "pyarrow"),
+    "a2a": ("a2a",),
+    "mcp": ("mcp",),
+    "otel": (
+        "opentelemetry.proto",
+        "openinference.semconv",
+        "opentelemetry.sdk",
+        "opentelemetry.exporter.otlp.proto.http",
+    ),
+    "remote": ("fsspec", "s3fs", "gcsfs", "huggingface_hub", "openpyxl"),
 }
 """The modules that each extra brings. Those that several bring stand with the smallest one."""
 
