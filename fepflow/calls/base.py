@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,7 +13,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact_json
 
-RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms")
+RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms", "trace")
 """Names in an output's metadata that describe the call; a response cannot set them."""
 
 
@@ -45,6 +46,10 @@ progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
 """The progress of the attempt under way. Not an argument: most targets have one step, and know of no other."""
 
 
+traceparent: ContextVar[str | None] = ContextVar("fepflow_traceparent", default=None)
+"""The W3C trace context that the attempt under way sends along; None where nobody traces it."""
+
+
 class Target(Protocol):
     """A system under test. One object serves a whole run, from one event loop, many calls at once."""
 
@@ -67,6 +72,32 @@ class Target(Protocol):
 
     async def aclose(self) -> None:
         """Close connections. The target cannot be called afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn of a conversation: its `number`, from 1, what the user says, and all `messages` until then.
+
+    Messages are `{role: user | assistant, content}`; the user's `input` is the content of the last one.
+    """
+
+    number: int
+    input: Any
+    messages: Sequence[Mapping[str, Any]]
+
+
+class Conversation(Protocol):
+    """A conversation with the system under test about one test case. Its turns come one after the other."""
+
+    async def say(self, turn: Turn) -> TargetResponse:
+        """Send what the user says in this turn, and return the answer. Raises TargetError; has no deadline."""
+
+
+class ConversationalTarget(Target, Protocol):
+    """A target that can hold conversations of several turns."""
+
+    def converse(self, case: TestCase) -> AbstractAsyncContextManager[Conversation]:
+        """Open a conversation, which the context ends. Raises TargetError."""
 
 
 UNSENT: Any = object()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
@@ -13,6 +13,9 @@ from fepflow.errors import InputError, Problem
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
+
+if TYPE_CHECKING:
+    from fepflow.calls.models.client import ModelClient
 
 # Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
 
@@ -26,6 +29,7 @@ def open_target(
     secrets: frozenset[str] = frozenset(),
     is_called: bool = True,
     addresses: AgentAddresses | None = None,
+    models: ModelClient | None = None,
 ) -> Target:
     """Open the system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
@@ -33,8 +37,8 @@ def open_target(
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
     ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
     are matched by order ask for them. What only calls need is not loaded for a target that is not called. A target
-    that was given over the network is called at one of `addresses` only. Raises InputError, or JSONPathError for an
-    invalid path.
+    that was given over the network is called at one of `addresses` only. `models` is the run's client of models, which
+    is there wherever the target is called. Raises InputError, or JSONPathError for an invalid path.
     """
     if config.given is not None:
         from fepflow.calls.recorded import GivenOutputs

@@ -77,4 +77,8 @@ def evaluation_context(case: TestCase, output: Output) -> Context:
     test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
     if "expected" in case.model_fields_set:
         test_case["expected"] = case.expected
-    return {"test_case": test_case, "output": {"value": output.value, "metadata": output.metadata or {}}}
+    metadata = output.metadata or {}
+    seen = {"value": output.value, "metadata": metadata}
+    if "trace" in metadata:
+        seen["trace"] = metadata["trace"]
+    return {"test_case": test_case, "output": seen}

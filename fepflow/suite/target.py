@@ -166,6 +166,10 @@ class EcpTarget(Section):
         return self
 
 
+KINDS = ("http", "python", "ecp", "recorded")
+"""The kinds of targets that a suite file may have, by their names in it."""
+
+
 class GivenOutputs(Section):
     """Outputs that were stored when the run was created, by an interface; nothing is called."""
 
@@ -205,8 +209,8 @@ class Target(Section):
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Target:
-        if [self.http, self.python, self.ecp, self.recorded, self.given].count(None) != 4:
-            raise ValueError("give exactly one of http, python, ecp, recorded")
+        if sum(getattr(self, kind) is not None for kind in (*KINDS, "given")) != 1:
+            raise ValueError(f"give exactly one of {', '.join(KINDS)}")
         return self
 
     @property
