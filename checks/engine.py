@@ -14,13 +14,13 @@ from uuid import uuid4
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
+from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError, dotted
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import leading_keys
-from fepflow.models.client import ModelRequests, nested_or_own
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.model import construct_fast, utc_now
 from fepflow.protocol.results import (

@@ -15,6 +15,11 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from fepflow.calls.models import structured
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import CHAT
+from fepflow.calls.models.model import Model as LanguageModel
+from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments
@@ -24,11 +29,6 @@ from fepflow.documents.messages import validation_messages
 from fepflow.errors import CheckArgumentsError, ModelError, dotted
 from fepflow.json.values import parse
 from fepflow.jsonpath.template import Filled, RenderedPrompt
-from fepflow.models import structured
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import CHAT
-from fepflow.models.model import Model as LanguageModel
-from fepflow.models.structured import StructuredPrompt
 from fepflow.protocol.model_response import Kind
 
 _TAG = "judged"

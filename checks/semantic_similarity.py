@@ -9,6 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, StrictBool, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.embeddings import embed
+from fepflow.calls.models.model import EMBEDDING, Model, sendable
 from fepflow.checks.base import JSONPath, Options, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
 from fepflow.checks.models.model_check import (
@@ -22,9 +25,6 @@ from fepflow.checks.models.model_check import (
 )
 from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
-from fepflow.models.client import ModelRequests
-from fepflow.models.embeddings import embed
-from fepflow.models.model import EMBEDDING, Model, sendable
 from fepflow.protocol.model_response import Kind
 
 Vector = Sequence[float]

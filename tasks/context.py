@@ -13,15 +13,14 @@ from typing import Any
 from fepflow.analysis.metrics import judged_checks, usages
 from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.models.client import ModelClient
 from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.errors import TargetError
-from fepflow.models.client import ModelClient
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord, RunStatus
-from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
@@ -52,6 +51,7 @@ class RunContext:
         loaded: LoadedSuite,
         suite: Suite,
         target: Target,
+        models: ModelClient,
         shard_spec: ShardSpec,
         *,
         is_resumed: bool,
@@ -73,7 +73,7 @@ class RunContext:
         self.shared_limits = SharedLimits(
             suite.target.limits, suite.target.calls_at_once, self.target_client.budget.left
         )
-        self.models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
+        self.models = models
         self.shard_spec = shard_spec
         self.is_resumed = is_resumed
         """Whether the store had outputs or check results when the run was opened."""

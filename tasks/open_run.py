@@ -22,6 +22,7 @@ from prefect import get_client
 from fepflow.asyncio_helpers import in_background
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target, target_hash
+from fepflow.calls.models.client import ModelClient
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
@@ -29,7 +30,7 @@ from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
-from fepflow.store.response_cache import delete_expired_responses
+from fepflow.store.response_cache import StoredResponseCache, delete_expired_responses
 from fepflow.store.store import Store
 from fepflow.suite.reader import LoadedSuite, read_snapshot
 from fepflow.tasks.batches import FULL_RUN, ShardSpec
@@ -176,6 +177,7 @@ async def _prepare(
     loaded = loaded or _stored_suite(record)
     if loaded.suite is None:
         raise InputError(loaded.problems)
+    models = ModelClient(StoredResponseCache(store), refresh=not loaded.suite.cache)
     target = await asyncio.to_thread(
         open_target,
         loaded.suite.target,
@@ -184,6 +186,7 @@ async def _prepare(
         roots=settings().allowed_roots,
         secrets=loaded.secrets,
         addresses=AgentAddresses.configured() if record.is_requested else None,
+        models=models,
     )
     if spec == FULL_RUN:
         asked = await asyncio.to_thread(target_hash, target, loaded.suite.target, loaded.folder)
@@ -191,7 +194,7 @@ async def _prepare(
         record = record.replaced(target_hash=asked)
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
-    context = RunContext(store, record, owner, loaded, loaded.suite, target, spec, is_resumed=is_resumed)
+    context = RunContext(store, record, owner, loaded, loaded.suite, target, models, spec, is_resumed=is_resumed)
     if context.target_client.budget.counts:
         await asyncio.to_thread(context.count_spending)
     return context

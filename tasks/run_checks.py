@@ -13,12 +13,12 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from fepflow.asyncio_helpers import gather_or_raise
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import YIELD_INTERVAL, run_checks
 from fepflow.json.values import is_large
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import evaluation_context

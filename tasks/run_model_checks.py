@@ -13,11 +13,11 @@ from prefect.states import Completed, Failed
 from prefect.tasks import exponential_backoff
 
 from fepflow.asyncio_helpers import gather_or_raise, task_result
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.checks.engine import failure_of, reads_only_completed_steps
 from fepflow.errors import InfrastructureError, RunLimitExceededError
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.protocol.test_case import Context, evaluation_context
 from fepflow.security.redaction import words_of

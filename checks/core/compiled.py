@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
+from fepflow.calls.models.client import ModelRequests, offered_to_nested_calls
 from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL
 from fepflow.checks.base import (
     MISSING,
@@ -42,7 +43,6 @@ from fepflow.errors import (
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
-from fepflow.models.client import ModelRequests, offered_to_nested_calls
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind

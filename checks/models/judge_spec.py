@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from fepflow.calls.models.model import CHAT
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.checks.llm_judge import SAMPLED, LLMJudgeCheck
 from fepflow.checks.models.voting import resolved_schema
 from fepflow.json.values import parse
-from fepflow.models.model import CHAT
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite.models import check_ids

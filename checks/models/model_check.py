@@ -12,14 +12,14 @@ from inspect import getsource, isawaitable, iscoroutinefunction
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
 
+from fepflow.calls.models import _litellm
+from fepflow.calls.models.client import ModelRequests, nested_or_own
+from fepflow.calls.models.model import EMBEDDING, EmbeddingResponse, Model, Usage, parse_model_config
+from fepflow.calls.models.structured import ResponseDetails
 from fepflow.calls.thread_pool import EMBEDDERS, OTHERS_CALLS
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
 from fepflow.checks.registry import entries
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
-from fepflow.models import _litellm
-from fepflow.models.client import ModelRequests, nested_or_own
-from fepflow.models.model import EMBEDDING, EmbeddingResponse, Model, Usage, parse_model_config
-from fepflow.models.structured import ResponseDetails
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import Kind
 from fepflow.security.redaction import words_of

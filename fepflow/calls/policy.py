@@ -1,6 +1,6 @@
 """The policy of every call to the outside, of agents and of models: budget, limits, retries, circuit breaker.
 
-`fepflow.calls.client` applies it to the system under test, `fepflow.models.retrying` to judges and embedding models.
+`fepflow.calls.client` applies it to the system under test, `fepflow.calls.models` to judges and embedding models.
 """
 
 from __future__ import annotations

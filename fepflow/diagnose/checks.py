@@ -7,6 +7,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from fepflow.calls.models import _litellm
+from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.checks.base import argument_fields
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, unknown_arguments
@@ -19,8 +21,6 @@ from fepflow.documents.loader import Document
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.json.codec import encode
-from fepflow.models import _litellm
-from fepflow.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase

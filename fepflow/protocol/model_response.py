@@ -16,7 +16,7 @@ Kind = Literal["judge", "embedding"]
 class CachedResponse:
     """A valid response of a model, with the usage of its requests; None is what was not reported.
 
-    `text` is the response as it came, a vector in the form of `fepflow.models.embeddings`. `model` is the name in
+    `text` is the response as it came, a vector in the form of `fepflow.calls.models.embeddings`. `model` is the name in
     the request, `response_model` the name in the response; `mode` is the output mode of a judge.
     """
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.checks import engine, registry
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context

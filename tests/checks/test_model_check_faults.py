@@ -7,11 +7,11 @@ import time
 
 import pytest
 
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import DEFAULT_CONCURRENCY, RequestContext
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate_async
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import DEFAULT_CONCURRENCY, RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context

@@ -5,13 +5,13 @@ from collections.abc import Awaitable
 
 import pytest
 
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.checks.base import BaseAsyncCheck, BaseCheck
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.custom_function import CustomFunctionCheck
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context

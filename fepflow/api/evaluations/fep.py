@@ -18,10 +18,10 @@ from fepflow.api.evaluations.check_pool import CheckPool, Reading
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.request_checks import ChecksHere, Place, Tell, bare, places_of, types_here
 from fepflow.api.evaluations.requests import EvaluationRequest
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.checks.engine import case_result, run_result
 from fepflow.errors import NotFoundError, TooLargeError
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult, ExperimentMetadata, TestCaseResult
 from fepflow.reports.fep import run_parts

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from fepflow.api.evaluations.requests import EvaluationRequest
+from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
 from fepflow.checks.core.data_checks import REQUEST, CaseChecks, CheckDefaults
@@ -15,7 +16,6 @@ from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CHECKS, others_checks, our_checks
 from fepflow.errors import CheckTimeoutError, FepflowError
 from fepflow.json.values import is_small
-from fepflow.models.client import ModelRequests
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.results import CheckResult, TestCaseResult
 from fepflow.protocol.test_case import TestCase

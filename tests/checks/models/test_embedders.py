@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import evaluate
 from fepflow.checks.models import model_check as embedders
@@ -17,8 +19,6 @@ from fepflow.checks.models.model_check import register_embedder
 from fepflow.checks.registry import load_plugin
 from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import RequestContext
 from fepflow.protocol.check import Check
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
@@ -165,7 +165,7 @@ POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\
 USE = """
 from fepflow import *
 from fepflow.checks.models import model_check as embedders
-from fepflow.models.model import Model
+from fepflow.calls.models.model import Model
 arguments = {"text": "$.output.value", "reference": "abc", "model_config": {"model": "local:length"}}
 check = Check(type="semantic_similarity", arguments=arguments)
 print(evaluate([TestCase(id="a", input=1)], [Output(value="xyz")], [check]).results[0].check_results[0].results)

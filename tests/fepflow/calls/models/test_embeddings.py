@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from fepflow.calls.models import batching
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.embeddings import embed
+from fepflow.calls.models.model import EmbeddingResponse, Model, RequestContext, Usage
 from fepflow.errors import ModelError
-from fepflow.models import batching
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.embeddings import embed
-from fepflow.models.model import EmbeddingResponse, Model, RequestContext, Usage
 
 from .conftest import InMemory, of_repeat
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from fepflow.calls.models import structured
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import ChatResponse, Model, Usage
+from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.models import structured
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import ChatResponse, Model, Usage
-from fepflow.models.structured import StructuredPrompt
 from fepflow.security.redaction import MASK
 
 from .conftest import InMemory

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
+from fepflow.calls.models.errors import refused_parameter
+from fepflow.calls.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
 from fepflow.calls.policy import LONGEST_WAIT, CircuitBreaker, Retries, time_limit
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError
-from fepflow.models.errors import refused_parameter
-from fepflow.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
 from fepflow.security.redaction import without_secrets
 
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
@@ -25,7 +25,7 @@ BACKOFF, LONGEST_BACKOFF = 0.5, 20.0
 TOTAL_TIMEOUT_FACTOR = 5
 """All attempts and the waits between them may take so many times the time-out of one request."""
 
-logger = logging.getLogger("fepflow.models")
+logger = logging.getLogger("fepflow.calls.models")
 
 
 @dataclass

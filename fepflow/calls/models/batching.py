@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, Generic, TypeVar
 
+from fepflow.calls.models.model import EmbeddingResponse, Usage
 from fepflow.errors import ModelError
-from fepflow.models.model import EmbeddingResponse, Usage
 
 T = TypeVar("T")
 

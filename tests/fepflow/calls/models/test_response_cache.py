@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from fepflow.calls.models import structured
+from fepflow.calls.models.batching import SingleFlight
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import CHAT, Model, RequestContext, parse_model_config
+from fepflow.calls.models.structured import ResponseDetails, StructuredPrompt
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.models import structured
-from fepflow.models.batching import SingleFlight
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import CHAT, Model, RequestContext, parse_model_config
-from fepflow.models.structured import ResponseDetails, StructuredPrompt
 
 from .conftest import InMemory, of_repeat
 

@@ -1,6 +1,6 @@
 import pytest
 
-from fepflow.models.structured import strict, without_nulls
+from fepflow.calls.models.structured import strict, without_nulls
 
 
 def closed(**members):

@@ -14,9 +14,9 @@ from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fepflow.models.batching import Send
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import EmbeddingResponse, Model, Usage
+from fepflow.calls.models.batching import Send
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import EmbeddingResponse, Model, Usage
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from fepflow.calls.models.model import Exchange, Model
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.errors import ModelError, ModelTimeoutError
-from fepflow.models.model import Exchange, Model
 from fepflow.security.redaction import excerpt, known_secrets
 from fepflow.security.secret_names import secrets_in_address
 

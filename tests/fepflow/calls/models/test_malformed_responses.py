@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from fepflow.calls.models import _litellm
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import ChatResponse, Model, Usage
 from fepflow.errors import ModelError
-from fepflow.models import _litellm
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import ChatResponse, Model, Usage
 
 Answering = Callable[..., Awaitable[str]]
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from threading import Lock, Thread
 from typing import Any, Protocol, Self, TypeVar
 
+from fepflow.calls.models import _litellm, retrying
+from fepflow.calls.models.batching import Batcher, SingleFlight
+from fepflow.calls.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
+from fepflow.calls.models.retrying import EndpointState, ModelState, Response, Send
 from fepflow.calls.policy import CircuitBreaker
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
-from fepflow.models import _litellm, retrying
-from fepflow.models.batching import Batcher, SingleFlight
-from fepflow.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
-from fepflow.models.retrying import EndpointState, ModelState, Response, Send
 from fepflow.protocol.model_response import CachedResponse
 
 T = TypeVar("T")

@@ -16,12 +16,8 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
-from fepflow.errors import MissingExtraError, ModelError
-from fepflow.extras import require
-from fepflow.json.values import has_more_values
-from fepflow.models.errors import model_error, secrets_of
-from fepflow.models.model import (
+from fepflow.calls.models.errors import model_error, secrets_of
+from fepflow.calls.models.model import (
     EMBEDDING_BYTES,
     EMBEDDING_VALUES,
     ChatResponse,
@@ -31,6 +27,10 @@ from fepflow.models.model import (
     RequestContext,
     Usage,
 )
+from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.errors import MissingExtraError, ModelError
+from fepflow.extras import require
+from fepflow.json.values import has_more_values
 from fepflow.security.addresses import host_and_port, is_same_host
 from fepflow.security.redaction import hide_addresses_in_logs, redact
 

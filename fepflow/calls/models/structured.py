@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import ChatResponse, Model, Usage, sendable
+from fepflow.calls.models.retrying import ModelState
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import has_more_values, parse, referred
-from fepflow.models.client import ModelRequests
-from fepflow.models.model import ChatResponse, Model, Usage, sendable
-from fepflow.models.retrying import ModelState
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.text import brief

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.embeddings import embed
-from fepflow.models.model import Model, RequestContext
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.embeddings import embed
+from fepflow.calls.models.model import Model, RequestContext
 
 from .conftest import InMemory
 
@@ -21,9 +21,9 @@ MESSAGES = [{"role": "user", "content": "?"}]
 
 USE = """
 import asyncio, os, sys
-from fepflow.models.client import ModelClient
-from fepflow.models.model import Model
-from fepflow.models.model import RequestContext
+from fepflow.calls.models.client import ModelClient
+from fepflow.calls.models.model import Model
+from fepflow.calls.models.model import RequestContext
 
 async def main():
     model = Model("openai/stand-in", "{base}", "sk-1")

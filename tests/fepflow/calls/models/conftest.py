@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from fepflow.models.client import ModelClient, ModelRequests
-from fepflow.models.model import RequestContext
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import RequestContext
 from fepflow.protocol.model_response import CachedResponse
 
 
