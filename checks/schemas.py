@@ -95,6 +95,8 @@ def result_shape(check: Check) -> Mapping[str, Any] | None:
     if check.type == "semantic_similarity":
         response = {"score": NUMBER, **(_PASSED if check.arguments.get("threshold") is not None else {})}
         return {"response": response, "metadata": ANY}
+    if check.type == "tool_usage" and check.arguments.get("expected") is not None:
+        return {**_SHAPES[check.type], "unexpected": OTHER, "score": NUMBER}
     if check.type == "llm_judge":
         schema = check.arguments.get("response_format")
         return {"response": _of_schema(schema, schema), "metadata": ANY}

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, get_args
 
-from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, ValidatorFunctionWrapHandler, model_validator
+from pydantic.functional_validators import WrapValidator
 
 from fepflow.checks.base import RESOLVED, BaseCheck, JSONPath, PathText
 from fepflow.checks.core.sentences import MAX_PART, ResolvedArguments, shown
-from fepflow.json.values import json_equal, parse
-from fepflow.protocol.tool_calls import tool_arguments, tool_name
+from fepflow.checks.core.trajectories import ArgumentMode, ExpectedCall, Match, Trajectory, compare
+from fepflow.json.values import json_equal
+from fepflow.protocol.tool_calls import ToolCall, flat_items, read_call, read_calls, tool_arguments
 from fepflow.text import cut, printable
 
 _MOST_NAMES = 12
@@ -19,49 +21,94 @@ _MOST_ALIKE = 3
 """Tools, and calls with their arguments, in a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """One call of a tool."""
+MAX_EXPECTED = 1_000
+"""Expected calls of a check."""
 
-    name: str
-    arguments: dict[str, Any]
+
+class CallList(list[dict[str, Any]]):
+    """Calls, of all steps. `steps_without` counts steps whose calls are null: they do not tell that they made none."""
+
+    steps_without: int = 0
+
+
+def _flat(value: Any, validate: ValidatorFunctionWrapHandler) -> CallList:
+    if not isinstance(value, dict | list):
+        return CallList(validate(value))  # it is refused
+    items = list(flat_items([value] if isinstance(value, dict) else value))
+    is_by_step = isinstance(value, list) and all(isinstance(item, list | None) for item in value)
+    calls = CallList(validate([item for item in items if item is not None] if is_by_step else items))
+    calls.steps_without = len(items) - len(calls)
+    return calls
 
 
 Count = Annotated[int, Field(ge=0, strict=True)]
-# A path such as $.output.value.calls[*] finds a list, or the one call that there is.
-Calls = Annotated[list[dict[str, Any]], BeforeValidator(lambda calls: [calls] if isinstance(calls, dict) else calls)]
+# A path such as $.output.value.calls[*] finds a list, or the one call that there is; over steps, a list of lists.
+Calls = Annotated[list[dict[str, Any]], WrapValidator(_flat)]
+Expected = Annotated[
+    list[str | dict[str, Any]],
+    BeforeValidator(lambda calls: [calls] if isinstance(calls, dict) else calls),
+    Field(max_length=MAX_EXPECTED),
+]
 
 
 class ToolUsageCheck(BaseCheck):
-    """Test which tools an agent called. Results: `{passed: bool, count: int, missing: list}`.
+    """Test which tools an agent called. Results: `{passed: bool, count: int, missing: list}`, with `expected` also
+    `unexpected: list` and `score: float`.
 
     A call counts if it has the `name` and all of the `arguments`, each with exactly that value; it may have more
     arguments. There must be `min_count` to `max_count` such calls; without both, at least one. `order` names tools
     that must be called in this order, with any calls between them. `missing` lists the tools of `order` that were
-    not. `calls: null`
-    counts as no calls. If a call was required, the check fails; if calls were forbidden, it is an error, because the
-    agent may not report calls at all. An assistant's message in the form of chat APIs (`role: assistant`) does report
-    them: without `tool_calls`, or with null, it made none.
+    not.
+
+    `expected` lists the calls of a whole trajectory, and `match` says how the agent's calls must agree with them.
+    Each call meets one expected call at most, and an expected call is met by one call at most.
+
+    - `exact`: the same calls in the same order, and no other. `score` is F1 of the longest common sequence.
+    - `in_order`: all expected calls, in this order, with any calls between them. `score` is the share of the expected
+      calls that were made in order.
+    - `any_order`: all expected calls, in any order, and any other calls. `score` is the share of the expected calls
+      that were made.
+    - `subset`: no call but the expected ones, in any order; some may be left out. `score` is the share of the calls
+      made that were expected, and 1 without any call.
+
+    A call has to have the expected name, and arguments that are `equal` to the expected ones, or have them as a
+    `subset` of more, or any (`ignore`): see `match_arguments`. An expected call without `arguments` is met by any.
+    `missing` and `unexpected` name the calls that the match lacks.
+
+    `calls: null` counts as no calls, and so does null in a step. If a call was required, the check fails; if the check
+    would pass because there are no more calls, it is an error, as the agent may not report calls at all. An assistant's
+    message in the form of chat APIs (`role: assistant`) does report them: without `tool_calls`, or with null, it made
+    none.
     """
 
     check_type: ClassVar[str] = "tool_usage"
     check_tool_calls: ClassVar[frozenset[str]] = frozenset({"calls"})
 
     calls: Calls | PathText | None = Field(
-        description="What was called: a list of `{name, arguments}`. "
-        "`{tool, args}` is understood, too, as are `{function: {name, arguments}}` (OpenAI), `{type: tool_use, name, "
-        "input}` (Anthropic), and arguments that are JSON text."
+        description="What was called: a list of `{name, arguments}`, or one such list for each step. Read as well: "
+        "`{tool, args}`, `{function: {name, arguments}}` and `{type: function_call}` (OpenAI), `{type: tool_use, name, "
+        "input}` (Anthropic), `{method: tools/call, params: {name, arguments}}` (MCP), and arguments that are JSON "
+        "text. Other items of a message's content, such as texts, are left out."
     )
     name: str | JSONPath | None = Field(default=None, description="Tool whose calls count; default: any.")
     arguments: dict[str, Any] | PathText | None = Field(
         default=None, description="Arguments that a call must have to count."
     )
     min_count: Count | PathText | None = Field(
-        default=None, description="Fewest calls; default: 1, or 0 with `max_count`."
+        default=None, description="Fewest calls; default: 1, or 0 with `max_count` or `expected`."
     )
     max_count: Count | PathText | None = Field(default=None, description="Most calls.")
     order: Annotated[list[str], Field(min_length=1)] | PathText | None = Field(
         default=None, description="Names of tools, in the order of their calls."
+    )
+    expected: Expected | PathText | None = Field(
+        default=None,
+        description="Calls that the agent should make: names, or calls in any of the forms of `calls`. An expected "
+        "call may have a `match_arguments` of its own.",
+    )
+    match: Match | PathText = Field(default="exact", description="How the calls agree with `expected`.")
+    match_arguments: ArgumentMode | PathText = Field(
+        default="equal", description="How the arguments of a call agree with those of an expected call."
     )
     negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
 
@@ -69,22 +116,57 @@ class ToolUsageCheck(BaseCheck):
     def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:
         if isinstance(self.min_count, int) and isinstance(self.max_count, int) and self.min_count > self.max_count:
             raise ValueError("min_count must be at most max_count")
-        if info.context is RESOLVED and self.calls is None and self._results([])["passed"]:
-            raise ValueError("calls: must be a list: null does not tell that no tool was called")
-        if isinstance(self.calls, list) and info.context is RESOLVED:
-            _read(self.calls)
+        self._require_expected(is_resolved=info.context is RESOLVED)
+        if info.context is RESOLVED:  # also where arguments that are still paths are validated beforehand
+            if isinstance(self.calls, list):
+                read_calls(self.calls)
+            if not any(isinstance(value, JSONPath) for value in self.__dict__.values()) and self._leaves_doubt():
+                what = "a list" if self.calls is None else "lists in all steps"
+                raise ValueError(f"calls: must be {what}: null does not tell that no tool was called")
         return self
 
-    def __call__(self) -> dict[str, Any]:
-        """Count, and follow the order."""
-        return self._results(_read(self.calls or []))
+    def _require_expected(self, *, is_resolved: bool) -> None:
+        if self.expected is None:
+            if is_resolved and "expected" in self.model_fields_set:
+                raise ValueError("expected: must be a list: null does not tell which calls are expected")
+            if unused := sorted({"match", "match_arguments"} & self.model_fields_set):
+                raise ValueError(f"{unused[0]}: says how calls agree with `expected`, which is missing")
+        elif self.order is not None:
+            raise ValueError("order: give `expected` or `order`, not both; `match: in_order` is an order, too")
+        if isinstance(self.expected, list):
+            _read_expected(self.expected, "equal")
 
-    def _results(self, calls: list[ToolCall]) -> dict[str, Any]:
+    def _leaves_doubt(self) -> bool:
+        """Return whether the check passes, but would not if calls were made that the agent does not report."""
+        told = isinstance(self.calls, CallList) and not self.calls.steps_without
+        if told or not self._results()["passed"]:
+            return False
+        closed = self.expected is not None and self.match in ("exact", "subset")
+        return not self.calls or self.max_count is not None or closed or self.negate is True
+
+    def __call__(self) -> dict[str, Any]:
+        """Count, follow the order, and compare with what is expected."""
+        return self._results()
+
+    def _results(self) -> dict[str, Any]:
+        calls = read_calls(self.calls or [])  # type: ignore[arg-type]  # resolved: no path is left
         count = sum(self._counts(call) for call in calls)
-        least = self.min_count if self.min_count is not None else 1 if self.max_count is None else 0
+        counts_any = self.max_count is None and (self.expected is None or bool(self.name or self.arguments))
+        least = self.min_count if self.min_count is not None else int(counts_any)
         enough = count >= least and (self.max_count is None or count <= self.max_count)  # type: ignore[operator]  # resolved: no path is left
-        missing = _missing(list(self.order or ()), calls)
-        return {"passed": (enough and not missing) is not self.negate, "count": count, "missing": missing}
+        if self.expected is None:
+            missing = _missing(list(self.order or ()), calls)
+            return {"passed": (enough and not missing) is not self.negate, "count": count, "missing": missing}
+        expected = _read_expected(self.expected, self.match_arguments)
+        trajectory = compare(calls, expected, self.match)  # type: ignore[arg-type]  # resolved: no path is left
+        matches = not trajectory.missing and not trajectory.unexpected
+        return {
+            "passed": (enough and matches) is not self.negate,
+            "count": count,
+            "missing": [expected[index].call.name for index in trajectory.missing],
+            "unexpected": [calls[index].name for index in trajectory.unexpected],
+            "score": trajectory.score,
+        }
 
     def _counts(self, call: ToolCall) -> bool:
         wanted: dict[str, Any] = self.arguments or {}  # type: ignore[assignment]  # resolved: no path is left
@@ -96,10 +178,15 @@ class ToolUsageCheck(BaseCheck):
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        calls, order = _read(resolved["calls"] or []), resolved.get("order") or []
-        names = [call.name for call in calls]
+        value = resolved["calls"]
+        calls = read_calls(item for item in flat_items([value] if isinstance(value, dict) else value or []) if item)
+        names, order = [call.name for call in calls], resolved.get("order") or []
         if resolved.get("negate"):
             return f"called {_named(names)}, which is not wanted"
+        if resolved.get("expected") is not None and results["score"] < 1:
+            expected = _read_expected(resolved["expected"], resolved.get("match_arguments"))
+            match = resolved.get("match", "exact")
+            return _compared(calls, expected, match, compare(calls, expected, match))
         if results["missing"]:
             in_order = ", in this order" if set(names).issuperset(order) else ""
             return f"called {_named(names)}; wanted {_named(order)}{in_order}"
@@ -112,15 +199,40 @@ class ToolUsageCheck(BaseCheck):
             )
         if results["count"]:
             return f"called {wanted} {_times(results['count'])}; wanted at least {_times(least)}"
-        alike = [f"{_named([call.name])}{_with(call.arguments)}" for call in calls if call.name == name]
-        called = ", ".join(alike[:_MOST_ALIKE]) if arguments and alike else _named(names)
+        called = (_alike(calls, name) if arguments and name else "") or _named(names)
         return f"called {called}; wanted {wanted}{f' at least {_times(least)}' if least > 1 else ''}"
 
 
-def _named(names: Sequence[str]) -> str:
+_WANTED = {
+    "exact": ("wanted ", ", then ", ", and nothing else"),
+    "in_order": ("wanted ", ", then ", ""),
+    "any_order": ("wanted ", ", ", ", in any order"),
+    "subset": ("wanted nothing but ", ", ", ""),
+}
+
+
+def _compared(calls: list[ToolCall], expected: list[ExpectedCall], match: Match, trajectory: Trajectory) -> str:
+    """Return the sentence about calls that are not those expected, with arguments where only these differ."""
+    wanted, link, end = _WANTED[match]
+    names = [item.call.name for item in expected]
+    by_name = compare(calls, [replace(item, arguments="ignore") for item in expected], match)
+    if by_name.missing or by_name.unexpected:
+        return f"called {_named([call.name for call in calls])}; {wanted}{_named(names, link)}{end if names else ''}"
+    first = expected[trajectory.missing[0]].call if trajectory.missing else calls[trajectory.unexpected[0]]
+    made = [calls[index] for index in trajectory.unexpected] or calls
+    return f"called {_alike(made, first.name)}; {wanted}{_alike([item.call for item in expected], first.name)}"
+
+
+def _alike(calls: Sequence[ToolCall], name: str) -> str:
+    """Return the first calls of this tool, with their arguments."""
+    alike = [f"{_named([call.name])}{_with(call.arguments)}" for call in calls if call.name == name]
+    return ", ".join(alike[:_MOST_ALIKE])
+
+
+def _named(names: Sequence[str], link: str = ", ") -> str:
     rest = len(names) - _MOST_NAMES
     more = f" and {rest} more" if rest > 0 else ""
-    return ", ".join(printable(cut(name, MAX_PART)) for name in names[:_MOST_NAMES]) + more or "nothing"
+    return link.join(printable(cut(name, MAX_PART)) for name in names[:_MOST_NAMES]) + more or "nothing"
 
 
 def _with(arguments: dict[str, Any] | None) -> str:
@@ -131,26 +243,17 @@ def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 
 
-def _read(calls: Any) -> list[ToolCall]:
-    return [_read_call(call, f"calls[{index}]") for index, call in enumerate(calls)]
+def _read_expected(items: Any, mode: Any) -> list[ExpectedCall]:
+    return [_read_expected_call(item, mode, f"expected[{index}]") for index, item in enumerate(items)]
 
 
-def _read_call(call: dict[str, Any], location: str) -> ToolCall:
-    """Read a call; raises ValueError for what is none."""
-    name = tool_name(call)
-    if not isinstance(name, str):
-        raise ValueError(f"{location} must have a name, a text")
-    arguments = tool_arguments(call)
-    if arguments == "":  # a call without any, as some models write it
-        arguments = None
-    if isinstance(arguments, str):
-        try:
-            arguments = parse(arguments)
-        except ValueError as error:
-            raise ValueError(f"{location}.arguments is not valid JSON: {error}") from None
-    if not isinstance(arguments, dict | None):
-        raise ValueError(f"{location}.arguments must be an object")
-    return ToolCall(name, arguments or {})
+def _read_expected_call(item: str | dict[str, Any], mode: ArgumentMode, location: str) -> ExpectedCall:
+    if isinstance(item, str):
+        return ExpectedCall(ToolCall(item, {}), "ignore")
+    own = item.get("match_arguments", mode)
+    if own not in get_args(ArgumentMode):
+        raise ValueError(f"{location}.match_arguments: must be {' or '.join(get_args(ArgumentMode))}")
+    return ExpectedCall(read_call(item, location), own if tool_arguments(item) is not None else "ignore")
 
 
 def _missing(order: list[str], calls: list[ToolCall]) -> list[str]:

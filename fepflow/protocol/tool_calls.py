@@ -1,27 +1,92 @@
-"""Tool calls as chat APIs report them: a message of an assistant that called no tool has none, or null, or no key."""
+"""Tool calls in the forms of chat APIs, of MCP and ECP, and of traces: each is read as a name and its arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from fepflow.json.values import parse
 from fepflow.jsonpath.path import Path, SingularPath, descend, leading_keys
+
+_OTHER_ITEMS = frozenset(
+    {
+        *("text", "input_text", "output_text", "refusal", "image", "image_url", "document"),
+        *("thinking", "redacted_thinking", "reasoning", "message", "tool_result", "function_call_output"),
+    }
+)
+"""Types of items that stand beside calls in the content of a message (Anthropic), or in an answer (Responses API)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool."""
+
+    name: str
+    arguments: dict[str, Any]
 
 
 def tool_name(call: Mapping[str, Any]) -> Any:
-    """Return the name in a call, whichever shape it has: `name`, `tool`, or `function: {name}`."""
-    function = call.get("function")
-    return call.get("name", call.get("tool", function.get("name") if isinstance(function, dict) else None))
+    """Return the name in a call: `name`, `tool`, `function: {name}`, or that of `params` in a request of MCP.
+
+    A call of a tool that the provider itself runs has no name in the Responses API: it is known by its type
+    (`web_search_call`).
+    """
+    call = _of_request(call)
+    function, kind = call.get("function"), call.get("type")
+    hosted = kind if isinstance(kind, str) and kind.endswith("_call") and kind != "function_call" else None
+    name = function.get("name") if isinstance(function, dict) else hosted
+    return call.get("name", call.get("tool", name))
 
 
 def tool_arguments(call: Mapping[str, Any]) -> Any:
     """Return the arguments in a call: `arguments`, `args`, `function: {arguments}`, or `input` of a `tool_use`."""
-    function = call.get("function")
+    call = _of_request(call)
+    function, kind = call.get("function"), call.get("type")
     if isinstance(function, dict) and "name" not in call:
         return function.get("arguments")
-    if call.get("type") == "tool_use":
+    if isinstance(kind, str) and kind.endswith("tool_use"):
         return call.get("input")
     return call.get("arguments", call.get("args"))
+
+
+def _of_request(call: Mapping[str, Any]) -> Mapping[str, Any]:
+    params = call.get("params")
+    return params if call.get("method") == "tools/call" and isinstance(params, dict) else call
+
+
+def read_calls(calls: Iterable[Mapping[str, Any]], location: str = "calls") -> list[ToolCall]:
+    """Read calls, in whichever form each has; raises ValueError for what is none."""
+    return [read_call(call, f"{location}[{index}]") for index, call in enumerate(calls)]
+
+
+def read_call(call: Mapping[str, Any], location: str) -> ToolCall:
+    """Read a call; raises ValueError, with its location, for what is none."""
+    name = tool_name(call)
+    if not isinstance(name, str):
+        raise ValueError(f"{location} must have a name, a text")
+    arguments = tool_arguments(call)
+    if arguments == "":  # a call without any, as some models write it
+        arguments = None
+    if isinstance(arguments, str):
+        try:
+            arguments = parse(arguments)
+        except ValueError as error:
+            raise ValueError(f"{location}.arguments is not valid JSON: {error}") from None
+    if not isinstance(arguments, dict | None):
+        raise ValueError(f"{location}.arguments must be an object")
+    return ToolCall(name, arguments or {})
+
+
+def flat_items(items: list[Any]) -> Iterator[Any]:
+    """Yield the items of a list of calls, of those of several steps, or of a message's content: what may be a call.
+
+    A step whose calls are null yields None.
+    """
+    for item in items:
+        for part in item if isinstance(item, list) else [item]:
+            if not (isinstance(part, dict) and part.get("type") in _OTHER_ITEMS and "name" not in part):
+                yield part
 
 
 def made_no_calls(path: Path, document: Any) -> bool:

@@ -12,6 +12,7 @@ _CASES = "fepflow calls them test_cases"
 _HTTP = "it belongs into target.http"
 _CONTAINS = "use contains, with case_sensitive: false"
 _JUDGE = "use llm_judge"
+_TRAJECTORY = "use tool_usage, with expected and match"
 _ARGUMENT = "it belongs into the check's arguments"
 
 SUITE: Mapping[str, str] = {
@@ -59,7 +60,7 @@ CHECK: Mapping[str, str] = {
     **dict.fromkeys(("text", "phrases", "pattern", "actual", "expected", "value", "prompt", "negate"), _ARGUMENT),
     **dict.fromkeys(("casesensitive", "flags", "minvalue", "maxvalue", "reference", "responseformat"), _ARGUMENT),
     **dict.fromkeys(("modelconfig", "providerconfig", "samples", "path", "calls", "data", "order"), _ARGUMENT),
-    **dict.fromkeys(("jsonschema", "subset", "superset", "function", "mincount", "maxcount"), _ARGUMENT),
+    **dict.fromkeys(("jsonschema", "subset", "superset", "function", "mincount", "maxcount", "match"), _ARGUMENT),
 }
 """Keys of a check."""
 
@@ -91,5 +92,7 @@ CHECK_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("latency", "maxduration", "duration"), "use threshold, of $.output.metadata.latency_ms"),
     **dict.fromkeys(("startswith", "endswith", "pattern"), "use regex"),
     **dict.fromkeys(("toolcalls", "toolcorrectness", "tools", "toolcall"), "use tool_usage"),
+    **dict.fromkeys(("trajectory", "trajectorymatch", "tooltrajectory", "tooltrajectoryavgscore"), _TRAJECTORY),
+    **dict.fromkeys(("toolcallaccuracy", "toolcallf1", "agenttrajectory", "executionorder"), _TRAJECTORY),
 }
 """Check types."""

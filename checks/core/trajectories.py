@@ -1,0 +1,149 @@
+"""The calls that an agent made beside those that were expected: which call meets which, as many as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from fepflow.json.values import json_key
+from fepflow.protocol.tool_calls import ToolCall
+
+Match = Literal["exact", "in_order", "any_order", "subset"]
+ArgumentMode = Literal["equal", "subset", "ignore"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedCall:
+    """A call that was expected, and how the arguments of one that was made are compared with its own."""
+
+    call: ToolCall
+    arguments: ArgumentMode
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A comparison: indices of the expected calls that were not made, and of the calls that were not expected.
+
+    Both only as far as the way of matching forbids them. `score` is from 0 to 1, and 1 for a match only.
+    """
+
+    missing: list[int]
+    unexpected: list[int]
+    score: float
+
+
+def compare(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall], match: Match) -> Trajectory:
+    """Pair each expected call with a call of its own that meets it, as many as possible, and count what is left.
+
+    The score of `exact` is F1, that of `in_order` and `any_order` the share of the expected calls that were made, that
+    of `subset` the share of the calls made that were expected.
+    """
+    masks = _masks(calls, expected)
+    in_order = match in ("exact", "in_order")
+    pairs = _longest_common(masks, len(expected)) if in_order else _largest_matching(masks, len(expected))
+    made = set(pairs.values())
+    missing = [] if match == "subset" else [index for index in range(len(expected)) if index not in pairs]
+    closed = match in ("exact", "subset")
+    unexpected = [index for index in range(len(calls)) if index not in made] if closed else []
+    counted = {"exact": len(calls) + len(expected), "subset": len(calls)}.get(match, len(expected))
+    score = (2 if match == "exact" else 1) * len(pairs) / counted if counted else 1.0
+    return Trajectory(missing, unexpected, score)
+
+
+def _masks(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall]) -> list[int]:
+    """Return for each call which of the expected ones it meets, as bits."""
+    wanted: dict[str, list[tuple[int, ArgumentMode, frozenset[Hashable]]]] = {}
+    for index, item in enumerate(expected):
+        wanted.setdefault(item.call.name, []).append((1 << index, item.arguments, _items(item.call)))
+    known: dict[tuple[str, frozenset[Hashable]], int] = {}
+    masks = []
+    for call in calls:
+        items = _items(call) if call.name in wanted else frozenset()
+        key = call.name, items
+        if key not in known:
+            known[key] = sum(bit for bit, mode, own in wanted.get(call.name, ()) if _meets(items, own, mode))
+        masks.append(known[key])
+    return masks
+
+
+def _items(call: ToolCall) -> frozenset[Hashable]:
+    return frozenset((name, json_key(value)) for name, value in call.arguments.items())
+
+
+def _meets(items: frozenset[Hashable], own: frozenset[Hashable], mode: ArgumentMode) -> bool:
+    return mode == "ignore" or (items == own if mode == "equal" else own <= items)
+
+
+def _longest_common(masks: Sequence[int], width: int) -> dict[int, int]:
+    """Return the longest pairing in which both sides keep their order: index of expected call to index of call.
+
+    A row of the usual table of lengths is one number: a bit is 0 where the length grows (Crochemore et al., Hyyrö).
+    """
+    full = (1 << width) - 1
+    rows = [full]
+    for mask in masks:
+        row = rows[-1]
+        shared = row & mask
+        rows.append(((row + shared) | (row - shared)) & full)
+    pairs: dict[int, int] = {}
+    column = width
+    for index in range(len(masks), 0, -1):
+        # The lengths up to this column are the same without the call: it is not needed.
+        while column and _length(rows[index], column) == _length(rows[index], column - 1):
+            column -= 1
+        if column and _length(rows[index - 1], column) < _length(rows[index], column):
+            column -= 1
+            pairs[column] = index - 1
+    return pairs
+
+
+def _length(row: int, column: int) -> int:
+    return column - (row & ((1 << column) - 1)).bit_count()
+
+
+def _largest_matching(masks: Sequence[int], width: int) -> dict[int, int]:
+    """Return the largest pairing in any order: index of expected call to index of call.
+
+    Taking for each expected call the first that meets it is not enough: it may be the only one for another. So a pair
+    is given up for two where that can be (augmenting paths, by breadth).
+    """
+    alike: dict[int, int] = {}
+    for index, mask in enumerate(masks):
+        alike[mask] = alike.get(mask, 0) | 1 << index
+    meeting = [0] * width
+    for mask, same in alike.items():
+        for expected in _bits(mask):
+            meeting[expected] |= same
+    free = (1 << len(masks)) - 1
+    pairs: dict[int, int] = {}
+    holder: dict[int, int] = {}
+    for start in range(width):
+        reached_from: dict[int, int] = {}
+        unseen, waiting = -1, [start]
+        while waiting:
+            expected = waiting.pop(0)
+            fresh = meeting[expected] & unseen
+            unseen &= ~fresh
+            if fresh & free:
+                call = next(_bits(fresh & free))
+                free ^= 1 << call
+                # Each on the way hands its call to the one that it was reached from, and takes the next.
+                while True:
+                    before = pairs.get(expected)
+                    pairs[expected], holder[call] = call, expected
+                    if before is None:
+                        break
+                    call, expected = before, reached_from[expected]
+                break
+            others = [holder[call] for call in _bits(fresh)]
+            reached_from.update(dict.fromkeys(others, expected))
+            waiting += others
+    return pairs
+
+
+def _bits(number: int) -> Iterator[int]:
+    while number:
+        low = number & -number
+        yield low.bit_length() - 1
+        number ^= low
