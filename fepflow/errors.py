@@ -259,7 +259,7 @@ class TargetError(EndpointError):
 
     `kind` is `connect`, `http_status`, `malformed`, `too_large`, `redirect`, `request`, `timeout`, `circuit_open`,
     `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of
-    ECP agents `agent_error` and `incompatible`.
+    ECP and A2A agents `agent_error` and `incompatible`.
     """
 
     recoverable = True

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from fepflow.deployments.http_server import HttpServer, bind
 
 
-class _PromptServer(HttpServer):
+class PromptServer(HttpServer):
     """uvicorn looks ten times a second whether it is to end, and then waits as long again: too long after each test."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -45,7 +45,7 @@ def serving(make: Callable[[], AbstractAsyncContextManager[ASGIApp]]) -> Iterato
 
         async def serve() -> None:
             async with make() as app:
-                server, loop = _PromptServer(app), asyncio.get_running_loop()
+                server, loop = PromptServer(app), asyncio.get_running_loop()
                 started.set_result(lambda: loop.call_soon_threadsafe(server.stop))
                 await server.serve([listener])
 

@@ -83,14 +83,14 @@ class AgentAddresses:
         self._own_ports = frozenset(own_ports)
 
     @classmethod
-    def configured(cls) -> AgentAddresses:
-        """Return the addresses of the settings. Raises InputError for a list that cannot be used."""
+    def configured(cls, also: Sequence[AllowedHost] = ()) -> AgentAddresses:
+        """Return the addresses of the settings, and `also` others. Raises InputError for a list that cannot be used."""
         config, api = settings(), configured_api()
         ports = {config.port, config.api_port, config.grpc_port, *_served_ports(config.api_file)}
         if api is not None:
             parts = urlsplit(api.url)
             ports.add(parts.port or _PORTS.get(parts.scheme, 80))
-        return cls(allowed_hosts(config.agent_hosts), ports)
+        return cls([*allowed_hosts(config.agent_hosts), *also], ports)
 
     def problem(self, url: str) -> str | None:
         """Return why an address must not be called, as far as its text tells; None if it may.

@@ -53,6 +53,10 @@ def open_target(
         from fepflow.calls.ecp.target import EcpTarget
 
         return EcpTarget(config, folder, secrets)
+    if config.a2a is not None:
+        from fepflow.calls.a2a.target import A2aTarget
+
+        return A2aTarget(config, secrets)
     if config.python is not None:
         from fepflow.calls.python.target import PythonTarget
 
@@ -102,6 +106,8 @@ def load_early(section: Mapping[str, Any]) -> None:
     match section:
         case {"http": {"url": _}} | {"ecp": {"url": _}}:
             _load_connections()
+        case {"a2a": _}:
+            import fepflow.calls.a2a.agent  # noqa: F401  # with the SDK, which takes most of a second
 
 
 def _load_connections() -> None:

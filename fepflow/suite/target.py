@@ -166,7 +166,38 @@ class EcpTarget(Section):
         return self
 
 
-KINDS = ("http", "python", "ecp", "recorded")
+class A2aTarget(Section):
+    """An agent that speaks the Agent2Agent protocol in JSON-RPC, HTTP+JSON or gRPC, as its card prefers."""
+
+    card: str = Field(
+        repr=False,
+        description="Address of the agent's card; without a path: /.well-known/agent-card.json of the host.",
+        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
+    )
+    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
+    hosts: list[Annotated[str, Field(min_length=1)]] = Field(
+        [],
+        description="The agent's other hosts that its card may name, as host or host:port. Only these and the card's "
+        "own address get the headers.",
+    )
+    message: Template = Field(
+        "$.test_case.input",
+        description="What is sent: a text, a list of parts, or any other JSON as a part of data; JSONPaths over the "
+        "test case inside.",
+    )
+    stream: bool | None = Field(None, description="Whether the answer is streamed; default: if the card says so.")
+    poll_interval: Duration = Field(1.0, description="Longest wait before a task that is not streamed is looked at.")
+    max_bytes: ByteSize = Field(10_000_000, description="Most that is read of one answer: bytes, or 10MB.")
+
+    @field_validator("card")
+    @classmethod
+    def _callable(cls, card: str) -> str:
+        if problem := address_problem(card):
+            raise ValueError(f"{problem[0]} ({problem[1]})")
+        return card
+
+
+KINDS = ("http", "python", "ecp", "a2a", "recorded")
 """The kinds of targets that a suite file may have, by their names in it."""
 
 
@@ -180,6 +211,7 @@ class Target(Section):
     http: HttpTarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
     ecp: EcpTarget | None = None
+    a2a: A2aTarget | None = None
     recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Of runs that were requested with their outputs; a suite file cannot have it."""

@@ -1,0 +1,232 @@
+"""The system under test as an agent that speaks the Agent2Agent protocol."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from fepflow.calls.a2a.transport import AgentTransport
+from fepflow.calls.base import Progress, TargetResponse, Turn, progress_of_call, template_context, traceparent
+from fepflow.calls.http_client import address_without_secrets
+from fepflow.errors import InputError, MissingExtraError, Problem, TargetError
+from fepflow.extras import require
+from fepflow.jsonpath.template import compile_template
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import redact_json, remember
+from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.suite import target
+
+if TYPE_CHECKING:
+    from a2a.client import ClientCallContext
+    from a2a.types import SendMessageRequest, StreamResponse
+
+    from fepflow.calls.a2a.agent import Agent
+    from fepflow.calls.a2a.messages import Exchange
+
+# The SDK takes most of a second to load, so that this is done for a target that is called, and not for `validate`.
+
+_FIRST_WAIT = 0.1
+_CANCEL_SECONDS = 5.0
+
+
+class A2aTarget:
+    """An A2A agent as a target: each test case is a message, and its task is followed until it is over.
+
+    The card is read with the first call. A task that is not followed to its end, for the time was over or its answers
+    could not be read, is cancelled at the agent. Raises InputError for an address, a header or a host that cannot be
+    used, or if the SDK is not installed; JSONPathError for an invalid path.
+    """
+
+    def __init__(self, config: target.Target, secrets: frozenset[str] = frozenset()) -> None:
+        if config.a2a is None:
+            raise ValueError("the suite has no A2A target")
+        try:
+            require("a2a", "a target that speaks A2A", "a2a", "grpc")
+        except MissingExtraError as error:
+            raise InputError(Problem(str(error), path="target.a2a")) from None
+        self._a2a = config.a2a
+        self.secrets = secrets | secrets_in_address(config.a2a.card)
+        remember(self.secrets)
+        self._message = compile_template(config.a2a.message)
+        self._transport = AgentTransport(config, self.secrets)
+        self._met: Agent | None = None
+        self._meeting = asyncio.Lock()
+        self._unreadable: TargetError | None = None
+        self._cancelling: set[asyncio.Task[None]] = set()
+        public = {name: value for name, value in config.a2a.headers.items() if not is_secret_name(name)}
+        asked = [address_without_secrets(self._transport.card), public, config.a2a.message, config.a2a.stream]
+        self.fingerprint = content_hash("a2a", redact_json(asked, self.secrets))
+
+    def render(self, case: TestCase) -> Any:
+        """Return the message for `case`, `{parts: […]}`. Raises JSONPathError."""
+        return {"parts": parts_of(self._message.render(template_context(case)))}
+
+    async def call(self, request: Any) -> TargetResponse:
+        """Send the message, and follow its task until it is over; raises TargetError."""
+        progress = progress_of_call.get(None) or Progress()
+        return await self.send(request, Thread(), progress)
+
+    @asynccontextmanager
+    async def converse(self, case: TestCase) -> AsyncIterator[A2aConversation]:
+        """Open a conversation in one context of the agent. A task of it that waits for more stays as it is."""
+        yield A2aConversation(self, case)
+
+    def render_turn(self, case: TestCase, turn: Turn) -> Any:
+        """Return the message of a turn: paths find its input at `$.turn.input`, and as that of the test case."""
+        context = template_context(case)
+        said = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
+        test_case = {**context["test_case"], "input": turn.input}
+        return {"parts": parts_of(self._message.render({**context, "test_case": test_case, "turn": said}))}
+
+    async def send(self, request: Any, thread: Thread, progress: Progress) -> TargetResponse:
+        """Send a message in its thread, which goes on by it; raises TargetError."""
+        agent = await self._agent()
+        from fepflow.calls.a2a.messages import Exchange, send_request
+
+        parent = traceparent.get()
+        exchange = Exchange(thread.steps)
+        try:
+            with agent.errors(self.secrets):
+                message = send_request(request, thread.context_id, thread.task_id, parent)
+                await self._follow(agent, message, agent.context(parent), exchange, progress)
+                return exchange.response(agent.described, self.secrets)
+        except BaseException:
+            progress.response = TargetResponse(None, exchange.metadata(agent.described, self.secrets))
+            if exchange.is_running:
+                self._cancel(agent, exchange.task.id)
+            raise
+        finally:
+            thread.context_id = exchange.context_id or thread.context_id
+            thread.task_id = exchange.task.id if exchange.state == "input-required" else ""
+            thread.steps |= exchange.steps.keys()
+
+    async def _follow(
+        self,
+        agent: Agent,
+        message: SendMessageRequest,
+        context: ClientCallContext,
+        exchange: Exchange,
+        progress: Progress,
+    ) -> None:
+        """Take events until the task is over, and look at it from time to time where there are none."""
+        from a2a.types import GetTaskRequest
+
+        received = 0
+        stream = cast("AsyncGenerator[StreamResponse, None]", agent.client.send_message(message, context=context))
+        async with aclosing(stream) as events:
+            async for event in events:
+                received += event.ByteSize()
+                if received > self._a2a.max_bytes:  # of gRPC: over HTTP the transport has counted
+                    what = f"the answer is larger than {self._a2a.max_bytes:,} bytes (target.a2a.max_bytes)"
+                    raise TargetError(what, kind="too_large", retryable=False)
+                exchange.take(event)
+                progress.place = f"the agent's task is {exchange.state}"
+                if exchange.is_over:
+                    return
+        if not exchange.task.id:
+            raise TargetError("the stream of events ended without an answer", kind="connect", retryable=True)
+        wait = min(_FIRST_WAIT, self._a2a.poll_interval)
+        while not exchange.is_over:
+            await asyncio.sleep(wait)
+            wait = min(2 * wait, self._a2a.poll_interval)
+            exchange.take_task(await agent.client.get_task(GetTaskRequest(id=exchange.task.id), context=context))
+            progress.place = f"the agent's task is {exchange.state}"
+
+    async def _agent(self) -> Agent:
+        """Return the agent, whose card is read once in a run; raises TargetError, the same again if no try mends it."""
+        if self._met is None:
+            async with self._meeting:
+                if self._unreadable is not None:
+                    raise self._unreadable.with_traceback(None)
+                if self._met is None:
+                    from fepflow.calls.a2a.agent import meet
+
+                    try:
+                        self._met = await meet(self._transport, self._a2a, self.secrets)
+                    except TargetError as error:
+                        self._unreadable = None if error.retryable else error
+                        raise
+        return self._met
+
+    def _cancel(self, agent: Agent, task_id: str) -> None:
+        """Ask the agent to cancel a task, without waiting for it: whoever is here has no time left."""
+
+        async def cancel() -> None:
+            from a2a.types import CancelTaskRequest
+
+            with suppress(Exception):  # it may have ended meanwhile, or know no such request
+                async with asyncio.timeout(_CANCEL_SECONDS):
+                    await agent.client.cancel_task(CancelTaskRequest(id=task_id), context=agent.context(None))
+
+        task = asyncio.create_task(cancel())
+        self._cancelling.add(task)
+        task.add_done_callback(self._cancelling.discard)
+
+    async def aclose(self) -> None:
+        """Wait until the agent has cancelled what was broken off, and close all connections."""
+        if self._cancelling:
+            await asyncio.wait(self._cancelling, timeout=_CANCEL_SECONDS)
+        if self._met is not None:
+            await self._met.aclose()
+        await self._transport.aclose()
+
+
+class A2aConversation:
+    """A conversation with an agent about one test case."""
+
+    def __init__(self, owner: A2aTarget, case: TestCase) -> None:
+        self._target = owner
+        self._case = case
+        self._thread = Thread()
+
+    async def say(self, turn: Turn) -> TargetResponse:
+        """Send a turn in the context of those before, and in their task if it waits for more. Raises TargetError."""
+        return await self._target.send(self._target.render_turn(self._case, turn), self._thread, Progress())
+
+
+@dataclass(slots=True)
+class Thread:
+    """The place of the next message: the agent's context, and its task that waits for input; empty where there is
+    none yet. `steps` are the keys of all that the agent said before, which a task tells again."""
+
+    context_id: str = ""
+    task_id: str = ""
+    steps: set[str] = field(default_factory=set)
+
+
+_CONTENTS = ("text", "data", "url", "raw")
+_OLD_KINDS = ("text", "data", "file")
+
+
+def parts_of(value: Any) -> list[dict[str, Any]]:
+    """Return the parts of a message: of a text, of parts in the form of protocol 1.0 or 0.3, or of other JSON as data.
+
+    Raises TargetError for null: there would be nothing to send.
+    """
+    if value is None:
+        raise TargetError("there is nothing to send: the message is null", kind="request", retryable=False)
+    if isinstance(value, str):
+        return [{"text": value}]
+    if isinstance(value, list) and value and all(isinstance(part, str) or _is_part(part) for part in value):
+        return [{"text": part} if isinstance(part, str) else _part(part) for part in value]
+    return [{"data": value}]
+
+
+def _is_part(value: Any) -> bool:
+    if not isinstance(value, dict):
+        return False
+    return value.get("kind") in _OLD_KINDS or sum(name in value for name in _CONTENTS) == 1
+
+
+def _part(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part in the form of protocol 1.0."""
+    if "kind" not in part:
+        return part
+    file = part.get("file") or {}
+    renamed = {"url": "uri", "raw": "bytes", "filename": "name", "mediaType": "mimeType"}
+    fields = {new: file[old] for new, old in renamed.items() if old in file}
+    return {**{name: part[name] for name in ("text", "data", "metadata") if name in part}, **fields}

@@ -1,0 +1,197 @@
+"""The HTTP transport under the A2A SDK's clients: which addresses get what, limits of answers, and their ids."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any, Final
+
+import httpx
+
+from fepflow.calls.a2a.hosts import AgentHosts
+from fepflow.calls.ecp.http import EventParser
+from fepflow.calls.ecp.protocol import malformed, result_of
+from fepflow.calls.http_client import (
+    Client,
+    add_auth_in_address,
+    add_headers,
+    connections_to,
+    parse_address,
+    wire_errors,
+)
+from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, read_pieces
+from fepflow.calls.response_parser import A2A, MAX_VALUES, status_error
+from fepflow.calls.thread_pool import READERS
+from fepflow.errors import TargetError
+from fepflow.json.values import has_more_values, parse
+from fepflow.security.addresses import host_and_port
+from fepflow.security.redaction import excerpt, redact
+from fepflow.suite import target
+
+WELL_KNOWN = "/.well-known/agent-card.json"
+MAX_CARD_BYTES = 1_000_000
+_SHOWN_BYTES = 65_536
+_LARGE = 30_000
+"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
+
+
+class AgentTransport(httpx.AsyncBaseTransport):
+    """A transport to the hosts of one agent. It opens nothing before the first request.
+
+    Its answers have been read within limits, and are JSON by the standard; those in JSON-RPC belong to their request.
+    What is wrong with an answer is raised as TargetError, which the SDK lets pass. Redirects are followed by the
+    client, within an origin. Raises InputError for an address, a header or a host that cannot be used.
+    """
+
+    def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
+        assert config.a2a is not None  # the caller has looked
+        address = parse_address(config.a2a.card, A2A.url)
+        path = WELL_KNOWN if address.path in ("", "/") else address.path
+        self.card: Final = address.copy_with(userinfo=b"", fragment=None, path=path)
+        self.hosts: Final = AgentHosts(self.card, config.a2a.hosts)
+        self.headers: Final = httpx.Headers()
+        add_headers(self.headers, config.a2a.headers, "target.a2a.headers")
+        add_auth_in_address(self.headers, address)
+        self._secrets = secrets
+        self._max_bytes = config.a2a.max_bytes
+        self._connections = config.concurrency
+        # Without a limit of its own for reading, the deadline of the whole call is enough.
+        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._clients: dict[str, Client] = {}
+        self._client(self.card)
+
+    def _client(self, url: httpx.URL) -> Client:
+        origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
+        if origin not in self._clients:
+            guard = self.hosts.permission(url).guard
+            self._clients[origin] = Client(connections_to(url, self._connections, self._timeout, guard))
+        return self._clients[origin]
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request; its response is complete, or a stream of events that are checked one by one."""
+        await request.aread()  # httpx forgets the body of a redirected request
+        url = request.url
+        gets_headers = self.hosts.permission(url).gets_headers
+        if gets_headers:
+            request.headers.update(self.headers)
+        request.headers["User-Agent"], request.headers["Accept-Encoding"] = "fepflow", ACCEPT_ENCODING
+        with wire_errors(url, self._timeout, A2A):
+            response = await self._client(url).send(request)
+            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            answer = Answer(request, self._secrets)
+            if response.status_code < 300 and kind == "text/event-stream":
+                events = _Events(response, answer, self._max_bytes, self._timeout)
+                return httpx.Response(response.status_code, headers={"Content-Type": kind}, stream=events)
+            try:
+                return await self._read(response, answer, gets_headers=gets_headers)
+            finally:
+                await response.aclose()
+                del response.stream  # refers to the response: else each one would wait for the garbage collector
+
+    async def _read(self, response: httpx.Response, answer: Answer, *, gets_headers: bool) -> httpx.Response:
+        encoding, status, url = response.headers.get("Content-Encoding", ""), response.status_code, answer.request.url
+        if response.has_redirect_location:
+            return httpx.Response(status, headers={"Location": self._redirected(url, response)})
+        if status >= 300:
+            beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
+            wait = response.headers.get("Retry-After")
+            error = status_error(status, response.reason_phrase, beginning, wait, self._secrets, A2A)
+            if status in (401, 403) and self.headers and not gets_headers:
+                error.args = (f"{error}; {headers_withheld(url)}",)
+            raise error
+        limit = MAX_CARD_BYTES if url == self.card else self._max_bytes
+        body = await read_body(response.aiter_raw(), encoding, limit)
+        await answer.check(body.decode("utf-8", "replace"))
+        return httpx.Response(status, headers={"Content-Type": "application/json"}, content=body)
+
+    def _redirected(self, url: httpx.URL, response: httpx.Response) -> str:
+        new = url.join(response.headers["Location"])
+        if (url.scheme, url.host, url.port) == (new.scheme, new.host, new.port):
+            return str(new.copy_with(userinfo=b"", fragment=None))
+        location = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
+        message = f"redirects to {location}, which is not the address it was asked at; put the final address into "
+        status = response.status_code
+        raise TargetError(f"{message}the suite", kind="redirect", retryable=False, status=status)
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for client in self._clients.values():
+            await client.aclose()
+
+
+def headers_withheld(url: httpx.URL) -> str:
+    """Return why an address does not get the suite's headers, and what to do about it."""
+    place = host_and_port(str(url))
+    return f"{place} does not get target.a2a.headers, for it is not the card's own: list it in target.a2a.hosts"
+
+
+class Answer:
+    """The answer to a request, of which each text is checked before the SDK reads it."""
+
+    def __init__(self, request: httpx.Request, secrets: frozenset[str]) -> None:
+        self.request = request
+        self._secrets = secrets
+        asked = json.loads(request.content) if request.method == "POST" and request.content else {}
+        self._is_rpc = "jsonrpc" in asked
+        self._id = asked.get("id")
+
+    async def check(self, text: str) -> Any:
+        """Return the JSON that a text holds. Raises TargetError for what is no answer to the request, or an error."""
+        message = await READERS.run(partial(self._parse, text)) if len(text) > _LARGE else self._parse(text)
+        if not isinstance(message, dict):
+            raise malformed(f"the answer is no JSON object: {excerpt(text, self._secrets)}")
+        if not self._is_rpc:
+            if "error" in message:
+                raise self._agent_error(message["error"])
+            return message
+        if message.get("jsonrpc") != "2.0":
+            raise malformed(f"the answer is not JSON-RPC 2.0: {excerpt(text, self._secrets)}")
+        its_id = message.get("id")
+        if its_id != self._id and not (its_id is None and message.get("error") is not None):
+            shown = excerpt(json.dumps(its_id), self._secrets, 60)
+            raise malformed(f"the answer has the id {shown}, which is that of another request")
+        result_of(message, self._secrets)
+        return message
+
+    def _parse(self, text: str) -> Any:
+        if has_more_values(text, MAX_VALUES):
+            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
+            raise TargetError(message, kind="too_large", retryable=False)
+        try:
+            return parse(text)
+        except ValueError as error:
+            shown, why = excerpt(text[:_SHOWN_BYTES], self._secrets), redact(str(error), self._secrets)
+            raise malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}") from None
+
+    def _agent_error(self, error: Any) -> TargetError:
+        words = error.get("message") if isinstance(error, dict) else error
+        text = words if isinstance(words, str) else json.dumps(words)
+        message = f"the agent answered with an error: {excerpt(text, self._secrets, 300)}"
+        return TargetError(message, kind="agent_error", retryable=False)
+
+
+class _Events(httpx.AsyncByteStream):
+    """The events of a stream, each checked, and written anew: in ASCII, for the SDK ends lines also at U+2028."""
+
+    def __init__(self, response: httpx.Response, answer: Answer, limit: int, timeout: httpx.Timeout) -> None:
+        self._response = response
+        self._answer = answer
+        self._limit = limit
+        self._timeout = timeout
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        parser, encoding = EventParser(), self._response.headers.get("Content-Encoding", "")
+        with wire_errors(self._answer.request.url, self._timeout, A2A):
+            async for piece in read_pieces(self._response.aiter_raw(), encoding, self._limit):
+                for data in parser.feed(piece):
+                    yield await self._checked(data)
+            for data in parser.finish():
+                yield await self._checked(data)
+
+    async def _checked(self, data: str) -> bytes:
+        return b"data: " + json.dumps(await self._answer.check(data)).encode("ascii") + b"\n\n"
+
+    async def aclose(self) -> None:
+        await self._response.aclose()
+        del self._response.stream  # refers to the response

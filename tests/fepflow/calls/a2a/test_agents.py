@@ -1,0 +1,174 @@
+"""Agents built with the SDK, over each of its transports."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fepflow.calls.base import TargetResponse, Turn, traceparent
+from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.errors import TargetError
+from fepflow.protocol.test_case import TestCase
+from tests.fepflow.calls.a2a.agents import BINDINGS
+
+
+async def answer(target, text) -> TargetResponse:
+    return await target.call(target.render(TestCase(id="c", input=text)))
+
+
+async def failure(target, text) -> TargetError:
+    with pytest.raises(TargetError) as raised:
+        await answer(target, text)
+    return raised.value
+
+
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_task_is_followed_to_its_end_over_each_transport(agent, open_target, binding, streaming) -> None:
+    _, card = await agent(binding, streaming=streaming)
+    target = open_target(card)
+
+    response = await answer(target, "work")
+
+    assert response.value == "Paid back."
+    metadata = response.metadata
+    assert metadata["state"] == "completed"
+    assert metadata["task_id"]
+    assert metadata["context_id"]
+    assert metadata["agent"] == {"name": "Scripted", "version": "2.1"}
+    status = "working" if streaming else None  # a history does not tell it
+    assert metadata["steps"] == [{"status": status, "public_output": "Looking it up."}]
+    assert (await answer(target, "say Hello.")).value == "Hello."
+
+
+@pytest.mark.parametrize("binding", BINDINGS[:2])
+async def test_agents_of_protocol_0_3_are_understood(agent, open_target, binding) -> None:
+    _, card = await agent(binding, version="0.3")
+    assert (await answer(open_target(card), "work")).value == "Paid back."
+    assert (await answer(open_target(card, stream=False), "words")).value == "First.\nSecond."
+
+
+async def test_an_output_is_text_data_or_references_of_files(agent, open_target) -> None:
+    _, card = await agent()
+    target = open_target(card)
+
+    assert (await answer(target, "data")).value == {"total": 42, "paid": True}
+    assert (await answer(target, "words")).value == "First.\nSecond."
+    mixed = await answer(target, "mixed")
+    assert mixed.value == "The bill."
+    file = {"file": {"name": "bill.pdf", "media_type": "application/pdf", "bytes": 8}}
+    logo = {"file": {"media_type": "image/png", "url": "https://example.com/logo.png"}}
+    assert mixed.metadata["parts"] == ["The bill.", {"total": 42}, file, logo]
+    assert [(found["name"], found["value"]) for found in mixed.metadata["artifacts"]] == [
+        ("bill", "The bill."),
+        ("", logo),
+    ]
+    usage = (await answer(target, "usage")).metadata
+    assert (usage["tokens"], usage["usd"]) == (120, 0.25)
+
+
+async def test_a_task_that_asks_for_input_ends_its_turn(agent, open_target) -> None:
+    executor, card = await agent()
+    response = await answer(open_target(card), "refund")
+    assert (response.value, response.metadata["state"]) == ("Which order?", "input-required")
+    assert executor.cancelled == []
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_a_conversation_keeps_its_context_and_the_task_that_waits(agent, open_target, binding) -> None:
+    executor, card = await agent(binding)
+    target = open_target(card)
+
+    async with target.converse(TestCase(id="c", input=None)) as conversation:
+        answers = [
+            await conversation.say(Turn(number, text, [{"role": "user", "content": text}]))
+            for number, text in enumerate(("refund", "order A100", "say Bye."), 1)
+        ]
+
+    assert [response.value for response in answers] == ["Which order?", "Refunded A100.", "Bye."]
+    first, second, third = executor.seen
+    assert (first.context_id, second.context_id, third.context_id) == (answers[0].metadata["context_id"],) * 3
+    assert second.task_id == answers[0].metadata["task_id"]
+    assert third.task_id != second.task_id, "the task is completed"
+    said = [response.metadata.get("steps", [{}])[0].get("public_output") for response in answers]
+    assert said == ["Which order?", None, None], "a step belongs to its turn, whatever the task's history tells"
+
+
+async def test_a_message_is_a_template_over_the_test_case_and_its_turn(agent, open_target) -> None:
+    executor, card = await agent()
+    target = open_target(card, message=["say hi", {"kind": "data", "data": {"asked": "$.test_case.input"}}])
+    await answer(target, "Where is it?")
+    async with target.converse(TestCase(id="c", input=None)) as conversation:
+        await conversation.say(Turn(1, "And now?", []))
+    assert [message.parts[1].data.struct_value["asked"] for message in executor.seen] == ["Where is it?", "And now?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("fail", "the agent's task failed: The warehouse is closed."),
+        ("reject", "the agent's task was rejected: I only sell shoes."),
+        ("auth", "the agent's task needs an authorization (auth-required): Please sign in."),
+        ("nothing", "the agent's task is completed, and there is no text, data or file that could be the output"),
+    ],
+)
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_task_without_an_answer_is_an_error_with_the_agents_words(
+    agent, open_target, text, words, streaming
+) -> None:
+    executor, card = await agent(streaming=streaming)
+    target = open_target(card)
+    error = await failure(target, text)
+    assert str(error) == words
+    assert not error.retryable
+    await target.aclose()
+    assert bool(executor.cancelled) == (text == "auth"), "only the task that waits is cancelled"
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+@pytest.mark.parametrize("streaming", [True, False])
+async def test_a_task_that_never_ends_is_cut_off_and_cancelled(agent, open_target, binding, streaming) -> None:
+    executor, card = await agent(binding, streaming=streaming)
+    target = open_target(card)
+    client = TargetClient(target, RetryPolicy(attempts=1, timeout=0.5))
+
+    record = await client.ask(TestCase(id="c", input="hang"))
+    await target.aclose()
+
+    assert str(record.error) == "the agent's task is working: no complete answer within 0.5 s (target.timeout)"
+    metadata = record.output().metadata
+    assert metadata["error"]["type"] == "timeout_error"
+    assert executor.cancelled == [metadata["task_id"]]
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
+async def test_an_agent_gets_the_headers_and_the_trace(agent, open_target, binding) -> None:
+    executor, card = await agent(binding)
+    place = [] if binding != "GRPC" else ["127.0.0.1"]
+    traceparent.set("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    await answer(open_target(card, headers={"X-Api-Key": "sesame-key"}, hosts=place), "say Hello.")
+    headers = executor.headers[0]
+    if binding != "GRPC":
+        assert headers["x-api-key"] == "sesame-key"
+        assert headers["traceparent"] == traceparent.get()
+    assert executor.seen[0].metadata["traceparent"] == traceparent.get()
+
+
+async def test_an_agent_that_refuses_the_key_is_an_error_with_advice(agent, open_target) -> None:
+    _, card = await agent(key="another")
+    error = await failure(open_target(card, headers={"X-Api-Key": "sesame-key"}), "say Hello.")
+    assert str(error) == 'HTTP 401 Unauthorized: {"error":"no key"}: check the credentials in target.a2a.headers'
+    assert not error.retryable
+
+
+async def test_the_card_is_read_once_for_many_calls(agent, open_target, monkeypatch) -> None:
+    from a2a.client import A2ACardResolver
+
+    reads = []
+    read = A2ACardResolver.get_agent_card
+    monkeypatch.setattr(A2ACardResolver, "get_agent_card", lambda self, *args: reads.append(1) or read(self, *args))
+    _, card = await agent()
+    target = open_target(card.removesuffix("/.well-known/agent-card.json"))
+    await asyncio.gather(*(answer(target, f"say {number}") for number in range(5)))
+    assert reads == [1]
