@@ -96,13 +96,14 @@ def test_reading_the_store_loads_nothing_of_runs(words: tuple[str, ...], home: P
     assert own_checks(loaded) == set()
 
 
-def test_validating_loads_neither_prefect_nor_the_store_nor_what_only_calls_need(tmp_path: Path) -> None:
-    target = "target: {http: {url: 'http://127.0.0.1:9/'}}"
+@pytest.mark.parametrize("kind", ["http: {url: 'http://127.0.0.1:9/'}", "a2a: {card: 'http://127.0.0.1:9/'}"])
+def test_validating_loads_neither_prefect_nor_the_store_nor_what_only_calls_need(tmp_path: Path, kind: str) -> None:
+    target = f"target: {{{kind}}}"
     checks = "checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]"
     suite = tmp_path / "suite.yaml"
     suite.write_text(f"name: s\n{target}\ntest_cases: [{{id: a, input: 1}}]\n{checks}\n")
     loaded = loaded_by("validate", str(suite), home=tmp_path)
-    others = {"fepflow.calls.asgi", "fepflow.calls.python"}
+    others = {"fepflow.calls.asgi", "fepflow.calls.python", "a2a", "grpc"}
     assert loaded & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
     assert own_checks(loaded) == {"contains"}
 

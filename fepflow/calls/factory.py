@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,10 @@ def open_target(
     if config.a2a is not None:
         from fepflow.calls.a2a.target import A2aTarget
 
-        return A2aTarget(config, secrets)
+        opened = A2aTarget(config, secrets)
+        if is_called:
+            _load_a2a()
+        return opened
     if config.python is not None:
         from fepflow.calls.python.target import PythonTarget
 
@@ -107,9 +111,16 @@ def load_early(section: Mapping[str, Any]) -> None:
         case {"http": {"url": _}} | {"ecp": {"url": _}}:
             _load_connections()
         case {"a2a": _}:
-            import fepflow.calls.a2a.agent  # noqa: F401  # with the SDK, which takes most of a second
+            with suppress(ImportError):  # the target will say what is missing
+                _load_a2a()
 
 
 def _load_connections() -> None:
     """Load the library that only calls over HTTP need, which takes 0.1 s, once."""
     import fepflow.calls.aiohttp_transport  # noqa: F401
+
+
+def _load_a2a() -> None:
+    """Load the SDK of A2A, which takes most of a second, once."""
+    import fepflow.calls.a2a.agent
+    import fepflow.calls.a2a.messages  # noqa: F401

@@ -70,7 +70,7 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
     own = [to_check(check) for case in validation.cases.with_checks() for check in case.checks or ()]
     with_model = [check for check in [*(validation.loaded.section("checks") or ()), *own] if check and kind_of(check)]
     # A function may return an Output that tells its usage, and an agent its own.
-    reports_usage = target.python or target.ecp or target.given
+    reports_usage = target.python or target.ecp or target.a2a or target.given
     for name in budget.limits:
         if not reports_usage and name not in (target.http or target.recorded).metadata and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)"

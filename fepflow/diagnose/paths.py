@@ -141,6 +141,8 @@ def _request(target: Target) -> tuple[DocumentPath, Any] | None:
     """Return the template that is rendered for each call, and where it stands; None if nothing is rendered."""
     if target.http is not None:
         return None if target.http.method == "GET" else (("target", "http", "body"), target.http.body)
+    if target.a2a is not None:
+        return ("target", "a2a", "message"), target.a2a.message
     if target.python is None:
         return None
     if target.python.arguments is not None:

@@ -50,10 +50,13 @@ def holds_a_literal_secret(document: Document) -> list[Problem]:
     target = document.data.get("target")
     if not isinstance(target, dict):
         return []
-    return [*_literal_secrets(document, target, "http", "body"), *_literal_secrets(document, target, "ecp", "config")]
+    kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"))
+    return [problem for kind in kinds for problem in _literal_secrets(document, target, *kind)]
 
 
-def _literal_secrets(document: Document, target: dict[str, Any], kind: str, sent: str) -> Iterator[Problem]:
+def _literal_secrets(
+    document: Document, target: dict[str, Any], kind: str, sent: str, address: str
+) -> Iterator[Problem]:
     """The same of a kind of target: of its headers, its address, and what is `sent`."""
     section = target.get(kind)
     if not isinstance(section, dict):
@@ -67,9 +70,9 @@ def _literal_secrets(document: Document, target: dict[str, Any], kind: str, sent
         # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
         if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
             yield document.problem(path, *_IN_SUITE)
-    url = section.get("url")
+    url = section.get(address)
     if isinstance(url, str) and address_holds_literal_secret(url):
-        yield document.problem((*place, "url"), "a secret must not stand in the address", _IN_SUITE[1])
+        yield document.problem((*place, address), "a secret must not stand in the address", _IN_SUITE[1])
 
 
 _IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")

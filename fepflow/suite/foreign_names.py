@@ -38,9 +38,9 @@ SUITE: Mapping[str, str] = {
 """Sections of a suite."""
 
 TARGET: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("url", "app", "headers", "body", "method", "output", "metadata", "maxbytes"), "it belongs into target.http"
-    ),
+    **dict.fromkeys(("app", "headers", "body", "method", "output", "metadata", "maxbytes"), _HTTP),
+    "url": "it belongs into target.http; the address of an A2A agent is target.a2a.card",
+    **dict.fromkeys(("agentcard", "agentcardurl", "cardurl", "a2aurl"), "it is target.a2a.card"),
     **dict.fromkeys(("endpoint", "address", "uri", "host", "baseurl"), "the address is target.http.url"),
     **dict.fromkeys(("asgi", "application", "fastapi", "starlette"), "an ASGI application is target.http.app"),
     **dict.fromkeys(("path", "file", "outputs"), "recorded outputs are target.recorded.path"),

@@ -128,7 +128,7 @@ def read_snapshot(
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http:, python:, ecp: or recorded:",
+    "target": "add target: with http:, python:, ecp:, a2a: or recorded:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -261,7 +261,9 @@ def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | N
 
 def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | None:
     """Return how to write what stands there in a short form, as other tools have it. No value of a target is quoted."""
-    if section == "target" and not inside and isinstance(value, str):
+    if section == "target" and inside in ((), ("a2a",)) and isinstance(value, str):
+        if inside or "agent-card" in value or "/.well-known/agent" in value:
+            return "write target: {a2a: {card: ...}}"
         return "write target: {http: {url: ...}}" if "://" in value else "write target: {python: ...}, or http:, ecp:"
     if section == "gate" and not inside and isinstance(value, int | float):
         return f"write gate: {{min: {{METRIC: {value:g}}}}}"
