@@ -21,7 +21,7 @@ from a2a.server.events import EventQueue
 from a2a.server.request_handlers import DefaultRequestHandler, GrpcHandler
 from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
-from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part
+from a2a.types import AgentCapabilities, AgentCard, AgentInterface, AgentSkill, Part, TaskState
 from a2a.types.a2a_pb2_grpc import add_A2AServiceServicer_to_server
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -74,7 +74,7 @@ class Scripted(AgentExecutor):
                 await task.complete()
             case ["usage"]:
                 metadata = {"usage": {"total_tokens": 120}, "cost_usd": 0.25}
-                await task.update_status(3, words("Cheap."), metadata=metadata)
+                await task.update_status(TaskState.TASK_STATE_COMPLETED, words("Cheap."), metadata=metadata)
             case ["refund"]:
                 await task.requires_input(words("Which order?"))
             case ["order", number]:

@@ -167,7 +167,12 @@ async def test_the_card_is_read_once_for_many_calls(agent, open_target, monkeypa
 
     reads = []
     read = A2ACardResolver.get_agent_card
-    monkeypatch.setattr(A2ACardResolver, "get_agent_card", lambda self, *args: reads.append(1) or read(self, *args))
+
+    def counted(self, *args):
+        reads.append(1)
+        return read(self, *args)
+
+    monkeypatch.setattr(A2ACardResolver, "get_agent_card", counted)
     _, card = await agent()
     target = open_target(card.removesuffix("/.well-known/agent-card.json"))
     await asyncio.gather(*(answer(target, f"say {number}") for number in range(5)))

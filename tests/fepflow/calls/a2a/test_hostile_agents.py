@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.errors import TargetError
 from fepflow.protocol.test_case import TestCase
 
 CASE = TestCase(id="c", input="Where is it?")
@@ -210,6 +211,7 @@ async def test_a_card_that_cannot_be_trusted_is_an_error_of_every_case(serve, op
     client = TargetClient(target, RetryPolicy(attempts=1, timeout=5))
     for _ in range(2):
         error = (await client.ask(CASE)).error
+        assert isinstance(error, TargetError)
         assert (error.kind, words in str(error), error.retryable) == (kind, True, False), error
     assert len(requests) == 1
 
