@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.protocol.test_case import Output, TestCase
@@ -37,6 +37,8 @@ class CaseOutput:
     unit: Unit
     output: Output
     content_hash: str
+    span: Any = None
+    """The context of the span of the call that gave it, if this process exported one."""
 
 
 class PendingChecks(NamedTuple):

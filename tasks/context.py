@@ -30,6 +30,7 @@ from fepflow.tasks.batches import Batch, ShardSpec
 from fepflow.tasks.flow_state import Retried, log_limit_change, run_log
 from fepflow.tasks.global_limits import SharedLimits
 from fepflow.tasks.local_run import local_run
+from fepflow.tasks.spans import RunSpans
 from fepflow.text import one_line
 
 MAX_ESCALATIONS = 100
@@ -55,6 +56,7 @@ class RunContext:
         shard_spec: ShardSpec,
         *,
         is_resumed: bool,
+        spans: RunSpans | None = None,
     ) -> None:
         self.store = store
         self.run = run
@@ -69,7 +71,10 @@ class RunContext:
             shard_spec.budget(suite, store),
             _log_retry,
             log_limit_change,
+            **({} if spans is None else {"observe": spans.attempt}),
         )
+        self.spans = spans
+        """Where the run is traced; None where nobody asked for it."""
         self.shared_limits = SharedLimits(
             suite.target.limits, suite.target.calls_at_once, self.target_client.budget.left
         )
@@ -166,6 +171,8 @@ class RunContext:
     async def finish(self, status: RunStatus, **fields: Any) -> None:
         """End the run in the store and give the lease back."""
         self._notify()
+        if self.spans is not None:
+            self.spans.note_end(status, fields)
         await asyncio.to_thread(self.store.leases.finish, self.run.id, self.owner, status, **fields)
         self.finished = True
 

@@ -66,6 +66,8 @@ class LocalRun:
     loaded: LoadedSuite | None = None
     listener: Listener | None = None
     interruption: Interruption = field(default_factory=Interruption)
+    warnings: list[str] = field(default_factory=list)
+    """Sentences for whoever started the run, beside those of its verdict."""
 
 
 reaped_elsewhere: ContextVar[bool] = ContextVar("fepflow_reaped_elsewhere", default=False)

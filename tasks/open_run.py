@@ -38,6 +38,7 @@ from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, run_store
 from fepflow.tasks.reaping import report_replaced_executor
+from fepflow.tasks.spans import open_spans
 
 WAIT_SECONDS = 2.0
 """Between two tries to take the lease of a shard."""
@@ -87,6 +88,8 @@ async def open_run(
             message = str(error) if isinstance(error, FepflowError) else f"{type(error).__name__}: {words_of(error)}"
             await _end(context, "failed", message)
             raise
+        finally:
+            await _close_spans(context)
 
 
 @asynccontextmanager
@@ -104,8 +107,11 @@ async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = Non
             record = await asyncio.to_thread(store.runs.get, run_id)
             context = await _prepare(store, record, owner, spec)
             renew = partial(store.leases.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
-            async with _working(context, renew, what, flow_run_id):
-                yield context
+            try:
+                async with _working(context, renew, what, flow_run_id):
+                    yield context
+            finally:
+                await _close_spans(context)
         finally:
             await asyncio.to_thread(store.leases.release_shard, run_id, spec.shard, owner)
 
@@ -194,10 +200,18 @@ async def _prepare(
         record = record.replaced(target_hash=asked)
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
-    context = RunContext(store, record, owner, loaded, loaded.suite, target, models, spec, is_resumed=is_resumed)
+    spans = await asyncio.to_thread(open_spans, record, spec)
+    context = RunContext(
+        store, record, owner, loaded, loaded.suite, target, models, spec, is_resumed=is_resumed, spans=spans
+    )
     if context.target_client.budget.counts:
         await asyncio.to_thread(context.count_spending)
     return context
+
+
+async def _close_spans(context: RunContext) -> None:
+    if context.spans is not None:
+        await asyncio.shield(context.spans.aclose())
 
 
 async def _end(context: RunContext, status: RunStatus, error: str) -> None:

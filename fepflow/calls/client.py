@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -86,6 +86,8 @@ class CallRecord:
     """The start of the first attempt, by the monotonic clock."""
     lasted: float = 0.0
     """Seconds from then to the end of the last attempt, but for `queued`."""
+    span: Any = None
+    """The context of the span that the last attempt was exported as."""
     queued: float = 0.0
     """Seconds in which the next attempt waited for its slot: it is other cases that take them."""
 
@@ -139,6 +141,10 @@ def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
     return described if error.status is None else {**described, "status": error.status}
 
 
+Observe = Callable[[TestCase, CallRecord], AbstractContextManager[None]]
+"""Opens a context around each attempt for a case, which ends with what the attempt raised."""
+
+
 class TargetClient:
     """Calls one target for a whole run, from one event loop, many cases at once."""
 
@@ -149,12 +155,14 @@ class TargetClient:
         budget: RunBudget | None = None,
         on_retry: OnRetry = lambda *_: None,
         on_limit_change: OnLimitChange | None = None,
+        observe: Observe = lambda *_: nullcontext(),
     ) -> None:
         self.budget = budget or RunBudget()
         self._target = target
         self._policy = policy
         self._retries = Retries(TargetError, policy.attempts, BACKOFF, LONGEST_BACKOFF)
         self._on_retry = on_retry
+        self._observe = observe
         self._limiter = AdaptiveLimiter(policy.concurrency, policy.requests_per_minute, on_limit_change)
         self._circuit_breaker = CircuitBreaker()
 
@@ -250,7 +258,8 @@ class TargetClient:
         record.progress = Progress()
         progress_of_call.set(record.progress)
         try:
-            answer = await self._within_deadline(case, record)
+            with self._observe(case, record):
+                answer = await self._within_deadline(case, record)
         except TargetError as caught:
             error = caught
             self._limiter.failed(caught, started)

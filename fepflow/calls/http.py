@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.base import TargetResponse, refuse_reserved_names, template_context
+from fepflow.calls.base import TargetResponse, refuse_reserved_names, template_context, traceparent
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -104,10 +104,13 @@ class HttpTarget:
     async def call(self, request: Any) -> TargetResponse:
         """Call once, following redirects within the host; raises TargetError."""
         body = _encode(request) if self._body is not None else None
-        method, url = self._http.method, self._url
+        method, url, headers = self._http.method, self._url, self._headers
+        if (parent := traceparent.get()) is not None:
+            headers = headers.copy()
+            headers["traceparent"] = parent
         for _ in range(MAX_REDIRECTS + 1):
             with wire_errors(url, self._timeout, self._names):
-                sent = httpx.Request(method, url, headers=self._headers, content=body)
+                sent = httpx.Request(method, url, headers=headers, content=body)
                 response = await self._client(url).send(sent)
                 try:
                     if not response.has_redirect_location:

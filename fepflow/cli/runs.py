@@ -106,6 +106,8 @@ def run(
             raise InfrastructureError(
                 f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
             ) from None
+        for warning in begun.warnings:
+            console.note(f"warning: {warning}")
         # The verdict stands, whatever becomes of them.
         written = reports.write(begun.store, finished.run, console.report_error)
         if as_json:

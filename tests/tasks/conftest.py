@@ -36,10 +36,12 @@ class Agent:
     """Questions that are answered wrongly."""
     hanging: set[str] = field(default_factory=set)
     """Questions of which the first call hangs for two seconds."""
+    traceparents: list[str | None] = field(default_factory=list)
 
     async def respond(self, request: web.Request) -> web.Response:
         question = (await request.json())["question"]
         self.requests[str(question)] += 1
+        self.traceparents.append(request.headers.get("traceparent"))
         self.under_way += 1
         self.most_at_once = max(self.most_at_once, self.under_way)
         hangs = str(question) in self.hanging and self.requests[str(question)] == 1

@@ -1,0 +1,214 @@
+"""The spans that a run exports: over a real socket, read as a collector reads them."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fepflow import extras
+from fepflow.tasks.batches import Batch
+from fepflow.tasks.call_target import call_target
+from fepflow.tasks.decide import decide_run
+from fepflow.tasks.open_run import open_run
+from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.tasks.spans import spans_endpoint
+from fepflow.verdict.verdict import Verdict
+from tests.collector import Collector, collecting
+from tests.conftest import free_port
+
+from .conftest import SAME, Agent, Plan
+
+WRONG = {"id": "wrong", "input": "wrong", "expected": "right"}
+BROKEN = {"id": "broken", "type": "threshold", "arguments": {"value": "$.output.value", "min_value": 1}}
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    with collecting() as running:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
+        yield running
+
+
+async def evaluated(run_id: str, calls: int) -> Verdict:
+    async with open_run(run_id) as context:
+        work = await context.begin(Batch(0, calls))
+        await call_target(context, work)
+        await run_checks_of_batch(context, work)
+        return await decide_run(context)
+
+
+async def test_a_run_its_calls_and_its_checks_are_one_tree(
+    plan: Plan, agent: Agent, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=ci")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer collector-key")
+    run_id = plan(["a", WRONG, "fail 1"], checks=[SAME, BROKEN])
+    await evaluated(run_id, 3)
+    (run,) = collector.named("evaluate s")
+    assert (run.parent_id, run.failed) == ("", False)
+    assert run.attributes["fepflow.run.id"] == run_id
+    assert (run.attributes["fepflow.run.status"], run.attributes["fepflow.verdict"]) == ("completed", "fail")
+    assert run.resource["service.name"] == "fepflow"
+    assert run.resource["deployment.environment"] == "ci"
+    calls = {
+        (span.attributes["fepflow.test_case.id"], span.attributes["fepflow.attempt"]): span
+        for span in collector.named("invoke_agent")
+    }
+    assert calls.keys() == {("a", 1), ("wrong", 1), ("fail 1", 1), ("fail 1", 2)}
+    assert {span.parent_id for span in calls.values()} == {run.span_id}
+    assert {span.trace_id for span in collector.spans} == {run.trace_id}
+    assert [key for key, span in calls.items() if span.failed] == [("fail 1", 1)]
+    assert calls["fail 1", 1].attributes["error.type"] == "http_status"
+    sent = sorted(str(parent).rpartition("-")[0] for parent in agent.traceparents)
+    assert sent == sorted(f"00-{span.trace_id}-{span.span_id}" for span in calls.values())
+    results = {
+        (span.attributes["fepflow.test_case.id"], span.attributes["gen_ai.evaluation.name"]): span
+        for span in collector.named("gen_ai.evaluation.result")
+    }
+    assert len(results) == 6
+    assert len(collector.spans) == 1 + 4 + 6
+    assert results["fail 1", "exact_match"].parent_id == calls["fail 1", 2].span_id
+    assert _about(results["a", "exact_match"].attributes) == {"score.value": 1.0, "score.label": "pass"}
+    assert _about(results["wrong", "exact_match"].attributes) == {"score.value": 0.0, "score.label": "fail"}
+    assert _about(results["a", "broken"].attributes) == {}
+    assert results["a", "broken"].failed
+    assert results["a", "broken"].attributes["error.type"] == "validation_error"
+    assert "right" not in str([span.attributes for span in collector.spans])  # the expected value
+    assert collector.headers[0]["authorization"] == "Bearer collector-key"
+
+
+def _about(attributes: dict[str, Any]) -> dict[str, Any]:
+    names = ("score.value", "score.label", "explanation")
+    return {
+        name: attributes[f"gen_ai.evaluation.{name}"] for name in names if f"gen_ai.evaluation.{name}" in attributes
+    }
+
+
+async def test_explanations_quote_answers_and_are_exported_if_content_may_be(
+    plan: Plan, agent: Agent, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    await evaluated(plan([WRONG]), 1)
+    (result,) = collector.named("gen_ai.evaluation.result")
+    assert _about(result.attributes)["explanation"] == 'got "wrong", wanted "right"'
+
+
+async def test_repeats_are_told_apart_and_a_resumed_runs_checks_are_in_its_span(
+    plan: Plan, agent: Agent, collector: Collector
+) -> None:
+    run_id = plan(["a"], repeats=2)
+    async with open_run(run_id) as context:
+        await call_target(context, await context.begin(Batch(0, 2)))
+        await context.finish("interrupted")
+    assert sorted(span.attributes["fepflow.repeat"] for span in collector.named("invoke_agent")) == [1, 2]
+    collector.spans.clear()
+    async with open_run(run_id) as context:
+        assert await run_checks_of_batch(context, await context.begin(Batch(0, 2))) == 2
+    (run,) = collector.named("evaluate s")
+    assert {span.parent_id for span in collector.named("gen_ai.evaluation.result")} == {run.span_id}
+
+
+async def test_a_run_that_breaks_off_says_so(plan: Plan, agent: Agent, collector: Collector) -> None:
+    with pytest.raises(RuntimeError):
+        async with open_run(plan(["a"])):
+            raise RuntimeError("a fault")
+    (run,) = collector.named("evaluate s")
+    assert (run.failed, run.attributes["fepflow.run.status"]) == (True, "failed")
+
+
+def one_warning(caplog: pytest.LogCaptureFixture) -> str:
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    return record.getMessage()
+
+
+async def test_a_collector_that_is_not_there_is_one_warning_and_some_seconds(
+    plan: Plan, agent: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    address = f"http://user:collector-key@127.0.0.1:{free_port()}/?token=collector-key"
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", address)
+    began = time.monotonic()
+    verdict = await evaluated(plan(["a"]), 1)
+    assert time.monotonic() - began < 10
+    assert verdict.outcome == "pass"
+    assert one_warning(caplog).startswith("spans were not all exported to 127.0.0.1 (0 were): ")
+    assert "collector-key" not in caplog.text
+    assert logging.getLogger("opentelemetry").propagate
+
+
+async def test_a_collector_that_refuses_is_one_warning(
+    plan: Plan, agent: Agent, collector: Collector, caplog: pytest.LogCaptureFixture
+) -> None:
+    collector.status = 401
+    assert (await evaluated(plan(["a"]), 1)).outcome == "pass"
+    assert "401" in one_warning(caplog)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf only"),
+        ("OTEL_BSP_SCHEDULE_DELAY", "-1", "schedule_delay_millis must be positive"),
+    ],
+)
+async def test_settings_that_cannot_be_used_are_a_warning(
+    plan: Plan,
+    agent: Agent,
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    value: str,
+    why: str,
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert (await evaluated(plan(["a"]), 1)).outcome == "pass"
+    assert why in one_warning(caplog)
+    assert collector.spans == []
+
+
+async def test_without_the_extra_a_warning_tells_what_to_install(
+    plan: Plan, agent: Agent, collector: Collector, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(extras, "_is_there", lambda module: not module.startswith("opentelemetry.exporter"))
+    assert (await evaluated(plan(["a"]), 1)).outcome == "pass"
+    assert 'pip install "fepflow[otel]"' in one_warning(caplog)
+
+
+@pytest.mark.parametrize(
+    ("variables", "endpoint"),
+    [
+        ({}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": " "}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a"}, "http://a"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://b"}, "http://b"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_SDK_DISABLED": "true"}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_TRACES_EXPORTER": "none"}, None),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://a", "OTEL_TRACES_EXPORTER": "otlp,console"}, "http://a"),
+    ],
+)
+def test_spans_are_exported_where_the_environment_says_so(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], endpoint: str | None
+) -> None:
+    for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert spans_endpoint() == endpoint
+
+
+def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:
+    code = (
+        "import json, sys\nimport fepflow.tasks.spans\n"
+        "assert fepflow.tasks.spans.open_spans(None, None) is None\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith('opentelemetry.')]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = json.loads(done.stdout.splitlines()[-1])
+    assert not [name for name in imported if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))]
