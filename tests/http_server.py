@@ -38,10 +38,12 @@ class PromptServer(HttpServer):
 
 
 @contextmanager
-def serving(make: Callable[[], AbstractAsyncContextManager[ASGIApp]]) -> Iterator[str]:
+def serving(
+    make: Callable[[], AbstractAsyncContextManager[ASGIApp]], bound: socket.socket | None = None
+) -> Iterator[str]:
     """The address of an application, which is made and served by a thread with an event loop of its own."""
     started: Future[Callable[[], object]] = Future()
-    with bind("127.0.0.1", 0, "--port") as listener:
+    with bound or bind("127.0.0.1", 0, "--port") as listener:
 
         async def serve() -> None:
             async with make() as app:
