@@ -16,7 +16,7 @@ from fepflow.cli.administration import cache, store
 from fepflow.cli.main import fepflow
 from fepflow.settings import Settings
 from fepflow.suite.models import Dataset, Gate, JudgeDefaults, Suite
-from fepflow.suite.target import EcpTarget, HttpTarget, PythonTarget, RecordedTarget, Target
+from fepflow.suite.target import A2aTarget, EcpTarget, HttpTarget, PythonTarget, RecordedTarget, Target
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
@@ -98,7 +98,18 @@ def test_every_setting_is_documented_with_its_name() -> None:
 
 def test_every_field_of_a_suite_is_documented() -> None:
     page = (ROOT / "docs" / "suite.md").read_text(encoding="utf-8") + TEXT
-    for model in (Suite, Target, HttpTarget, PythonTarget, EcpTarget, RecordedTarget, Dataset, Gate, JudgeDefaults):
+    for model in (
+        Suite,
+        Target,
+        HttpTarget,
+        PythonTarget,
+        EcpTarget,
+        A2aTarget,
+        RecordedTarget,
+        Dataset,
+        Gate,
+        JudgeDefaults,
+    ):
         for name in (info.alias or name for name, info in model.model_fields.items()):
             assert re.search(rf"\b{name}\b", page), f"{model.__name__}.{name}"
 
