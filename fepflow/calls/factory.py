@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
 from fepflow.errors import InputError, Problem
+from fepflow.extras import require
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
@@ -61,6 +62,11 @@ def open_target(
         if is_called:
             _load_a2a()
         return opened
+    if config.mcp is not None:
+        require("mcp", "a target that speaks MCP", "mcp")
+        from fepflow.calls.mcp.target import McpTarget
+
+        return McpTarget(config, folder, secrets)
     if config.python is not None:
         from fepflow.calls.python.target import PythonTarget
 
@@ -108,7 +114,7 @@ def target_hash(opened: Target, config: target.Target, folder: Path) -> str:
 def load_early(section: Mapping[str, Any]) -> None:
     """Load what a target, by its section of a suite, is going to need, so that its first call does not wait for it."""
     match section:
-        case {"http": {"url": _}} | {"ecp": {"url": _}}:
+        case {"http": {"url": _}} | {"ecp": {"url": _}} | {"mcp": {"url": _}}:
             _load_connections()
         case {"a2a": _}:
             with suppress(ImportError):  # the target will say what is missing

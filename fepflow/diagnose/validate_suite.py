@@ -95,7 +95,7 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 
 def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
     from fepflow.calls.ecp.protocol import scenario_problem
-    from fepflow.calls.ecp.stdio import find_command  # only for suites that have such a target
+    from fepflow.calls.programs import find_command  # only for suites that have such a target
 
     document = validation.loaded.document
     if ecp.command is not None:

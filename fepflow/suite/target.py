@@ -116,6 +116,23 @@ class PythonTarget(Section):
         return self
 
 
+def _called_address(url: str | None) -> str | None:
+    if url is not None and (problem := address_problem(url)):
+        raise ValueError(f"{problem[0]} ({problem[1]})")
+    return url
+
+
+def _command_or_url(
+    section: EcpTarget | McpTarget, called: str, of_url: tuple[str, ...], of_command: tuple[str, ...]
+) -> None:
+    """Raise ValueError unless one of both is given, without settings of the other."""
+    if (section.command is None) == (section.url is None):
+        raise ValueError(f"give command, a program to start, or url, the address of {called} that runs already")
+    others = of_url if section.url is None else of_command
+    if odd := [name for name in others if name in section.model_fields_set]:
+        raise ValueError(f"{', '.join(odd)} has no meaning with {'command' if section.url is None else 'url'}")
+
+
 class EcpTarget(Section):
     """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
 
@@ -149,20 +166,11 @@ class EcpTarget(Section):
     )
     max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
 
-    @field_validator("url")
-    @classmethod
-    def _callable(cls, url: str | None) -> str | None:
-        if url is not None and (problem := address_problem(url)):
-            raise ValueError(f"{problem[0]} ({problem[1]})")
-        return url
+    _address = field_validator("url")(_called_address)
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> EcpTarget:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("give command, a program to start, or url, the address of an agent that runs already")
-        others = ("headers", "parallel") if self.url is None else ("env", "cwd", "reuse")
-        if odd := [name for name in others if name in self.model_fields_set]:
-            raise ValueError(f"{', '.join(odd)} has no meaning with {'command' if self.url is None else 'url'}")
+        _command_or_url(self, "an agent", ("headers", "parallel"), ("env", "cwd", "reuse"))
         return self
 
 
@@ -197,7 +205,36 @@ class A2aTarget(Section):
         return card
 
 
-KINDS = ("http", "python", "ecp", "a2a", "recorded")
+class McpTarget(Section):
+    """A server that speaks the Model Context Protocol, as a process or behind an address. A test case calls a tool."""
+
+    command: Command | None = Field(
+        None,
+        repr=False,
+        description="Program that speaks it on stdin and stdout, and its arguments; a text is split as by a shell.",
+    )
+    url: str | None = Field(
+        None,
+        repr=False,
+        description="Address that speaks it in HTTP (Streamable HTTP).",
+        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
+    )
+    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
+    env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
+        [], description="Names of environment variables that the process gets, besides PATH, HOME and their like."
+    )
+    cwd: str = Field(".", description="Folder that the process is started in, from the suite's folder.")
+    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
+
+    _address = field_validator("url")(_called_address)
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> McpTarget:
+        _command_or_url(self, "a server", ("headers",), ("env", "cwd"))
+        return self
+
+
+KINDS = ("http", "python", "ecp", "a2a", "mcp", "recorded")
 """The kinds of targets that a suite file may have, by their names in it."""
 
 
@@ -212,6 +249,7 @@ class Target(Section):
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
     ecp: EcpTarget | None = None
     a2a: A2aTarget | None = None
+    mcp: McpTarget | None = None
     recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Of runs that were requested with their outputs; a suite file cannot have it."""

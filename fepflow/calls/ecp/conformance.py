@@ -13,8 +13,9 @@ from typing import Any, Literal
 
 from fepflow.calls.ecp.conversation import Answer, Conversation, HttpWire, Observations, ProcessWire, Wire, shown
 from fepflow.calls.ecp.protocol import INVALID_PARAMS, METHOD_NOT_FOUND, VERSION, agent_info, step_result
-from fepflow.calls.ecp.stdio import EOF_SECONDS, Programs, find_command
+from fepflow.calls.ecp.stdio import Agents
 from fepflow.calls.ecp.target import open_agents
+from fepflow.calls.programs import EOF_SECONDS, find_command
 from fepflow.errors import TargetError
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address
@@ -84,11 +85,11 @@ async def check_conformance(target: Target, folder: Path, text: str, seconds: fl
     async with aclosing(open_agents(target, folder, known_secrets())) as agents:
 
         async def connect() -> Wire:
-            if isinstance(agents, Programs):
+            if isinstance(agents, Agents):
                 return ProcessWire(await agents.start(), max_bytes)
             return HttpWire(agents, seconds)
 
-        return await Examination(connect, text, seconds, is_process=isinstance(agents, Programs)).run()
+        return await Examination(connect, text, seconds, is_process=isinstance(agents, Agents)).run()
 
 
 NO_VERSION = "99.0"

@@ -11,8 +11,8 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fepflow.calls.ecp.stdio import EOF_SECONDS
 from fepflow.calls.processes import ChildProcess, Tail, drain
+from fepflow.calls.programs import EOF_SECONDS
 from fepflow.errors import TargetError
 from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from fepflow.calls.base import Progress, TargetResponse, progress_of_call
 from fepflow.calls.ecp.protocol import Step, incompatible, scenario_response, steps_of
 from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
-from fepflow.calls.ecp.stdio import Programs, find_command
+from fepflow.calls.ecp.stdio import Agents
+from fepflow.calls.programs import find_command
 from fepflow.calls.thread_pool import READERS
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TargetError
@@ -113,14 +114,14 @@ class EcpTarget:
         await self._agents.aclose()
 
 
-def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Programs | Endpoint:
+def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents | Endpoint:
     """Return the agents of a target that has `ecp`; nothing is started yet. `secrets` are shown in no message.
 
     Raises InputError for an address or a header that cannot be used.
     """
     assert target.ecp is not None  # the caller has looked
     if target.ecp.command is not None:
-        return Programs(target.ecp, folder, secrets)
+        return Agents(target.ecp, folder, secrets)
     from fepflow.calls.ecp.http import Endpoint  # loads httpx, which processes need not wait for
 
     return Endpoint(target, secrets)

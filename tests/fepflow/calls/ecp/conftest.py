@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from fepflow.calls.client import RetryPolicy, TargetClient
-from fepflow.calls.ecp import stdio
+from fepflow.calls import programs
 from fepflow.calls.ecp.conformance import ConformanceReport
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import Output, TestCase
@@ -60,8 +60,8 @@ Open = Callable[..., tuple[Any, TargetClient]]
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents have less time to end by themselves."""
-    monkeypatch.setattr(stdio, "EOF_SECONDS", 0.3)
-    monkeypatch.setattr(stdio, "TERM_SECONDS", 0.3)
+    monkeypatch.setattr(programs, "EOF_SECONDS", 0.3)
+    monkeypatch.setattr(programs, "TERM_SECONDS", 0.3)
 
 
 @pytest.fixture

@@ -1,0 +1,286 @@
+"""Sessions with an MCP server, by the public SDK: set up once for all calls of a run, and anew when one has broken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from functools import partial
+from typing import Any, Final
+
+from mcp.client.session import ClientSession
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    CONNECTION_CLOSED,
+    METHOD_NOT_FOUND,
+    PARSE_ERROR,
+    UNSUPPORTED_PROTOCOL_VERSION,
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    InputRequiredResult,
+    PaginatedRequestParams,
+    Result,
+    Tool,
+    ToolListChangedNotification,
+)
+from pydantic import TypeAdapter, ValidationError
+
+from fepflow.calls.base import Progress, progress_of_call, traceparent
+from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
+from fepflow.calls.mcp.traffic import Exchange, ProcessLines, Reader, Traffic, Writer, exchange_under_way
+from fepflow.calls.processes import Tail
+from fepflow.calls.programs import Programs, end_process
+from fepflow.calls.response_parser import MAX_VALUES
+from fepflow.documents.messages import did_you_mean
+from fepflow.errors import TargetError
+from fepflow.json.values import has_more_values
+from fepflow.security.redaction import excerpt, words_of
+
+MAX_PAGES = 100
+"""Pages of tools/list: a server that gives more does not come to an end."""
+
+_CLOSING_SECONDS = 2.0
+_SHOWN = 300
+_RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+OpenStreams = Callable[[Traffic], AbstractAsyncContextManager[tuple[Reader, Writer]]]
+"""Opens what a session reads and writes; raises TargetError."""
+
+
+class ProcessStreams:
+    """Streams to the process of a suite, which is started for each session, and killed after it."""
+
+    def __init__(self, programs: Programs, limit: int, secrets: frozenset[str]) -> None:
+        self.identity: Final = programs.identity
+        self._programs = programs
+        self._limit = limit
+        self._secrets = secrets
+
+    @asynccontextmanager
+    async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
+        """Give the streams of a session."""
+        process = await self._programs.start()
+        try:
+            lines = ProcessLines(process, traffic, self._limit, self._secrets)
+            yield Reader(traffic, lines.receive), Writer(traffic, lines.send)
+        finally:
+            await end_process(process, Tail())
+
+    async def aclose(self) -> None:
+        """Kill what is left of the processes."""
+        await self._programs.aclose()
+
+
+class Server:
+    """A server with which a session is open: its `name`, `version`, `protocol_version` and `tools`."""
+
+    def __init__(self, session: ClientSession, traffic: Traffic, secrets: frozenset[str]) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.tools_have_changed = False
+        self._session = session
+        self._traffic = traffic
+        self._secrets = secrets
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What an output's metadata says of the server."""
+        info = self._session.server_info
+        server = {} if info is None else {"name": info.name, "version": info.version}
+        return {"server": server, "protocol_version": self._session.protocol_version}
+
+    async def set_up(self) -> None:
+        """Agree on a version, and list the tools. Raises TargetError.
+
+        `initialize` comes first: some servers end at any other request before it. Those that know it no more have
+        `server/discover` in its place.
+        """
+        try:
+            with self._asking("initialize"):
+                await self._session.initialize()
+        except RpcError as error:
+            if error.code not in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION):
+                raise
+            with self._asking("server/discover"):
+                await self._session.discover()
+        await self.list_tools()
+
+    async def list_tools(self) -> None:
+        """Ask for all tools. Raises TargetError."""
+        self.tools_have_changed = False
+        tools: dict[str, Tool] = {}
+        cursors: set[str | None] = {None}
+        with self._asking("tools/list"):
+            cursor = None
+            while len(cursors) <= MAX_PAGES:
+                params = PaginatedRequestParams(cursor=cursor) if cursor is not None else None
+                page = await self._session.list_tools(params=params)
+                tools.update({tool.name: tool for tool in page.tools})
+                cursor = page.next_cursor
+                if cursor is None:
+                    self.tools = tools
+                    return
+                if cursor in cursors:
+                    raise malformed("tools/list: the server gives the same page again and again")
+                cursors.add(cursor)
+        raise malformed(f"tools/list: the server gives more than {MAX_PAGES} pages")
+
+    async def tool(self, name: str) -> Tool:
+        """Return a tool; raises TargetError for one that the server does not list."""
+        if self.tools_have_changed or name not in self.tools:
+            await self.list_tools()
+        if name not in self.tools:
+            advice = did_you_mean(name, sorted(self.tools)) if self.tools else "it lists none"
+            message = f"the server has no tool {excerpt(name, self._secrets, 60)} ({excerpt(advice, self._secrets)})"
+            raise TargetError(message, kind="request", retryable=False)
+        return self.tools[name]
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Call a tool; raises TargetError. A cancelled call is cancelled at the server, too."""
+        meta: Any = None if (context := traceparent.get()) is None else {"traceparent": context}
+        params = CallToolRequestParams(name=name, arguments=dict(arguments), _meta=meta)
+        noting = partial(self._note_progress, progress_of_call.get(Progress()))
+        with self._asking():
+            # `session.call_tool` would hold the result against the schema, and keep one back that does not fit.
+            result = await self._session.send_request(
+                CallToolRequest(params=params), _RESULT, progress_callback=noting
+            )
+        if isinstance(result, InputRequiredResult):
+            message = "the tool asks for input in the middle of the call, and nobody is there to give it"
+            raise TargetError(message, kind="agent_error", retryable=False)
+        return result
+
+    async def _note_progress(self, progress: Progress, done: float, total: float | None, message: str | None) -> None:
+        words = f": {excerpt(message, self._secrets, 100)}" if message else ""
+        progress.place = f"at {done:g}{f' of {total:g}' if total else ''}{words}"
+
+    async def note(self, message: Any) -> None:
+        """Take note of a notification."""
+        if isinstance(message, ToolListChangedNotification):
+            self.tools_have_changed = True
+
+    @contextmanager
+    def _asking(self, method: str = "") -> Iterator[None]:
+        """Turn what the SDK raises into a TargetError, which names the method unless it is that of the call."""
+        exchange = Exchange()
+        token = exchange_under_way.set(exchange)
+        try:
+            yield
+        except (MCPError, ValidationError, RuntimeError) as error:
+            failure = exchange.fault or self._in_words(error)
+            if method and not str(failure).startswith(method):
+                failure.args = (f"{method}: {failure}",)
+            raise failure from None
+        finally:
+            exchange_under_way.reset(token)
+
+    def _in_words(self, error: MCPError | ValidationError | RuntimeError) -> TargetError:
+        if isinstance(error, ValidationError):
+            first = error.errors(include_url=False, include_input=False)[0]
+            place = ".".join(str(step) for step in first["loc"])
+            why = excerpt(f"{place}: {first['msg']}", self._secrets, _SHOWN)
+            return malformed(f"the result is not as the protocol has it: {why}")
+        if isinstance(error, RuntimeError):  # the SDK's for versions that it does not speak
+            return incompatible(words_of(error))
+        words = excerpt(error.message, self._secrets, _SHOWN)
+        if error.code == CONNECTION_CLOSED and not self._traffic.is_open:
+            return TargetError("the connection to the server was closed", kind="connect", retryable=True)
+        if error.code == PARSE_ERROR:
+            return malformed(f"the answer is no message of JSON-RPC 2.0: {words}")
+        return RpcError(error.code, f"the server answered with the error {error.code}: {words}")
+
+
+class Connection:
+    """A session in a task of its own, as the SDK's scopes must end in the task in which they began."""
+
+    def __init__(self, open_streams: OpenStreams, secrets: frozenset[str]) -> None:
+        self._open_streams = open_streams
+        self._secrets = secrets
+        self._traffic = Traffic()
+        self._ready: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
+        self._over = asyncio.Event()
+        self._task = asyncio.ensure_future(self._run())
+
+    @property
+    def is_open(self) -> bool:
+        """True while calls can be made, or will be."""
+        has_failed = self._ready.done() and self._ready.exception() is not None
+        return self._traffic.is_open and not (has_failed or self._over.is_set() or self._task.done())
+
+    async def server(self) -> Server:
+        """Return the server, once it is set up. Raises TargetError.
+
+        If whoever waits is cut off, the connection is over: the next attempt starts the server anew.
+        """
+        try:
+            return await asyncio.shield(self._ready)
+        except asyncio.CancelledError:
+            self._over.set()
+            raise
+
+    async def _run(self) -> None:
+        handlers: list[Server] = []
+
+        async def note(message: Any) -> None:
+            for server in handlers:
+                await server.note(message)
+
+        try:
+            async with (
+                self._open_streams(self._traffic) as (reader, writer),
+                ClientSession(
+                    reader, writer, message_handler=note, client_info=Implementation(name="fepflow", version="1")
+                ) as session,
+            ):
+                handlers.append(server := Server(session, self._traffic, self._secrets))
+                setting_up = asyncio.ensure_future(self._set_up(server))
+                over = asyncio.ensure_future(self._over.wait())
+                try:
+                    await asyncio.wait({setting_up, over}, return_when=asyncio.FIRST_COMPLETED)
+                    if self._ready.done() and self._ready.exception() is None:
+                        await over
+                finally:
+                    setting_up.cancel()
+                    over.cancel()
+        except TargetError as error:
+            self._fail(error)
+        except Exception as error:  # groups of the SDK's tasks
+            self._fail(TargetError(f"the connection broke: {words_of(error)}", kind="connect", retryable=True))
+        finally:
+            self._traffic.is_open = False
+            self._fail(TargetError("initialize: the server did not answer in time", kind="connect", retryable=True))
+
+    async def _set_up(self, server: Server) -> None:
+        try:
+            await server.set_up()
+        except TargetError as error:
+            self._fail(error)
+        else:
+            self._ready.set_result(server)
+
+    def _fail(self, error: TargetError) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(error)
+            self._ready.exception()  # seen: nobody may be waiting any more
+
+    async def aclose(self) -> None:
+        """End the session, and whatever was started for it."""
+        self._over.set()
+        await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
+        self._task.cancel()
+        await asyncio.wait({self._task})
+
+
+def json_of(result: Result, limit: int = MAX_VALUES) -> dict[str, Any]:
+    """Return a result as JSON, as it came. Raises TargetError for one of too many values, or that is no JSON."""
+    data: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
+    try:
+        text = json.dumps(data, allow_nan=False)
+    except (ValueError, RecursionError):
+        raise malformed("the result is not JSON: it holds NaN, a number too large, or is nested too deep") from None
+    if has_more_values(text, limit):
+        message = f"the result holds more than {limit:,} JSON values"
+        raise TargetError(message, kind="too_large", retryable=False)
+    return data

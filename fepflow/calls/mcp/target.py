@@ -1,0 +1,136 @@
+"""The system under test as a server that speaks the Model Context Protocol: each test case calls one of its tools."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mcp_types import Tool
+
+from fepflow.calls.base import Progress, TargetResponse, progress_of_call
+from fepflow.calls.mcp.session import Connection, ProcessStreams, Server, json_of
+from fepflow.calls.programs import Programs
+from fepflow.calls.thread_pool import READERS
+from fepflow.errors import TargetError
+from fepflow.json.values import is_large
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import known_secrets, redact_json, remember
+from fepflow.security.secret_names import secrets_in_address
+from fepflow.suite import target
+from fepflow.suite.mcp_calls import call_problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fepflow.calls.mcp.http import Endpoint
+
+MAX_SCHEMA = 100_000
+"""Characters of an outputSchema that is kept with each output."""
+
+
+class McpTarget:
+    """An MCP server as a target. A case's input is `{tool, arguments}`, and `is_error: true` if the tool is to refuse.
+
+    Opening it starts nothing. The value of an output is the result's structuredContent; without it, the text, if the
+    content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` and
+    `expected_outcome` (`answer` or `error`), `content`, `structured` and `output_schema` where there are any, `server`
+    and `protocol_version`. Values of environment variables that are named like a secret are taken out of all that the
+    server says, and so are `secrets`. Raises InputError for an address or a header that cannot be used.
+    """
+
+    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
+        if config.mcp is None:
+            raise ValueError("the suite has no MCP target")
+        secrets |= secrets_in_address(config.mcp.url or "")
+        remember(secrets)
+        self.secrets = secrets | known_secrets()
+        self._servers: Final = open_servers(config, folder, self.secrets)
+        self._connection: Connection | None = None
+        self._ended: set[asyncio.Task[None]] = set()
+        self.fingerprint = content_hash("mcp", redact_json(self._servers.identity, self.secrets))
+
+    def render(self, case: TestCase) -> Any:
+        """Return the call of a tool; raises TargetError for an input that is none."""
+        if problem := call_problem(case.input):
+            raise TargetError(problem, kind="request", retryable=False)
+        call = {"tool": case.input["tool"], "arguments": case.input.get("arguments") or {}}
+        return {**call, "is_error": True} if case.input.get("is_error") else call
+
+    async def call(self, request: Any) -> TargetResponse:
+        """Call the tool once; raises TargetError."""
+        progress = progress_of_call.get(None) or Progress()
+        progress.place = "initialize"
+        server = await self._server()
+        progress.place = ""
+        tool = await server.tool(request["tool"])
+        result = await server.call_tool(tool.name, request["arguments"])
+        data = json_of(result)
+        response = _response(server, tool, data, expects_error=request.get("is_error", False))
+        redacted = partial(redact_json, [response.value, response.metadata], self.secrets)
+        value, metadata = await READERS.run(redacted) if is_large(data) else redacted()
+        return TargetResponse(value, metadata)
+
+    async def _server(self) -> Server:
+        if self._connection is None or not self._connection.is_open:
+            if self._connection is not None:
+                ending = asyncio.ensure_future(self._connection.aclose())
+                self._ended.add(ending)
+                ending.add_done_callback(self._ended.discard)
+            self._connection = Connection(self._servers.streams, self.secrets)
+        return await self._connection.server()
+
+    async def aclose(self) -> None:
+        """End the session, the process that fepflow started, and the connections."""
+        if self._connection is not None:
+            await self._connection.aclose()
+        await asyncio.gather(*self._ended)
+        await self._servers.aclose()
+
+
+def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error: bool) -> TargetResponse:
+    content, is_error = data.get("content", []), data.get("isError", False) is True
+    metadata = {
+        "tool": tool.name,
+        "is_error": is_error,
+        "outcome": "error" if is_error else "answer",
+        "expected_outcome": "error" if expects_error else "answer",
+        "content": content,
+        **server.about,
+    }
+    if tool.output_schema is not None and len(json.dumps(tool.output_schema)) <= MAX_SCHEMA:
+        metadata["output_schema"] = tool.output_schema
+    if "structuredContent" in data:
+        metadata["structured"] = data["structuredContent"]
+        return TargetResponse(data["structuredContent"], metadata)
+    is_text = len(content) == 1 and content[0].get("type") == "text"
+    return TargetResponse(content[0].get("text") if is_text else content, metadata)
+
+
+def open_servers(config: target.Target, folder: Path, secrets: frozenset[str]) -> ProcessStreams | Endpoint:
+    """Return the servers of a target that has `mcp`; nothing is started yet. `secrets` are shown in no message.
+
+    Raises InputError for an address or a header that cannot be used.
+    """
+    assert config.mcp is not None  # the caller has looked
+    if config.mcp.command is not None:
+        return ProcessStreams(Programs(config.mcp, folder), config.mcp.max_bytes, secrets)
+    from fepflow.calls.mcp.http import Endpoint  # loads httpx2, which processes need not wait for
+
+    return Endpoint(config, secrets)
+
+
+@asynccontextmanager
+async def open_server(config: target.Target, folder: Path, secrets: frozenset[str]) -> AsyncIterator[Server]:
+    """Give a server of a target that has `mcp`, set up. Raises TargetError, and as `open_servers`."""
+    servers = open_servers(config, folder, secrets)
+    connection = Connection(servers.streams, secrets)
+    try:
+        yield await connection.server()
+    finally:
+        await connection.aclose()
+        await servers.aclose()

@@ -1,0 +1,225 @@
+"""Messages between an MCP server and the SDK's session, watched: the requests under way, and what becomes of them.
+
+The SDK drops an answer that belongs to no request, and a line that is no message: whoever asked waits for nothing. Here
+the requests under way get their error at once, in words that say what came instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from functools import partial
+from types import TracebackType
+from typing import Final, Self
+
+from mcp.shared.dispatcher import coerce_request_id
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCRequest,
+    JSONRPCResponse,
+    RequestId,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.processes import ChildProcess
+from fepflow.calls.programs import obituary
+from fepflow.calls.thread_pool import READERS
+from fepflow.errors import TargetError
+from fepflow.security.redaction import excerpt
+
+_LARGE = 30_000
+"""From so many bytes on a line is read in a thread: as JSON, they may take a millisecond."""
+
+_SHOWN = 120
+
+
+class Exchange:
+    """One request and its answer. `fault` is why there is none, where fepflow knows it better than the SDK."""
+
+    def __init__(self) -> None:
+        self.fault: TargetError | None = None
+
+
+exchange_under_way: ContextVar[Exchange] = ContextVar("fepflow_mcp_exchange")
+"""The exchange of the request that this task sends. The SDK gives requests their ids, and carries contexts along."""
+
+
+class Traffic:
+    """Requests under way on a connection, and `errors` that stand for answers which will not come."""
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self.errors: Final[deque[SessionMessage]] = deque()
+        self._under_way: dict[RequestId, Exchange] = {}
+        self._last_id = 0
+
+    def sent(self, item: SessionMessage) -> None:
+        """Note what the session sends."""
+        message = item.message
+        if isinstance(message, JSONRPCRequest):
+            self._last_id = max(self._last_id, message.id if isinstance(message.id, int) else 0)
+            self._under_way[message.id] = exchange_under_way.get()
+        elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+            self._under_way.pop((message.params or {}).get("requestId", 0), None)
+
+    def received(self, item: SessionMessage) -> bool:
+        """Note what the server sends; return whether it is an answer. A wrong one fails all requests under way."""
+        message = item.message
+        if not isinstance(message, JSONRPCResponse | JSONRPCError):
+            return False
+        request_id = None if message.id is None else coerce_request_id(message.id)
+        if request_id is None and isinstance(message, JSONRPCError):
+            words = excerpt(message.error.message, frozenset())
+            self.fail(malformed(f"the server answered, without an id, that it cannot read a request: {words}"))
+        elif self._under_way.pop(request_id or 0, None) is None and not self._was_asked(request_id):
+            shown = excerpt(repr(message.id), frozenset(), 60)
+            self.fail(malformed(f"an answer came with the id {shown}, which no request has"))
+        return True
+
+    def _was_asked(self, request_id: RequestId | None) -> bool:
+        """Return whether an answer is late, or a second one, which is a surplus."""
+        return isinstance(request_id, int) and 0 < request_id <= self._last_id
+
+    def fail(self, error: TargetError) -> None:
+        """End all requests under way with an error. Of several it is not known which one is to blame: all may try
+        again."""
+        if len(self._under_way) > 1 and not error.retryable:
+            error = TargetError(f"{error} (of {len(self._under_way)} calls under way)", kind=error.kind, retryable=True)
+        for request_id, exchange in self._under_way.items():
+            exchange.fault = error
+            data = ErrorData(code=INTERNAL_ERROR, message="failed")
+            self.errors.append(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=data)))
+        self._under_way.clear()
+
+    @property
+    def is_idle(self) -> bool:
+        """True if no request is under way."""
+        return not self._under_way
+
+
+class _Stream:
+    """The part that both directions have in common."""
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+
+    async def aclose(self) -> None:
+        """Note that the session is over; whoever opened the connection closes it."""
+        self._traffic.is_open = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+class Writer(_Stream):
+    """What the session writes to. `send` gives a message to the server."""
+
+    def __init__(self, traffic: Traffic, send: Callable[[SessionMessage], Awaitable[None]]) -> None:
+        super().__init__(traffic)
+        self._send = send
+
+    async def send(self, item: SessionMessage) -> None:
+        """Send a message."""
+        self._traffic.sent(item)
+        await self._send(item)
+
+
+class Reader(_Stream):
+    """What the session reads from. `receive` gives the next message; StopAsyncIteration is the end."""
+
+    last_context = None
+
+    def __init__(self, traffic: Traffic, receive: Callable[[], Awaitable[SessionMessage | Exception]]) -> None:
+        super().__init__(traffic)
+        self._receive = receive
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage | Exception:
+        """Return the next message, after the errors that stand for answers."""
+        if not self._traffic.errors:
+            try:
+                item = await self._receive()
+            except StopAsyncIteration:
+                self._traffic.is_open = False
+                if not self._traffic.errors:
+                    raise
+            else:
+                if isinstance(item, SessionMessage):
+                    self._traffic.received(item)
+                return item
+        return self._traffic.errors.popleft()
+
+    receive = __anext__
+
+
+class ProcessLines:
+    """The messages of a process: one on each line of its stdin and stdout.
+
+    It may write at most `limit` bytes without an answer. `secrets` are shown in no error.
+    """
+
+    def __init__(self, process: ChildProcess, traffic: Traffic, limit: int, secrets: frozenset[str]) -> None:
+        self._process = process
+        self._traffic = traffic
+        self._limit = limit
+        self._secrets = secrets
+        self._unanswered = 0
+
+    async def send(self, item: SessionMessage) -> None:
+        """Write a message."""
+        text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
+        self._process.stdin.write(text.encode() + b"\n")
+
+    async def receive(self) -> SessionMessage:
+        """Return the next message. Raises StopAsyncIteration at the end, when the requests under way have their error:
+        the process has ended, or has written too much."""
+        while True:
+            try:
+                line = await self._process.read_line()
+            except asyncio.LimitOverrunError:
+                line, self._unanswered = b"", self._limit + 1
+            self._unanswered += len(line)
+            if self._unanswered > self._limit:
+                message = f"the server wrote more than {self._limit:,} bytes without an answer (target.mcp.max_bytes)"
+                self._traffic.fail(TargetError(message, kind="too_large", retryable=False))
+                raise StopAsyncIteration
+            if not line:
+                self._traffic.fail(await obituary(self._process, self._secrets, "server"))
+                raise StopAsyncIteration
+            if (item := await self._read(line)) is not None:
+                return item
+
+    async def _read(self, line: bytes) -> SessionMessage | None:
+        read = partial(jsonrpc_message_adapter.validate_json, line, by_name=False)
+        try:
+            message = await READERS.run(read) if len(line) > _LARGE else read()
+        except (ValidationError, UnicodeDecodeError):
+            if line.strip():
+                self._refuse(line)
+            return None
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._unanswered = 0
+        return SessionMessage(message)
+
+    def _refuse(self, line: bytes) -> None:
+        text = excerpt(line.decode("utf-8", "replace"), self._secrets, _SHOWN)
+        if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
+            self._traffic.fail(malformed(f"the server sent what is no message of JSON-RPC 2.0: {text}"))
+            return
+        advice = "stdout belongs to the protocol: print to stderr"
+        self._traffic.fail(malformed(f"the server printed to stdout what is no message of MCP: {text} ({advice})"))

@@ -1,0 +1,153 @@
+"""The program of a suite that speaks a protocol on stdin and stdout: found, and started with little environment."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from fepflow.calls.processes import ChildProcess, ProcessRunner, Tail, drain
+from fepflow.env_file import SUITE_VARIABLES
+from fepflow.errors import InputError, Problem, TargetError
+from fepflow.security.redaction import excerpt
+from fepflow.suite import target
+
+EOF_SECONDS = 2.0
+"""Seconds that a program has to end by itself when its stdin is closed; then it gets SIGTERM."""
+TERM_SECONDS = 2.0
+"""Seconds that it has after that; then it is killed."""
+
+_SHOWN_TAIL = 500
+_ENDING_SECONDS = 1.0
+
+ALWAYS_PASSED = (
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "TZ", "LANG", "LC_ALL", "LC_CTYPE", "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+)  # fmt: skip
+"""Variables that every program gets; the suite names the others."""
+
+_WHY_NOT_STARTED = {
+    errno.ENOENT: "the program is not there, or the interpreter that its first line names",
+    errno.ENOEXEC: "the file is no program: a script begins with #! and the path of its interpreter",
+}
+_NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program: its arguments, the first one its path, its folder, and its environment."""
+
+    arguments: Sequence[str]
+    folder: Path
+    env: Mapping[str, str] = field(repr=False)
+
+
+def find_command(config: target.EcpTarget | target.McpTarget, folder: Path) -> Command:
+    """Return the command of a suite in `folder`, nothing of which is started. Raises InputError if it cannot be."""
+    assert config.command is not None  # its callers have looked
+    env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
+    env |= {name: SUITE_VARIABLES[name] for name in config.env if name in SUITE_VARIABLES}
+    # The protocol is in UTF-8, whatever the locale; other languages know only that.
+    env.setdefault("PYTHONIOENCODING", "utf-8")
+    where = (folder / config.cwd).resolve()
+    if not where.is_dir():
+        raise InputError(Problem(f"{config.cwd} is no folder", path=f"{_section(config)}.cwd"))
+    program, *arguments = config.command
+    path = _program(program, where, folder.resolve(), env, _section(config))
+    return Command([path, *arguments], where, env)
+
+
+def _section(config: target.EcpTarget | target.McpTarget) -> str:
+    return "target.ecp" if isinstance(config, target.EcpTarget) else "target.mcp"
+
+
+def _program(name: str, where: Path, folder: Path, env: Mapping[str, str], section: str) -> str:
+    if os.sep not in name:
+        path_of_name = shutil.which(name, path=env.get("PATH"))
+        if path_of_name is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
+            advice = "in a manifest, shell: true has a shell run it; a suite names /bin/sh, -c and the command"
+            raise _problem(f"{assignment[1]}=… in front of a program is for a shell, and none runs it", section, advice)
+        if path_of_name is None:
+            advice = f"install it, or give its path: ./{name}" if (where / name).exists() else "install it"
+            raise _problem(f"the program {name} is not found in PATH", section, advice)
+        return os.path.abspath(path_of_name)  # not resolved: a virtual environment is known by a link
+    places = [place / Path(name).expanduser() for place in (where, folder)]
+    path = next((place for place in places if place.exists()), None)
+    if path is None:
+        advice = f"a path is one from {section}.cwd, or the suite's folder"
+        raise _problem(f"the program {name} does not exist", section, advice)
+    if path.is_dir():
+        raise _problem(f"{name} is a folder, and no program", section, "name the program, then its arguments")
+    if not os.access(path, os.X_OK):
+        advice = f"make it so (chmod +x {name}), or name its interpreter first, such as python {name}"
+        raise _problem(f"the program {name} is not executable", section, advice)
+    return os.path.abspath(path)
+
+
+def _problem(message: str, section: str, advice: str) -> InputError:
+    return InputError(Problem(message, path=f"{section}.command", advice=advice))
+
+
+class Programs:
+    """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
+
+    def __init__(self, config: target.EcpTarget | target.McpTarget, folder: Path) -> None:
+        self._config = config
+        self._section = _section(config)
+        is_agent = isinstance(config, target.EcpTarget)
+        self._called, self._request = ("agent", "agent/initialize") if is_agent else ("server", "initialize")
+        self._folder = folder
+        self._command: Command | None = None
+        self._runner = ProcessRunner()
+        self.identity: Final = [config.command, config.cwd, sorted(config.env)]
+
+    async def start(self) -> ChildProcess:
+        """Start the process; the caller reads and writes its pipes. Raises TargetError."""
+        try:
+            command = self._command = self._command or find_command(self._config, self._folder)
+        except InputError as error:
+            reasons = "; ".join(problem.message for problem in error.problems)
+            message = f"the {self._called} cannot be started: {reasons}"
+            raise TargetError(message, kind="not_started", retryable=False) from None
+        try:
+            return await self._runner.start(command.arguments, command.env, command.folder, self._config.max_bytes)
+        except OSError as error:
+            number = error.errno or 0
+            if number in _NO_ROOM:
+                message = f"no process can be had for the {self._called}: {os.strerror(number)}"
+                raise TargetError(message, kind="not_started", retryable=True) from None
+            why = _WHY_NOT_STARTED.get(number, os.strerror(number))
+            message = f"{self._request}: the {self._called} cannot be started: {why} ({self._section}.command)"
+            raise TargetError(message, kind="not_started", retryable=False) from None
+
+    async def aclose(self) -> None:
+        """Kill what is left of the processes."""
+        await self._runner.aclose()
+
+
+async def obituary(process: ChildProcess, secrets: frozenset[str], name: str = "agent") -> TargetError:
+    """Return the error of a process that will not answer: how it has ended, and its last words on stderr."""
+    message = f"the {name} {await process.ending(_ENDING_SECONDS) or 'closed its stdout'}"
+    stderr = process.stderr.text
+    if last_words := excerpt(stderr, secrets, len(stderr))[-_SHOWN_TAIL:]:
+        message = f"{message}; the end of its stderr: {last_words}"
+    return TargetError(message, kind="crashed", retryable=True)
+
+
+async def end_process(process: ChildProcess, rest: Tail) -> None:
+    """Close stdin, then send SIGTERM, then kill all that is left of it; `rest` gets the end of its stdout."""
+    reading = asyncio.ensure_future(drain(process.stdout, rest))  # so that it can write, and end
+    try:
+        process.close_stdin()
+        if await process.wait(EOF_SECONDS) is None:
+            process.terminate()
+            await process.wait(TERM_SECONDS)
+    finally:
+        await process.kill()
+        reading.cancel()

@@ -1,0 +1,31 @@
+"""Test cases for MCP servers: the call of a tool as a case's input, and the check that all such suites have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fepflow.protocol.check import Check
+
+ANSWERED = Check(
+    id="answered",
+    type="exact_match",
+    arguments={"actual": "$.output.metadata.outcome", "expected": "$.output.metadata.expected_outcome"},
+)
+"""What every suite with an mcp target checks: no tool answered with an error where its case does not expect one."""
+
+_KEYS = ("tool", "arguments", "is_error")
+
+
+def call_problem(case_input: Any) -> str | None:
+    """Return why the input of a test case is no call of a tool; None if it is one."""
+    if not isinstance(case_input, dict):
+        return "the input of an mcp test case is an object, {tool: NAME, arguments: {...}}"
+    if odd := [str(name)[:60] for name in case_input if name not in _KEYS]:
+        return f"the input has {', '.join(odd[:5])}, which is no part of a call: it has {', '.join(_KEYS)}"
+    if not isinstance(case_input.get("tool"), str) or not case_input["tool"]:
+        return "the input has no tool, the name of one"
+    if not isinstance(case_input.get("arguments"), dict | None):
+        return "the input's arguments are no object, by name"
+    if not isinstance(case_input.get("is_error", False), bool):
+        return "the input's is_error is neither true nor false"
+    return None
