@@ -193,6 +193,16 @@ def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
     return {info.alias or name: name for name, info in check_class.model_fields.items()}
 
 
+@cache
+def default_paths(check_class: type[BaseCheck]) -> dict[str, str]:
+    """Return the paths that stand for arguments which are not given, by argument."""
+    return {
+        info.alias or name: info.default.expression
+        for name, info in check_class.model_fields.items()
+        if isinstance(info.default, JSONPath)
+    }
+
+
 def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]:
     """Make the parameters of `__call__` fields of the class, before pydantic collects those; their names."""
     _, *parameters = signature(call).parameters.values()

@@ -21,6 +21,7 @@ class CheckType(StrEnum):
     DISJOINT = "disjoint"
     JSON_VALID = "json_valid"
     SCHEMA_VALIDATION = "schema_validation"
+    DECLARED = "declared"
     TOOL_USAGE = "tool_usage"
     TEXT_MATCH = "text_match"
     CUSTOM_FUNCTION = "custom_function"

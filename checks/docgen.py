@@ -18,7 +18,7 @@ from typing import Any
 from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
-from fepflow.checks.base import BaseAsyncCheck, BaseCheck, Options
+from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath, Options
 from fepflow.checks.registry import CHECKS, find_check, our_checks
 from fepflow.checks.schemas import check_schema
 
@@ -65,6 +65,8 @@ def arguments_of(check_type: str, version: str | None = None) -> list[Argument]:
 def _shown(default: Any) -> str:
     if default is None or default is PydanticUndefined:
         return "none"
+    if isinstance(default, JSONPath):
+        return f"`{default.expression}`"
     return json.dumps({} if isinstance(default, Options) else default, default=str)
 
 

@@ -87,6 +87,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "disjoint": ("fepflow.checks.disjoint:DisjointCheck",),
     "json_valid": ("fepflow.checks.json_valid:JSONValidCheck",),
     "schema_validation": ("fepflow.checks.schema_validation:SchemaValidationCheck",),
+    "declared": ("fepflow.checks.declared:DeclaredCheck",),
     "tool_usage": ("fepflow.checks.tool_usage:ToolUsageCheck",),
     "text_match": ("fepflow.checks.text_match:TextMatchCheck",),
     "custom_function": ("fepflow.checks.custom_function:CustomFunctionCheck",),

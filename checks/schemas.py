@@ -80,6 +80,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "disjoint": {**_PASSED, "overlapping": OTHER},
     "json_valid": {**_PASSED, "validation_errors": OTHER},
     "schema_validation": {**_PASSED, "validation_errors": OTHER},
+    "declared": {**_PASSED, "validation_errors": OTHER},
     "tool_usage": {**_PASSED, "count": NUMBER, "missing": OTHER},
 }
 """The fields of the results, by check type."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
     from fepflow.checks.contains import ContainsCheck as ContainsCheck
     from fepflow.checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
+    from fepflow.checks.declared import DeclaredCheck as DeclaredCheck
     from fepflow.checks.disjoint import DisjointCheck as DisjointCheck
     from fepflow.checks.engine import evaluate as evaluate
     from fepflow.checks.engine import evaluate_async as evaluate_async
@@ -80,6 +81,7 @@ _HOME = {
     "ContainsCheck": "fepflow.checks.contains",
     "CustomFunctionCheck": "fepflow.checks.custom_function",
     "DisjointCheck": "fepflow.checks.disjoint",
+    "DeclaredCheck": "fepflow.checks.declared",
     "EqualsCheck": "fepflow.checks.equals",
     "ErrorType": "fepflow.protocol.results",
     "EvaluationRunResult": "fepflow.protocol.results",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fepflow.checks.base import BaseCheck
+from fepflow.checks.base import BaseCheck, default_paths
 from fepflow.checks.core.compiled import Arguments
 from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
@@ -38,7 +38,7 @@ def paths_of(check: Check) -> list[PathUse]:
     if check_class is None:
         return []
     uses = []
-    for name, value in check.arguments.items():
+    for name, value in {**default_paths(check_class), **check.arguments}.items():
         if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
             uses += [PathUse((name,), expression) for expression in _placeholders(value)]
         else:
@@ -67,7 +67,7 @@ def arguments_of(check_class: type[BaseCheck], check: Check) -> Arguments | None
 
 
 def _is_whole(use: PathUse, check: Check) -> bool:
-    return len(use.location) == 1 and check.arguments[str(use.location[0])] == use.expression and not use.optional
+    return len(use.location) == 1 and check.arguments.get(str(use.location[0])) == use.expression and not use.optional
 
 
 def _placeholders(prompt: str) -> list[str]:

@@ -24,6 +24,7 @@ from fepflow.checks.base import (
     JSONPath,
     answering,
     argument_fields,
+    default_paths,
     wrong_arguments,
 )
 from fepflow.checks.constants import CheckType
@@ -92,6 +93,7 @@ class Arguments:
         self._class = check_class
         self._type = check_type
         self._fields = argument_fields(check_class)
+        arguments = {**default_paths(check_class), **arguments}
         self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
         self.unknown = unknown_arguments(check_class, arguments)
         # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.

@@ -26,6 +26,7 @@ class CasesOnDisk(Collection[TestCase]):
         self._count = self._end = 0
         self._with_checks = array("Q")
         self._lines = array("Q")
+        self._all_lines = array("Q")
         for case in cases:
             self.add(case)
 
@@ -38,6 +39,7 @@ class CasesOnDisk(Collection[TestCase]):
         if case.checks:
             self._with_checks.append(self._end)
             self._lines.append(line)
+        self._all_lines.append(line)
         self._file.seek(self._end)
         self._end += self._file.write(written)
         self._count += 1
@@ -56,6 +58,10 @@ class CasesOnDisk(Collection[TestCase]):
 
     def __contains__(self, case: object) -> bool:
         return any(case == mine for mine in self)
+
+    def with_lines(self) -> Iterator[tuple[TestCase, int | None]]:
+        """Yield all cases, each with its line in its file, counted from 1; None for those of a suite."""
+        yield from zip(self, (line or None for line in self._all_lines), strict=True)
 
     def with_checks(self) -> Iterator[TestCase]:
         """Yield the cases that carry checks of their own."""

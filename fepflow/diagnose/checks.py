@@ -26,7 +26,7 @@ from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
-from fepflow.suite.models import COMPLETED, check_ids
+from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -52,10 +52,11 @@ def validate_checks(validation: SuiteValidation) -> None:
     repeated = [problem.message for problem in of_sections]
     validation.problems += of_sections
     validation.problems += (item for item in of_checks if not any(message in item.message for message in repeated))
-    if checks in ([], [COMPLETED]) and validation.cases and not any(validation.cases.with_checks()):
+    if checks in ([], [COMPLETED], [ANSWERED]) and validation.cases and not any(validation.cases.with_checks()):
         advice = "add checks:, or checks of the test cases"
         if checks:
-            message = "there are no checks: all that is judged is that the agent answers each step"
+            what = "no tool answers with an error" if checks == [ANSWERED] else "the agent answers each step"
+            message = f"there are no checks: all that is judged is that {what}"
             validation.warn((), message, advice)
         else:
             validation.error((), "there are no checks, so nothing is judged", advice)
@@ -71,9 +72,10 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
     with_model = [check for check in [*(validation.loaded.section("checks") or ()), *own] if check and kind_of(check)]
     # A function may return an Output that tells its usage, and an agent its own.
     reports_usage = target.python or target.ecp or target.a2a or target.given
+    mapping = target.http or target.recorded
     for name in budget.limits:
-        if not reports_usage and name not in (target.http or target.recorded).metadata and not with_model:
-            advice = f"map it in the target's metadata ({name}: $.…)"
+        if not reports_usage and name not in (mapping.metadata if mapping else ()) and not with_model:
+            advice = f"map it in the target's metadata ({name}: $.…)" if mapping else "remove it"
             validation.error(("budget", name), f"no answer tells its {name}", advice)
     names = (CompiledCheck(check, "").unpriced() for check in defaults.complete(with_model))
     if "usd" in budget.limits and (unpriced := list(dict.fromkeys(name for name in names if name))):

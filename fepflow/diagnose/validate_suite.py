@@ -23,9 +23,10 @@ from fepflow.errors import DocumentPath, FepflowError, InputError, Problem
 from fepflow.extras import require
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
+from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
-from fepflow.suite.target import EcpTarget
+from fepflow.suite.target import EcpTarget, McpTarget
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 
 
@@ -80,6 +81,8 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
             return None
     if target.ecp is not None:
         _validate_ecp(validation, target.ecp)
+    if target.mcp is not None:
+        _validate_mcp(validation, target.mcp)
     try:
         return open_target(
             target,
@@ -94,24 +97,45 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 
 
 def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
-    from fepflow.calls.ecp.protocol import scenario_problem
-    from fepflow.calls.programs import find_command  # only for suites that have such a target
+    from fepflow.calls.ecp.protocol import scenario_problem  # only for suites that have such a target
+
+    _validate_process(validation, ecp, "ecp")
+    wrong = ((case.id, problem) for case in validation.cases if (problem := scenario_problem(case.input)) is not None)
+    for case_id, problem in islice(wrong, SPELLED_OUT):
+        validation.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
+
+
+def _validate_mcp(validation: SuiteValidation, mcp: McpTarget) -> None:
+    _validate_process(validation, mcp, "mcp")
+    dataset = validation.dataset
+    cases = enumerate(validation.cases.with_lines())
+    wrong = ((*case, problem) for case in cases if (problem := call_problem(case[1][0].input)) is not None)
+    for index, (case, line), problem in islice(wrong, SPELLED_OUT):
+        advice = "write input: {tool: NAME, arguments: {...}}"
+        if dataset is None:
+            validation.error(("test_cases", index, "input"), problem, advice)
+        else:
+            file = validation.beside(dataset.path)
+            validation.problems.append(Problem(problem, file, line, f"{case.id}.input", advice))
+
+
+def _validate_process(validation: SuiteValidation, config: EcpTarget | McpTarget, kind: str) -> None:
+    """Find what is wrong with the command and its environment."""
+    from fepflow.calls.programs import find_command
 
     document = validation.loaded.document
-    if ecp.command is not None:
+    if config.command is not None:
         try:
-            find_command(ecp, validation.loaded.folder)
+            find_command(config, validation.loaded.folder)
         except InputError as error:
             is_manifest = isinstance(document, SuiteDocument)  # ECP has it as an error of each step
             placed = (_placed(document, problem) for problem in error.problems)
             validation.problems += (replace(problem, is_confined=is_manifest) for problem in placed)
-    for index, name in enumerate(ecp.env):
+    called = "agent" if kind == "ecp" else "server"
+    for index, name in enumerate(config.env):
         if name not in SUITE_VARIABLES:
-            message = f"{name} is not set in the environment, so the agent does not get it"
-            validation.warn(("target", "ecp", "env", index), message, f"export {name}")
-    wrong = ((case.id, problem) for case in validation.cases if (problem := scenario_problem(case.input)) is not None)
-    for case_id, problem in islice(wrong, SPELLED_OUT):
-        validation.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
+            message = f"{name} is not set in the environment, so the {called} does not get it"
+            validation.warn(("target", kind, "env", index), message, f"export {name}")
 
 
 def _placed(document: Document, problem: Problem) -> Problem:

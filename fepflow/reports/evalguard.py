@@ -15,7 +15,7 @@ from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
-_KINDS = ("http", "python", "ecp", "recorded")
+_KINDS = ("http", "python", "ecp", "mcp", "recorded")
 _NAMES = ("app", "url", "function", "command", "path")
 
 
@@ -105,7 +105,7 @@ def _target(target: Any) -> tuple[str | None, str | None]:
             what = next((what[name] for name in _NAMES if what.get(name)), None)
         if isinstance(what, list):
             what = what[0] if what else None
-        elif kind == "ecp" and isinstance(what, str) and "://" not in what:
+        elif kind in ("ecp", "mcp") and isinstance(what, str) and "://" not in what:
             what = next(iter(shlex.split(what)), None)
         if isinstance(what, str):
             return kind, _without_credentials(what)

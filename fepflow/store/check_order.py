@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite.models import COMPLETED, check_ids
+from fepflow.suite.models import OWN_CHECKS, check_ids
 
 
 def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
@@ -22,8 +22,8 @@ def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
     except (ValidationError, TypeError):
         return []
     target = suite.get("target")
-    has_steps = isinstance(target, Mapping) and target.get("ecp") is not None
-    return check_ids([*checks, COMPLETED] if has_steps else checks)
+    kinds = target if isinstance(target, Mapping) else {}
+    return check_ids([*checks, *(own for kind, own in OWN_CHECKS.items() if kinds.get(kind) is not None)])
 
 
 def declared_check_ids(case: TestCase, shared: Sequence[str]) -> list[str]:

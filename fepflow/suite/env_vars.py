@@ -50,7 +50,7 @@ def holds_a_literal_secret(document: Document) -> list[Problem]:
     target = document.data.get("target")
     if not isinstance(target, dict):
         return []
-    kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"))
+    kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"), ("mcp", "", "url"))
     return [problem for kind in kinds for problem in _literal_secrets(document, target, *kind)]
 
 

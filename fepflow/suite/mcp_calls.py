@@ -1,17 +1,8 @@
-"""Test cases for MCP servers: the call of a tool as a case's input, and the check that all such suites have."""
+"""Test cases for MCP servers: the call of a tool as a case's input."""
 
 from __future__ import annotations
 
 from typing import Any
-
-from fepflow.protocol.check import Check
-
-ANSWERED = Check(
-    id="answered",
-    type="exact_match",
-    arguments={"actual": "$.output.metadata.outcome", "expected": "$.output.metadata.expected_outcome"},
-)
-"""What every suite with an mcp target checks: no tool answered with an error where its case does not expect one."""
 
 _KEYS = ("tool", "arguments", "is_error")
 

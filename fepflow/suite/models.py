@@ -260,6 +260,17 @@ COMPLETED = Check(
 """What every suite with an ecp target checks: a scenario that broke off passes for none, whatever the others read."""
 
 
+ANSWERED = Check(
+    id="answered",
+    type="exact_match",
+    arguments={"actual": "$.output.metadata.outcome", "expected": "$.output.metadata.expected_outcome"},
+)
+"""What every suite with an mcp target checks: no tool answered with an error, unless its case expects one."""
+
+OWN_CHECKS = {"ecp": COMPLETED, "mcp": ANSWERED}
+"""The checks of fepflow's own, by the kind of target whose suites have them, after the suite's."""
+
+
 class JudgeDefaults(ModelDefaults):
     """The suite's judge: what holds for its `llm_judge` checks."""
 

@@ -23,7 +23,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
-from fepflow.suite.models import COMPLETED, Dataset, Metric, Suite
+from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
 from fepflow.text import brief
 
 SPELLED_OUT = 20
@@ -107,7 +107,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
             _read_section(document, name, expanded[name], info.rebuild_annotation(), sections, problems)
         elif info.is_required():
             problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
-    _add_completed(document, sections, problems)
+    _add_own_check(document, sections, problems)
     problems = _without_consequences(references, problems)
     for reference in references:
         if reference.missing:
@@ -128,7 +128,7 @@ def read_snapshot(
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http:, python:, ecp:, a2a: or recorded:",
+    "target": "add target: with http:, python:, ecp:, a2a:, mcp: or recorded:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -218,17 +218,19 @@ def _read_items(
     sections[name] = valid
 
 
-def _add_completed(document: Document, sections: dict[str, Any], problems: list[Problem]) -> None:
-    """Add the check that all steps of a scenario were answered, after those of the suite."""
+def _add_own_check(document: Document, sections: dict[str, Any], problems: list[Problem]) -> None:
+    """Add the check that all suites with such a target have, after those of the suite."""
     target, checks = sections.get("target"), sections.get("checks", [])
-    if target is None or target.ecp is None:
+    own = next((check for kind, check in OWN_CHECKS.items() if getattr(target, kind, None) is not None), None)
+    if own is None:
         return
     for index, check in enumerate(checks):
-        if check is not None and check.id == COMPLETED.id:
-            message = f"{COMPLETED.id} is the check of fepflow's own that all steps were answered"
+        if check is not None and check.id == own.id:
+            what = "all steps were answered" if own.id == "completed" else "no tool answered with an error"
+            message = f"{own.id} is the check of fepflow's own that {what}"
             problems.append(document.problem(("checks", index, "id"), message, "choose another id"))
             return
-    sections["checks"] = [*checks, COMPLETED]
+    sections["checks"] = [*checks, own]
 
 
 def _problems_of(

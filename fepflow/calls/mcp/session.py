@@ -144,9 +144,7 @@ class Server:
         noting = partial(self._note_progress, progress_of_call.get(Progress()))
         with self._asking():
             # `session.call_tool` would hold the result against the schema, and keep one back that does not fit.
-            result = await self._session.send_request(
-                CallToolRequest(params=params), _RESULT, progress_callback=noting
-            )
+            result = await self._session.send_request(CallToolRequest(params=params), _RESULT, progress_callback=noting)
         if isinstance(result, InputRequiredResult):
             message = "the tool asks for input in the middle of the call, and nobody is there to give it"
             raise TargetError(message, kind="agent_error", retryable=False)

@@ -37,10 +37,11 @@ class McpTarget:
     """An MCP server as a target. A case's input is `{tool, arguments}`, and `is_error: true` if the tool is to refuse.
 
     Opening it starts nothing. The value of an output is the result's structuredContent; without it, the text, if the
-    content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` and
-    `expected_outcome` (`answer` or `error`), `content`, `structured` and `output_schema` where there are any, `server`
-    and `protocol_version`. Values of environment variables that are named like a secret are taken out of all that the
-    server says, and so are `secrets`. Raises InputError for an address or a header that cannot be used.
+    content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` (`answer`, `error`,
+    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structured` and `output_schema`
+    where there are any, `server` and `protocol_version`. Values of environment variables that are named like a secret
+    are taken out of all that the server says, and so are `secrets`. Raises InputError for an address or a header that
+    cannot be used.
     """
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
@@ -97,8 +98,8 @@ def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error
     metadata = {
         "tool": tool.name,
         "is_error": is_error,
-        "outcome": "error" if is_error else "answer",
-        "expected_outcome": "error" if expects_error else "answer",
+        "outcome": ("refusal" if expects_error else "error") if is_error else "answer",
+        "expected_outcome": "refusal" if expects_error else "answer",
         "content": content,
         **server.about,
     }

@@ -11,8 +11,8 @@ from typing import Any
 import psutil
 import pytest
 
-from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls import programs
+from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.ecp.conformance import ConformanceReport
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import Output, TestCase

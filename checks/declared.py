@@ -1,0 +1,70 @@
+"""`declared`: the result of an MCP tool is as the tool's outputSchema has it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from fepflow.calls.thread_pool import LOOKUPS
+from fepflow.checks.base import MISSING, BaseCheck, JSONPath
+from fepflow.checks.core.json_schema import is_quick, schema_errors
+from fepflow.checks.core.sentences import ResolvedArguments, first_errors
+from fepflow.checks.schema_validation import TIMEOUT
+from fepflow.errors import CheckArgumentsError
+
+_REFUSAL, _ERROR = "refusal", "error"
+
+
+class DeclaredCheck(BaseCheck):
+    """Hold the result of an MCP tool against the tool's own `outputSchema`. Results: `{passed: bool,
+    validation_errors: list}`.
+
+    It needs no arguments: `{type: declared}` reads what a target with `mcp` tells of each call. A result without
+    `structuredContent` fails, and so does an error of the tool, unless the test case expects one (`is_error: true` in
+    its input). A tool without `outputSchema` is an error of the check. References are followed only inside the schema.
+    """
+
+    check_type: ClassVar[str] = "declared"
+    check_optional_paths: ClassVar[frozenset[str]] = frozenset({"schema", "data", "outcome"})
+
+    json_schema: Any = Field(
+        alias="schema", default=JSONPath("$.output.metadata.output_schema"), description="Path of the schema."
+    )
+    data: Any = Field(default=JSONPath("$.output.metadata.structured"), description="Path of the structured result.")
+    outcome: Any = Field(
+        default=JSONPath("$.output.metadata.outcome"), description="Path of `answer`, `error` or `refusal`."
+    )
+
+    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """Validate."""
+        if not isinstance(self.json_schema, dict):
+            advice = "use this check where the tool declares one, else equals, contains or schema_validation"
+            raise CheckArgumentsError(f"the tool declares no outputSchema, or one of more than 100 kB ({advice})")
+        if self.outcome == _REFUSAL:
+            return {"passed": True, "validation_errors": []}
+        if self.outcome == _ERROR:
+            return _failed("the tool answered with an error")
+        if self.data is MISSING:
+            return _failed("the result has no structuredContent, which a tool with an outputSchema must give")
+        work = partial(_validated, self.json_schema, self.data)
+        return work() if is_quick(self.json_schema, self.data) else LOOKUPS.run(work, TIMEOUT, "the validation")
+
+    @classmethod
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return first_errors(results["validation_errors"], resolved["data"])
+
+
+def _validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
+    try:
+        errors = schema_errors(schema, data)
+    except ValueError as error:
+        raise CheckArgumentsError(f"the tool's outputSchema {error}") from None
+    return {"passed": not errors, "validation_errors": errors}
+
+
+def _failed(why: str) -> dict[str, Any]:
+    return {"passed": False, "validation_errors": [why]}
