@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.checks.base import argument_fields
+from fepflow.checks.constants import CheckType
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
@@ -60,7 +61,17 @@ def validate_checks(validation: SuiteValidation) -> None:
             validation.warn((), message, advice)
         else:
             validation.error((), "there are no checks, so nothing is judged", advice)
+    _validate_declared(validation)
     _validate_budget(validation, defaults)
+
+
+def _validate_declared(validation: SuiteValidation) -> None:
+    """Find a `declared` check of a target that declares nothing; recorded outputs may be those of an MCP server."""
+    target = validation.loaded.section("target")
+    for index, check in enumerate(validation.loaded.section("checks") or ()):
+        if target is not None and (target.http or target.ecp) and check and check.type == CheckType.DECLARED:
+            message = "declared reads what an MCP server declares, and the target is none"
+            validation.error(("checks", index), message, "use schema_validation")
 
 
 def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> None:

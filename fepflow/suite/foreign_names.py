@@ -49,6 +49,8 @@ TARGET: Mapping[str, str] = {
     **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
     **dict.fromkeys(("maxretries", "retry"), "see target.attempts and target.retries"),
     **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target, beside http"),
+    "args": "it belongs into command, after the program",
+    **dict.fromkeys(("mcpserver", "mcpservers", "server", "stdio"), "an MCP server is target.mcp"),
 }
 """Keys of a target, and of what is inside of it."""
 

@@ -267,6 +267,8 @@ def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | Non
         if inside or "agent-card" in value or "/.well-known/agent" in value:
             return "write target: {a2a: {card: ...}}"
         return "write target: {http: {url: ...}}" if "://" in value else "write target: {python: ...}, or http:, ecp:"
+    if section == "target" and inside in (("mcp", "env"), ("ecp", "env")) and isinstance(value, dict):
+        return "env lists names: the process gets those variables of fepflow's own environment"
     if section == "gate" and not inside and isinstance(value, int | float):
         return f"write gate: {{min: {{METRIC: {value:g}}}}}"
     if section == "checks" and len(inside) == 1 and isinstance(value, str):

@@ -183,6 +183,12 @@ SENTENCES: list[tuple[str, dict[str, Any], Any, str]] = [
         "total: '12 EUR' is not of type 'number'",
     ),
     (
+        "declared",
+        {"schema": "$.output.value.schema", "data": "$.output.value.data"},
+        {"schema": {"required": ["id"]}, "data": {"total": 9}},
+        "'id' is a required property",
+    ),
+    (
         "subset",
         {"collection": OUTPUT, "required": ["food", "art"]},
         ["Travel", "art"],

@@ -68,9 +68,7 @@ def delete_order(order_id: str) -> bool:
 @app.tool(structured_output=False)
 def crash() -> str:
     """End the process."""
-    import sys
-
-    print("out of orders", file=sys.stderr, flush=True)
+    os.write(2, b"out of orders\n")
     os._exit(3)
 
 
