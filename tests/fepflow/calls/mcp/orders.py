@@ -35,7 +35,7 @@ def greet(name: str = "you") -> str:
 
 
 @app.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
-async def wait(seconds: float, ctx: Context) -> str:  # type: ignore[type-arg]
+async def wait(seconds: float, ctx: Context) -> str:
     """Wait, and tell how far it is."""
     await ctx.report_progress(1, 3, "began")
     try:
@@ -53,7 +53,7 @@ def was_cancelled() -> str:
 
 
 @app.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
-def environment(ctx: Context) -> list[Any]:  # type: ignore[type-arg]
+def environment(ctx: Context) -> list[Any]:
     """Tell what the process got, and the request."""
     meta: Any = ctx.request_context.meta or {}
     return [os.environ.get("ORDERS_TOKEN"), os.environ.get("UNNAMED"), meta.get("traceparent")]
