@@ -66,9 +66,11 @@ if TYPE_CHECKING:
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
     from fepflow.python_api import Run as Run
+    from fepflow.python_api import VariantRuns as VariantRuns
     from fepflow.python_api import load_run as load_run
     from fepflow.python_api import run as run
     from fepflow.python_api import run_async as run_async
+    from fepflow.python_api import run_variants as run_variants
 
 _HOME = {
     "AttributeExistsCheck": "fepflow.checks.attribute_exists",
@@ -117,6 +119,7 @@ _HOME = {
     "ThresholdCheck": "fepflow.checks.threshold",
     "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
+    "VariantRuns": "fepflow.python_api",
     "check_schema": "fepflow.checks.schemas",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",
@@ -129,6 +132,7 @@ _HOME = {
     "register_embedder": "fepflow.checks.models.model_check",
     "run": "fepflow.python_api",
     "run_async": "fepflow.python_api",
+    "run_variants": "fepflow.python_api",
 }
 
 __all__ = sorted(_HOME)

@@ -32,6 +32,11 @@ def trends_page(suite: str) -> str | None:
     return _below(trends_path(suite))
 
 
+def variants_page(variants_id: str) -> str | None:
+    """Return the page of a suite's variants beside each other."""
+    return _below(variants_path(variants_id))
+
+
 def run_path(run_id: str) -> str:
     """Return the path of a run's page on its server."""
     return f"/runs/{quote(run_id, safe='')}"
@@ -55,6 +60,11 @@ def compare_path(base_id: str, new_id: str) -> str:
 def trends_path(suite: str) -> str:
     """The same of a suite's metrics over its runs."""
     return f"/trends?{_query(suite=suite)}"
+
+
+def variants_path(variants_id: str) -> str:
+    """The same of a suite's variants beside each other."""
+    return f"/variants/{quote(variants_id, safe='')}"
 
 
 def link(text: str, address: str | None) -> str:

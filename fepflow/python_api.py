@@ -1,4 +1,4 @@
-"""Running suites from Python: `fepflow.run`, `fepflow.run_async` and `fepflow.load_run`."""
+"""Running suites from Python: `fepflow.run`, `run_async`, `run_variants` and `load_run`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
@@ -17,11 +18,14 @@ from fepflow.errors import UserError
 from fepflow.extras import require
 from fepflow.protocol.results import ResultsView, TestCaseResult
 from fepflow.services import run_service
+from fepflow.suite.variants import value_label
 from fepflow.text import four_digits
 from fepflow.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
+    from fepflow.analysis.variants import VariantTable
     from fepflow.store.records import RunRecord
+    from fepflow.tasks.create_run import RunOptions
     from fepflow.tasks.local_run import LocalRun
 
 logger = logging.getLogger("fepflow")
@@ -102,6 +106,11 @@ class Run(ResultsView):
         return self._record.name
 
     @property
+    def variant(self) -> dict[str, Any] | None:
+        """The variant of its suite that was run, by the names of `variants`."""
+        return self._record.variant
+
+    @property
     def status(self) -> str:
         """`pending`, `running`, `completed`, `cancelled`, `interrupted` or `failed`."""
         return self._record.status
@@ -176,6 +185,74 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     return Run(finished.run)
 
 
+class VariantRuns:
+    """The runs of all variants of a suite, in order, and how they differ from the first one."""
+
+    def __init__(self, table: VariantTable) -> None:
+        self._table = table
+
+    @property
+    def id(self) -> str:
+        """The id that `fepflow show` takes for the table."""
+        return self._table.id
+
+    @property
+    def runs(self) -> list[Run]:
+        """The run of each variant."""
+        return [Run(record) for record in self._table.runs]
+
+    @property
+    def outcome(self) -> str | None:
+        """The worst outcome; None if a variant could not be evaluated."""
+        return self._table.outcome
+
+    @property
+    def passed(self) -> bool:
+        """True if every variant passed."""
+        return self.outcome == "pass"
+
+    @property
+    def sentences(self) -> list[str]:
+        """Sentences about the variants that are shown to be better or worse than the first one, and what is missing."""
+        return self._table.sentences
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `fepflow run --json` prints: runs, metrics, and all differences with their intervals."""
+        from fepflow.reports.variants import as_json
+
+        return as_json(self._table)
+
+    def __repr__(self) -> str:
+        return f"VariantRuns({self.id[:8]} {self._table.suite!r}: {self._table.summary})"
+
+
+def run_variants(
+    suite: str | Path, variants: Mapping[str, Any] | None = None, **options: Unpack[Options]
+) -> VariantRuns:
+    """Run a suite that has variants, one after the other, and wait for their end; the options are those of `run`.
+
+    `variants` chooses some of them, by a value or a list of values for a name: `{"model": ["a", "b"]}`.
+    """
+    from fepflow.services.variants import begin_variants, execute_variants, wanted_variants
+
+    run_options, note, verbose = _run_options(options)
+    wanted = [
+        (name, value_label(value))
+        for name, values in (variants or {}).items()
+        for value in (values if isinstance(values, list | tuple) else [values])
+    ]
+    run_options = replace(run_options, variants=wanted)
+    validation = run_service.require_valid(Path(suite), run_options, note)
+    if not validation.variants:
+        raise UserError(f"{suite} has no variants: take fepflow.run.")
+    wanted_variants(validation, run_options, yes=True)
+    with begin_variants(validation, run_options, note, show_logs=verbose) as begun:
+        finished = execute_variants(begun, handle_sigterm=False)
+    if finished.stopped:
+        raise KeyboardInterrupt
+    return VariantRuns(finished.table)
+
+
 async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
     """Run a suite as `run` does, beside other work of the event loop. Cancelling stops the run, and waits for it."""
     cancelled = threading.Event()
@@ -210,6 +287,12 @@ def load_run(run_id: str = "latest") -> Run:
 
 
 def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalRun]:
+    run_options, note, verbose = _run_options(options)
+    return run_service.start(Path(suite), run_options, note, show_logs=verbose)
+
+
+def _run_options(options: Options) -> tuple[RunOptions, run_service.Note, bool]:
+    """Return the options, what hears notes, and whether Prefect's log is shown."""
     require("run", "fepflow.run")
     from fepflow.analysis.sampling import DEFAULT_SEED
     from fepflow.tasks.create_run import RunOptions
@@ -241,7 +324,7 @@ def _begin(suite: str | Path, options: Options) -> AbstractContextManager[LocalR
         cache=options.get("cache"),
         version=options.get("version"),
     )
-    return run_service.start(Path(suite), run_options, note, show_logs=verbose)
+    return run_options, note, verbose
 
 
 def _print(message: str) -> None:

@@ -2,6 +2,8 @@
 
     plan ─► batches, topped up while the verdict is open, or shards with their batches ─► decide ─► publish
 
+A suite with variants is one flow run, too: this flow once more for each of them, see `variants`.
+
 The flow run's state follows the exit code of `fepflow run`: Completed for a pass, Failed for a verdict that stops a
 release, and for a run that could not be evaluated.
 """
@@ -19,13 +21,14 @@ from pydantic import Field
 from fepflow.asyncio_helpers import task_result, uncancel
 from fepflow.flows.batches import run_until_decided
 from fepflow.flows.shards import run_shards
+from fepflow.flows.variants import run_variants
 from fepflow.security.redaction import words_of
 from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_task
 from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verdict, run_log
 from fepflow.tasks.local_run import run_store
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.plan_run import flow_run_name, plan_task
+from fepflow.tasks.plan_run import PlannedVariants, flow_run_name, plan_task
 from fepflow.tasks.progress import progress_shown
 from fepflow.tasks.publish import publish_task
 from fepflow.verdict.verdict import Verdict
@@ -54,6 +57,8 @@ async def evaluate(
     try:
         async with run_store() as store:
             planned = await plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
+            if isinstance(planned, PlannedVariants):
+                return await run_variants(store, planned, evaluate)
             retried = planned.retried
             async with open_run(planned.run.id, flow_run.id, store, planned.loaded) as context, progress_shown(context):
                 context.retried = retried

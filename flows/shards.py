@@ -22,8 +22,9 @@ async def run_shards(context: RunContext) -> None:
     """Have all shards executed. What stops this stops them too, within a second."""
     # Each shard has a part of the places for calls, one at least.
     shards = min(context.suite.shards, context.run.n_cases, context.suite.target.calls_at_once)
-    deadline = context.suite.deadline
-    ends_at = None if deadline is None else await asyncio.to_thread(context.store.now) + timedelta(seconds=deadline)
+    deadline, ends_at = context.suite.deadline, context.shard_spec.ends_at
+    if ends_at is None and deadline is not None:
+        ends_at = await asyncio.to_thread(context.store.now) + timedelta(seconds=deadline)
     run_log().info("run %s: %d calls in %d shards", context.run.id, context.run.calls, shards)
     parts = [ShardSpec(number, shards, ends_at) for number in range(shards)]
     try:

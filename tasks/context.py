@@ -149,18 +149,25 @@ class RunContext:
             self._notify()
 
     def count_spending(self) -> None:
-        """Count what the store's outputs and checks have cost: a resumed run has spent part of its budget."""
+        """Count what the store's outputs and checks have cost: a resumed run has spent part of its budget, and the
+        runs of the other variants spend the same one."""
         self.target_client.budget.spent = dict.fromkeys(
             self.target_client.budget.spent, 0.0
         )  # it may have been counted before
-        calls = self.shard_spec.calls(self.run)
-        last = calls.stop // self.run.repeats
-        for start in range(calls.start // self.run.repeats, last, 1_000):
-            for stored in self.store.results.outputs(self.run.id, start, min(start + 1_000, last)).values():
+        variants_id = self.run.variants_id
+        others = self.store.runs.of_variants(variants_id) if variants_id is not None else []
+        for run in (self.run, *(other for other in others if other.id != self.run.id)):
+            self._count_spending_of(run)
+
+    def _count_spending_of(self, run: RunRecord) -> None:
+        calls = self.shard_spec.calls(run)
+        last = calls.stop // run.repeats
+        for start in range(calls.start // run.repeats, last, 1_000):
+            for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last)).values():
                 if not stored.failed:
                     self.target_client.budget.spend(stored.output.metadata)
-        for found in usages(self.store, self.run.id):
-            if calls.start <= found.case_index * self.run.repeats + found.repeat < calls.stop:
+        for found in usages(self.store, run.id):
+            if calls.start <= found.case_index * run.repeats + found.repeat < calls.stop:
                 self.target_client.budget.spend(found.usage)
 
     def _notify(self) -> None:

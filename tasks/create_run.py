@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain
 from typing import Any
@@ -21,6 +21,7 @@ from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.variants import chosen, tags_of
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 
@@ -48,6 +49,8 @@ class RunOptions:
     """Whether answers of models that are kept are used."""
     version: str | None = None
     """Name of the target's version."""
+    variants: Sequence[tuple[str, str]] = ()
+    """Only the variants of the suite that have these values, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +67,19 @@ def create_run(
     options: RunOptions | None = None,
     flow_run_id: str | None = None,
     cause: Cause = "command",
+    of_variants: Mapping[str, Any] | None = None,
 ) -> CreatedRun:
-    """Create the run of a validated suite, claimed by this process.
+    """Create the run of a validated suite without variants, claimed by this process.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
     judges changes while it lasts. Raises InputError with all the suite's errors.
     """
     options = options or RunOptions()
     suite = validation.require()
+    if validation.variants:
+        raise UserError(f"{validation.path} has variants: `fepflow run` makes a run of each, fepflow.run_variants too.")
+    if options.variants and of_variants is None:
+        raise UserError(f"{validation.path} has no variants to choose from: leave --variant out.")
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
     _require_version(suite, options)
@@ -79,21 +87,44 @@ def create_run(
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
-        name=suite.name,
+        name=validation.run_name,
         suite=loaded.snapshot,
         suite_path=str(validation.path.resolve()),
         repeats=repeats,
-        tags=list(dict.fromkeys([*suite.tags, *options.tags])),
+        tags=list(dict.fromkeys([*suite.tags, *options.tags, *tags_of(suite.variant)])),
         flow_run_id=flow_run_id,
         suite_hash=suite_hash(loaded.snapshot, repeats, loaded.folder),
         version=_version(loaded, options),
         cause=cause,
-        options=case_options,
+        options={**(case_options or {}), **(of_variants or {})} or None,
         n_cases=n_cases,
     )
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
     return CreatedRun(store.runs.get(run_id), loaded)
+
+
+def create_variants(
+    store: Store,
+    validation: SuiteValidation,
+    options: RunOptions,
+    variants_id: str,
+    cause: Cause = "command",
+) -> list[CreatedRun]:
+    """Create a run of each variant that is wanted, claimed by this process, all before the first one is executed: so
+    the store knows what is left to do whenever the process ends. Raises as `create_run` does."""
+    validation.require()
+    variants = [of_variant.loaded.section("variant") for of_variant in validation.variants]
+    return [
+        create_run(
+            store,
+            validation.variants[index],
+            options,
+            cause=cause,
+            of_variants={"variants": variants_id, "variant_number": number},
+        )
+        for number, index in enumerate(chosen(variants, options.variants))
+    ]
 
 
 def _version(loaded: LoadedSuite, options: RunOptions) -> str | None:

@@ -17,9 +17,10 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Completed, Failed
+from prefect.states import Cancelled, Completed, Failed
 
-from fepflow.errors import FepflowError, TargetError
+from fepflow.analysis.variants import VariantTable
+from fepflow.errors import FepflowError, RunInterruptedError, TargetError
 from fepflow.security.redaction import words_of
 from fepflow.store.records import RunRecord
 from fepflow.text import one_line
@@ -92,6 +93,28 @@ async def end_without_verdict(error: Exception) -> State[Any]:
     """Show a run that could not be evaluated; return the state that the flow run is to end in."""
     await _mark(None)
     return failed_state(error)
+
+
+async def end_with_variants(table: VariantTable) -> State[Any]:
+    """Show the worst outcome of a suite's variants; return the state that their parent is to end in."""
+    await _mark(table.outcome)
+    return variants_state(table)
+
+
+async def end_stopped(variants_id: str, *, was_cancelled: bool) -> State[Any]:
+    """Return the state of a parent that was stopped before all its variants were evaluated: cancelled, or told to
+    end."""
+    go_on = f"`fepflow run --resume {variants_id}` goes on with the variants that have no verdict."
+    if was_cancelled:
+        return Cancelled(message=f"What was stored is kept, and {go_on}")
+    return await end_without_verdict(RunInterruptedError(f"The process was told to end (SIGTERM): {go_on}"))
+
+
+def variants_state(table: VariantTable, data: Any = None) -> State[Any]:
+    """Return Failed if what came of a variant stops a release, else Completed; the message says what came of all."""
+    word = NOT_EVALUATED if table.outcome is None else table.outcome.upper()
+    message = one_line(f"{word}: {table.summary}", MAX_MESSAGE)
+    return Failed(message=message, data=data) if table.blocks else Completed(message=message, data=data)
 
 
 def failed_state(error: Exception) -> State[Any]:

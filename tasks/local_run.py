@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from fepflow.settings import settings
@@ -36,6 +37,11 @@ class Interruption:
         self._work: asyncio.Task[Any] | None = None
         self._requested = False
 
+    @property
+    def requested(self) -> bool:
+        """True once the work is to end."""
+        return self._requested
+
     def request(self) -> None:
         """Cancel the work under way, or as soon as it begins; nothing if it is over. In the event loop's thread."""
         self._requested = True
@@ -47,11 +53,11 @@ class Interruption:
         """Let a request cancel the body. Raises CancelledError at once if there was one."""
         if self._requested:
             raise asyncio.CancelledError
-        self._work = asyncio.current_task()
+        outer, self._work = self._work, asyncio.current_task()
         try:
             yield
         finally:
-            self._work = None
+            self._work = outer
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,23 @@ class LocalRun:
     interruption: Interruption = field(default_factory=Interruption)
     warnings: list[str] = field(default_factory=list)
     """Sentences for whoever started the run, beside those of its verdict."""
+    ends_at: datetime | None = None
+    """The deadline that it shares with other runs, by the store's clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalVariants:
+    """The runs of a suite's variants that this process has claimed and executes, one after the other.
+
+    `name` is the suite's.
+    """
+
+    id: str
+    name: str
+    runs: Sequence[LocalRun]
+    store: Store
+    interruption: Interruption = field(default_factory=Interruption)
+    warnings: list[str] = field(default_factory=list)
 
 
 reaped_elsewhere: ContextVar[bool] = ContextVar("fepflow_reaped_elsewhere", default=False)
@@ -77,6 +100,9 @@ local_run: ContextVar[LocalRun | None] = ContextVar("fepflow_local_run", default
 """Not an argument, as between the two is a Prefect flow, whose parameters are JSON that Prefect's API stores. A flow
 that a worker executes has none."""
 
+local_variants: ContextVar[LocalVariants | None] = ContextVar("fepflow_local_variants", default=None)
+"""The same of the parent of such runs; while one of them is executed, `local_run` is there, too."""
+
 
 @asynccontextmanager
 async def run_store() -> AsyncIterator[Store]:
@@ -84,7 +110,7 @@ async def run_store() -> AsyncIterator[Store]:
 
     Of a run that this process has begun, the body is what its interruption cancels.
     """
-    begun = local_run.get()
+    begun = local_run.get() or local_variants.get()
     if begun is not None:
         with begun.interruption.reaches():
             yield begun.store

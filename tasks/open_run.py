@@ -11,7 +11,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from fepflow.suite.reader import LoadedSuite, read_snapshot
 from fepflow.tasks.batches import FULL_RUN, ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
-from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, run_store
+from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, Interruption, local_run, run_store
 from fepflow.tasks.reaping import report_replaced_executor
 from fepflow.tasks.spans import open_spans
 
@@ -67,7 +67,9 @@ async def open_run(
             if record.flow_run_id not in (None, flow_run_id):
                 await report_replaced_executor(str(record.flow_run_id))
         try:
-            context = await _prepare(store, record, owner, FULL_RUN, loaded)
+            begun = local_run.get()
+            spec = FULL_RUN if begun is None else ShardSpec(ends_at=begun.ends_at)
+            context = await _prepare(store, record, owner, spec, loaded)
         except FepflowError as error:
             await asyncio.to_thread(store.leases.finish, record.id, owner, "failed", error=str(error))
             raise
@@ -194,7 +196,7 @@ async def _prepare(
         addresses=AgentAddresses.configured() if record.is_requested else None,
         models=models,
     )
-    if spec == FULL_RUN:
+    if spec.shards == 1:
         asked = await asyncio.to_thread(target_hash, target, loaded.suite.target, loaded.folder)
         await asyncio.to_thread(store.runs.note_target, record.id, asked)
         record = record.replaced(target_hash=asked)
@@ -266,7 +268,7 @@ async def stopped_on_request(
         return await asyncio.to_thread(store.runs.cancel_requested, run_id) and not own_flag()
 
     async def cancelling() -> bool:
-        return flow_run_id is not None and await _is_cancelled(UUID(flow_run_id))
+        return flow_run_id is not None and await is_cancelled(UUID(flow_run_id))
 
     async def on_sigterm() -> None:
         stop(interrupted=not (await _answer(flagged) or await _answer(cancelling)))
@@ -291,7 +293,8 @@ async def stopped_on_request(
             stop.too_late = True
 
 
-async def _is_cancelled(flow_run_id: UUID) -> bool:
+async def is_cancelled(flow_run_id: UUID) -> bool:
+    """Return whether a flow run was cancelled in Prefect, or is being so."""
     async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
         state = (await client.read_flow_run(flow_run_id)).state
         return state is not None and (state.is_cancelling() or state.is_cancelled())
@@ -310,6 +313,38 @@ async def _watch(is_requested: StopRequest, pause: float, stop: _Stop) -> None:
     while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
         await asyncio.sleep(pause)
     stop()
+
+
+@asynccontextmanager
+async def interrupted_with(flow_run_id: str, interruption: Interruption) -> AsyncIterator[None]:
+    """Request the interruption soon after a flow run was cancelled in Prefect: that of a subflow is another one."""
+
+    async def watch() -> None:
+        while not await _answer(partial(is_cancelled, UUID(flow_run_id))):  # noqa: ASYNC110  # what is waited for is elsewhere
+            await asyncio.sleep(PREFECT_SECONDS)
+        interruption.request()
+
+    async with in_background(watch(), "fepflow-cancelling"):
+        yield
+
+
+@asynccontextmanager
+async def claims_kept(store: Store, runs: Sequence[RunRecord]) -> AsyncIterator[None]:
+    """Renew the claims of runs that wait for their turn: nobody is to take them for those of a dead process."""
+    claimed = {run.id: run.lease_owner for run in runs if run.status == "pending" and run.lease_owner is not None}
+
+    async def renew_repeatedly() -> None:
+        while claimed:
+            for run_id, owner in list(claimed.items()):
+                try:
+                    if not await asyncio.to_thread(store.leases.renew, run_id, owner, LEASE_SECONDS):
+                        del claimed[run_id]  # it has begun, or another process has taken it
+                except FepflowError as error:
+                    logger.warning("the claim of run %s could not be renewed: %s", run_id, error)
+            await asyncio.sleep(RENEW_SECONDS)
+
+    async with in_background(renew_repeatedly(), "fepflow-claims"):
+        yield
 
 
 @contextmanager

@@ -20,9 +20,9 @@ from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.folders import require_allowed
 from fepflow.suite.reader import LoadedSuite
-from fepflow.tasks.create_run import RunOptions, create_run
+from fepflow.tasks.create_run import RunOptions, create_run, create_variants
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
-from fepflow.tasks.local_run import local_run, reaped_elsewhere
+from fepflow.tasks.local_run import local_run, local_variants, reaped_elsewhere
 from fepflow.tasks.reaping import reap
 from fepflow.text import plural
 
@@ -34,6 +34,14 @@ class PlannedRun:
     run: RunRecord
     loaded: LoadedSuite | None = None
     retried: Retried | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedVariants:
+    """The runs of all variants of a suite, in their order, which are to be executed one after the other."""
+
+    id: str
+    runs: Sequence[PlannedRun]
 
 
 def resume_run(store: Store, run_id: str) -> PlannedRun:
@@ -66,18 +74,26 @@ def flow_run_name() -> str:
     begun = local_run.get()
     if begun is not None:
         return begun.run.name
+    if (variants := local_variants.get()) is not None:
+        return variants.name
     suite = flow_run.parameters["suite"]
     # Its plan will name it after its suite. A requested run has no file, and the name that it was dispatched under.
     return Path(suite).stem if suite else str(flow_run.name)
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
-async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun:
-    """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one."""
+async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun | PlannedVariants:
+    """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one.
+
+    Of a suite with variants, a run of each.
+    """
     if not reaped_elsewhere.get():
         await reap(store)
     async with get_client() as client:
         begun = await client.read_flow_run(UUID(flow_run.id))
+    variants = await asyncio.to_thread(_variants_begun_before, store, run_id, flow_run.id)
+    if variants is not None:
+        return variants
     if begun.deployment_id is not None:
         if run_id is None:
             await asyncio.to_thread(require_allowed, Path(suite))
@@ -93,8 +109,24 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
     for problem in validation.notes:
         run_log().warning("%s", problem)
     await _describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())
+    if validation.variants:
+        variants_id = UUID(flow_run.id).hex
+        runs = await asyncio.to_thread(create_variants, store, validation, options, variants_id, _cause(begun))
+        return PlannedVariants(variants_id, [PlannedRun(run.run, run.loaded) for run in runs])
     created = await asyncio.to_thread(create_run, store, validation, options, flow_run.id, _cause(begun))
     return PlannedRun(created.run, created.loaded)
+
+
+def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedVariants | None:
+    """Return the runs of variants that this process has begun, or that the flow run began before, if there are any."""
+    handed = local_variants.get()
+    if handed is not None and local_run.get() is None:
+        return PlannedVariants(handed.id, [PlannedRun(each.run, each.loaded) for each in handed.runs])
+    runs = store.runs.of_variants(UUID(flow_run_id).hex if run_id is None else run_id)
+    for run in runs:
+        if run.started_at is not None or run.status != "pending":
+            store.runs.withdraw_cancel(run.id)
+    return PlannedVariants(str(runs[0].variants_id), list(map(PlannedRun, runs))) if runs else None
 
 
 def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -120,13 +120,44 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
     for flow_run in flow_runs:
         run = await asyncio.to_thread(store.runs.of_flow_run, str(flow_run.id))
         if run is None:
-            await _report_unbegun(store, client, flow_run)
+            variants = await asyncio.to_thread(store.runs.of_variants, _variants_id(flow_run))
+            if variants:
+                await _report_variants(store, client, flow_run, variants)
+            else:
+                await _report_unbegun(store, client, flow_run)
         elif flow_run.state_type is StateType.PENDING:
             continue  # somebody is about to execute it
         elif (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
             if run.status != "cancelled":
                 await mark_flow_run(client, flow_run.id, run.outcome)
+
+
+def _variants_id(flow_run: FlowRun) -> str:
+    """Return the id that the runs of variants have in common whose parent a flow run is, if it is one."""
+    return str(flow_run.parameters.get("run_id") or flow_run.id.hex)
+
+
+async def _report_variants(
+    store: Store, client: PrefectClient, flow_run: FlowRun, variants: Sequence[RunRecord]
+) -> None:
+    """Report the parent of variants whose process is gone: nobody attends to any of them, for a while by now."""
+    if flow_run.state_type is StateType.PENDING:
+        return
+    for run in variants:
+        if run.status in ("pending", "running") and await asyncio.to_thread(store.leases.is_attended, run.id):
+            return
+    changes = [run.completed_at or run.created_at for run in variants]
+    if max(changes) + UNCLAIMED > utc_now():
+        return
+    if flow_run.state is not None and flow_run.state.is_cancelling():
+        cancelled: State[None] = Cancelled(message="cancelled while it was running")
+        await client.set_flow_run_state(flow_run.id, cancelled)
+        return
+    go_on = f"`fepflow run --resume {variants[0].variants_id}` goes on"
+    gone: State[None] = Crashed(message=not_evaluated(f"its executor is gone: {go_on}"))
+    await client.set_flow_run_state(flow_run.id, gone)
+    await mark_flow_run(client, flow_run.id, None)
 
 
 async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun) -> None:

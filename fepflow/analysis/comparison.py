@@ -336,9 +336,12 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
     for run in (base, new):
         if run.filtered:
             yield f"Run {run.id[:8]} has only {run.filtered}, which do not stand for the suite."
-    if base.name != new.name:
+    are_variants = base.suite.get("variant") != new.suite.get("variant")
+    if base.name != new.name and not are_variants:
         yield f"The runs are of different suites, {base.name} and {new.name}."
-    changed = [part for part in changed_parts(new, base) if part in _TELLING]
+    changed = [
+        part for part in changed_parts(new, base) if part in _TELLING and not (are_variants and part == "target")
+    ]
     if base.suite_hash != new.suite_hash and changed:
         yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
 
@@ -346,8 +349,9 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
 PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
 """Sections that say how outputs are judged."""
 
-NEWER_PARTS = ("slices", "cluster")
-"""The same, which suites of before could not have: without them a suite has the hash that it always had."""
+NEWER_PARTS = ("slices", "cluster", "variant")
+"""The same, and which variant of the target is judged. Suites of before could not have them: without them a suite has
+the hash that it always had."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
 """Fields that decide how a target is asked. Its address, retries and limits may change between compared runs."""

@@ -96,7 +96,7 @@ def judge_comparisons(
         outcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     else:
         outcome = None if any(value is not None for value in values) else "inconclusive"
-    return JudgedComparisons(list(comparisons), rules, _adjusted(comparisons), least, power, asked, outcome)
+    return JudgedComparisons(list(comparisons), rules, adjusted_p_values(comparisons), least, power, asked, outcome)
 
 
 def judge_regression(
@@ -183,7 +183,8 @@ def _margins(
     return {**shares, **margins}
 
 
-def _adjusted(comparisons: Sequence[RunComparison]) -> list[dict[str, float]]:
+def adjusted_p_values(comparisons: Sequence[RunComparison]) -> list[dict[str, float]]:
+    """Return the p-values of all differences by metric, adjusted by Holm's method over all comparisons."""
     known = [
         (index, metric.id, metric.p)
         for index, each in enumerate(comparisons)

@@ -118,7 +118,7 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
     console = Console(to_stderr=True)
     options = RunOptions(cases=cases, repeats=1, tags=(CALIBRATION_TAG,))
-    with run_service.start(suite, options, console.note) as begun, console.progress(begun.run) as listener:
+    with run_service.start(suite, options, console.note) as begun, console.progress_of(begun.run) as listener:
         finished = run_service.execute(begun, listener)
     if finished.run.outcome is None:
         short = finished.run.id[:8]

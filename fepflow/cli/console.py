@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ COLOURS = {"pass": "green", "fail": "red", "inconclusive": "yellow"}
 SHORT_ID = 8
 MAX_TEXT = 400
 
-_LEFT = ("suite", "impact", "model", "from", "tasks")
+_LEFT = ("suite", "impact", "model", "from", "tasks", "variant", "shown")
 """Columns of text, which begin at the left as the first column does."""
 
 
@@ -69,15 +69,18 @@ class Console:
             made.add_row(*row)
         self.print([made if made.rows else empty])
 
+    def progress_of(self, run: RunRecord) -> AbstractContextManager[Listener]:
+        """Show a bar of the calls of a run while the body runs."""
+        part = f", {safe(run.part)}" if run.part else ""
+        return self.progress(f"{safe(run.name)}: {run.calls} calls, run {run.id[:SHORT_ID]}{part}", run.calls)
+
     @contextmanager
-    def progress(self, run: RunRecord) -> Iterator[Listener]:
-        """Show a bar of calls while the body runs; only on a terminal."""
+    def progress(self, what: str, calls: int) -> Iterator[Listener]:
+        """Say `what` is done, and show a bar of calls while the body runs; only on a terminal."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        calls = run.calls
         if not self.quiet:
-            part = f", {safe(run.part)}" if run.part else ""
-            self._err.print(f"{safe(run.name)}: {calls} calls, run {run.id[:SHORT_ID]}{part}")
+            self._err.print(what)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         visible = self._err.is_terminal and not self.quiet
         with Progress(*columns, console=self._err, transient=True, disable=not visible) as bar:

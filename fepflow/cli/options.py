@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -105,6 +105,23 @@ class Reports:
 
     paths: Sequence[Path]
     junit_failures: JunitFailures
+    overwrite: bool = False
+
+    def of_variant(self, number: int) -> Reports:
+        """Return the reports of a variant: `report.xml` becomes `report-1.xml`, in the order of the suite."""
+        paths = []
+        for path in self.paths:
+            stem, dot, endings = path.name.partition(".")
+            paths.append(path.with_name(f"{stem}-{number}{dot}{endings}"))
+        return replace(self, paths=paths)
+
+    def require_writable_for(self, variants: int) -> None:
+        """Raise UserError, before anything is run, if a report of one of so many variants cannot be written."""
+        if self.paths:
+            from fepflow.cli.report_files import require_writable
+
+            paths = [path for number in range(1, variants + 1) for path in self.of_variant(number).paths]
+            require_writable(paths, overwrite=self.overwrite)
 
     def write(self, store: Store, run: RunRecord, report_error: Callable[[str], None]) -> list[Path]:
         """Write each report, and return the paths of those that were written."""
@@ -151,7 +168,7 @@ def report_options(command: Command) -> Command:
             from fepflow.cli.report_files import require_writable
 
             require_writable(outputs, overwrite=overwrite)
-        return command(reports=Reports(outputs, junit_failures), **options)
+        return command(reports=Reports(outputs, junit_failures, overwrite), **options)
 
     return with_reports  # type: ignore[return-value]  # click calls it as it would have called the command
 

@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fepflow.cli.console import Console
     from fepflow.services.run_service import Finished
     from fepflow.store.store import Store
+    from fepflow.tasks.local_run import LocalRun, LocalVariants
 
 
 @click.command()
@@ -59,7 +60,16 @@ if TYPE_CHECKING:
     help="Judge by intervals, or by values alone.",
 )
 @click.option("--version", metavar="NAME", help="Name of the target's version, whose runs are counted.")
-@click.option("--resume", metavar="RUN", help="Continue this run (an id, its beginning, or latest).")
+@click.option(
+    "--variant",
+    "variants",
+    multiple=True,
+    type=pair("name=value"),
+    metavar="NAME=VALUE",
+    help="Only the variants of the suite that have this value. Repeatable.",
+)
+@click.option("--yes", is_flag=True, help="Run more than 50 variants.")
+@click.option("--resume", metavar="RUN", help="Continue this run, or variants (an id, its beginning, or latest).")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
@@ -71,11 +81,14 @@ def run(
     failed_exit_code: int,
     quiet: bool,
     verbose: bool,
+    yes: bool,
     **options: Any,
 ) -> int:
-    """Run a SUITE: call its target for each test case, check the outputs, give a verdict."""
+    """Run a SUITE: call its target for each test case, check the outputs, give a verdict.
+
+    Of a suite with variants, run each of them, and compare all with the first.
+    """
     from fepflow.cli.console import Console
-    from fepflow.errors import InfrastructureError, RunBusyError
     from fepflow.services import run_service
 
     options = {name: value for name, value in options.items() if value not in (None, ())}
@@ -84,38 +97,75 @@ def run(
     if "seed" in options and "limit" not in options:
         raise click.UsageError("--seed is the seed of the sample that --limit draws; give --limit, too")
     console = Console(quiet=quiet, to_stderr=as_json)
+    begin: AbstractContextManager[LocalRun | LocalVariants]
     if suite is not None:
         from fepflow.tasks.create_run import RunOptions
 
         options["metadata"] = dict(options.get("metadata", ()))
-        begin = run_service.start(suite, RunOptions(**options), console.note, show_logs=verbose)
+        run_options = RunOptions(**options)
+        validation = run_service.require_valid(suite, run_options, console.note)
+        if validation.variants:
+            from fepflow.services.variants import begin_variants, wanted_variants
+
+            reports.require_writable_for(len(wanted_variants(validation, run_options, yes=yes)))
+            begin = begin_variants(validation, run_options, console.note, show_logs=verbose)
+        else:
+            begin = run_service.begin(validation, run_options, console.note, show_logs=verbose)
     elif resume is None:
         raise click.UsageError("give a suite, or --resume RUN")
     elif options:
         raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
     else:
-        begin = run_service.resume(resume, console.note, show_logs=verbose)
+        begin = _resumed(resume, reports, console, show_logs=verbose)
     with _stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
-        try:
-            with console.progress(begun.run) as listener:
-                gc.freeze()  # what was loaded stays: else each collection in the run searches it
-                finished = run_service.execute(begun, listener)
-        except RunBusyError:
-            raise
-        except InfrastructureError as error:
-            raise InfrastructureError(
-                f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
-            ) from None
-        for warning in begun.warnings:
-            console.note(f"warning: {warning}")
-        # The verdict stands, whatever becomes of them.
-        written = reports.write(begun.store, finished.run, console.report_error)
-        if as_json:
-            from fepflow.reports.fep import write_run
+        exit_code = _run_to_end(begun, console, reports, out if as_json else None)
+    return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
 
-            write_run(begun.store, finished.run, out)
-        print_end(console, begun.store, finished, written)
-        return failed_exit_code if finished.exit_code == run_service.EXIT_CODES["fail"] else finished.exit_code
+
+@contextmanager
+def _resumed(run_id: str, reports: Reports, console: Console, *, show_logs: bool) -> Iterator[LocalRun | LocalVariants]:
+    from fepflow.services import run_service
+    from fepflow.services.variants import resume_variants
+
+    with resume_variants(run_id, console.note, show_logs=show_logs) as variants:
+        if variants is not None:
+            reports.require_writable_for(len(variants.runs))
+            yield variants
+            return
+    with run_service.resume(run_id, console.note, show_logs=show_logs) as begun:
+        yield begun
+
+
+def _run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> int:
+    """Execute what has begun, write and print its end; return the exit code."""
+    from fepflow.errors import InfrastructureError, RunBusyError
+    from fepflow.services import run_service
+    from fepflow.tasks.local_run import LocalVariants
+
+    gc.freeze()  # what was loaded stays: else each collection in the run searches it
+    if isinstance(begun, LocalVariants):
+        from fepflow.cli.variants import run_variants
+
+        return run_variants(begun, console, reports, json_to).exit_code
+    try:
+        with console.progress_of(begun.run) as listener:
+            finished = run_service.execute(begun, listener)
+    except RunBusyError:
+        raise
+    except InfrastructureError as error:
+        raise InfrastructureError(
+            f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
+        ) from None
+    for warning in begun.warnings:
+        console.note(f"warning: {warning}")
+    # The verdict stands, whatever becomes of them.
+    written = reports.write(begun.store, finished.run, console.report_error)
+    if json_to is not None:
+        from fepflow.reports.fep import write_run
+
+        write_run(begun.store, finished.run, json_to)
+    print_end(console, begun.store, finished, written)
+    return finished.exit_code
 
 
 @contextmanager
@@ -213,7 +263,7 @@ def show(
     no_pager: bool,
     as_json: bool,
 ) -> int:
-    """Show a run, also one that is under way: its verdict, metrics and cases.
+    """Show a run, also one that is under way: its verdict, metrics and cases. Of variants, show their table.
 
     RUN is an id, its beginning, or latest.
     """
@@ -228,8 +278,14 @@ def show(
     if trend is not None and (as_json or wants_cases):
         raise click.UsageError("--trend is about runs: leave --failed, --errors, --check, --case and --json out")
     with run_service.open_store() as store:
-        record = run_service.with_current_metrics(store, store.runs.get(run))
         console = Console(to_stderr=as_json)
+        if store.runs.of_variants(run):
+            if wants_cases or trend is not None:
+                raise click.UsageError(f"{run} is all variants of a suite: name one of their runs")
+            from fepflow.cli.variants import show_variants
+
+            return show_variants(store, run, console, reports, sys.stdout if as_json else None)
+        record = run_service.with_current_metrics(store, store.runs.get(run))
         written = reports.write(store, record, console.report_error)
         if as_json:
             from fepflow.reports.fep import write_run
@@ -256,12 +312,17 @@ def show(
 @click.command()
 @click.argument("run", metavar="RUN")
 def cancel(run: str) -> None:
-    """Stop a run on any machine; its stored results are kept.
+    """Stop a run, or all variants of a suite, on any machine; stored results are kept.
 
     RUN is an id, its beginning, or latest.
     """
     from fepflow.services import run_service
+    from fepflow.services.variants import cancel_variants
 
+    if variants := cancel_variants(run):
+        variants_id = variants[0].variants_id or run
+        click.echo(f"{len(variants)} variants will stop. Go on with them: fepflow run --resume {variants_id[:8]}")
+        return
     record = run_service.cancel(run)
     if record.status == "running":
         click.echo(f"Run {record.id[:8]} will stop; its executor, {record.lease_owner}, has not confirmed it yet.")

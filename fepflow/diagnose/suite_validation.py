@@ -20,6 +20,7 @@ from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import Dataset, Gate, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.test_cases import read_test_cases
+from fepflow.suite.variants import run_name
 from fepflow.text import shortened
 
 
@@ -37,6 +38,8 @@ class SuiteValidation:
     limit: float | None = None
     version: str | None = None
     problems: list[Problem] = field(default_factory=list)
+    variants: list[SuiteValidation] = field(default_factory=list)
+    """The suite of each combination, if it has variants; this one is then the first, with the problems of all."""
 
     @cached_property
     def dependence(self) -> Dependence:
@@ -66,6 +69,11 @@ class SuiteValidation:
     def warnings(self) -> list[Problem]:
         """Warnings: what is allowed, and likely not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
+
+    @property
+    def run_name(self) -> str:
+        """The name of the suite's runs."""
+        return run_name(self.loaded.section("name"), self.loaded.section("variant"))
 
     @property
     def notes(self) -> list[Problem]:

@@ -28,6 +28,7 @@ from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
 from fepflow.suite.target import EcpTarget, McpTarget
 from fepflow.suite.values import PREVIOUS, is_baseline_name
+from fepflow.suite.variants import label_of
 
 
 def validate_suite(
@@ -52,6 +53,7 @@ def validate_suite(
     _validate_baselines(validation)
     _validate_correction(validation)
     _validate_model_of_judge(validation)
+    _validate_variants(validation)
     for remark in validation.dependence.remarks():
         if remark.advice is not None:  # of cases without a cluster, their path is told
             validation.warn(("test_cases",), remark.message, remark.advice)
@@ -60,7 +62,42 @@ def validate_suite(
     validation.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )
+    for of_variant in validation.variants:  # each has what all have: a suite is run with all of its variants, or not
+        of_variant.problems = validation.problems
+        of_variant.__dict__["dependence"] = validation.dependence  # of the cases, which takes a while to compute
     return validation
+
+
+def _validate_variants(validation: SuiteValidation) -> None:
+    """Add what is wrong with the other variants, each error with its variant; their cases and checks are the same."""
+    first, *others = validation.loaded.variants or (None,)
+    if first is None:
+        return
+    validation.variants = [replace(validation, loaded=replace(first, variants=()))]
+    for loaded in others:
+        of_variant = replace(validation, loaded=loaded, problems=list(loaded.problems), variants=[])
+        _validate_target(of_variant)
+        _validate_baselines(of_variant)
+        _validate_model_of_judge(of_variant)
+        validation.variants.append(of_variant)
+    labels: dict[Problem, list[str]] = {}
+    for of_variant in validation.variants:
+        for problem in dict.fromkeys(of_variant.problems):
+            labels.setdefault(problem, []).append(label_of(of_variant.loaded.section("variant")))
+    count = len(validation.variants)
+    validation.problems = [
+        problem if len(having) == count or not _is_of_variant(problem) else _in_variant(problem, having[0])
+        for problem, having in labels.items()
+    ]
+
+
+def _is_of_variant(problem: Problem) -> bool:
+    """Return whether a problem is about something that variants may differ in."""
+    return (problem.path or "").startswith(("target", "baseline", "gate.regression"))
+
+
+def _in_variant(problem: Problem, label: str) -> Problem:
+    return replace(problem, message=f"{problem.message} (variant {label})")
 
 
 def _validate_target(validation: SuiteValidation) -> Target | None:
@@ -151,7 +188,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
     baselines: list[tuple[DocumentPath, str | None]] = [(("baseline",), validation.loaded.section("baseline"))]
     if gate is not None and gate.regression is not None:
         baselines.append((("gate", "regression"), gate.regression.baseline))
-    suite = validation.loaded.section("name")
+    suite = validation.run_name
     for location, name in baselines:
         if name is None or name == PREVIOUS:
             continue

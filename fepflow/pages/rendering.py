@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from fepflow.checks.explanation import arguments_of, explain, findings
-from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path
+from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path, variants_path
 from fepflow.pages.charts import interval_chart
 from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
@@ -48,6 +48,7 @@ class PageLinks:
     cases = staticmethod(cases_path)
     compare = staticmethod(compare_path)
     trends = staticmethod(trends_path)
+    variants = staticmethod(variants_path)
 
     def runs(self, **wanted: str) -> str:
         """Return the list of runs, with filters."""

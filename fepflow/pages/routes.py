@@ -20,6 +20,7 @@ from fepflow.analysis.calibration import calibrate, stored_labels
 from fepflow.analysis.judge_reliability import CHOSEN, FIELD, calibration_words, design_of, judges_of_run, warnings_of
 from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
 from fepflow.analysis.labels import draw_for_labels
+from fepflow.analysis.variants import COLUMNS, rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
@@ -67,6 +68,7 @@ class Pages:
             ("/runs/{run_id}/case", self.case),
             ("/runs/{run_id}/report.html", self.report),
             ("/compare", self.compare),
+            ("/variants/{variants_id}", self.variants),
             ("/trends", self.trends),
             ("/suites", self.suites),
             ("/judges", self.judges),
@@ -156,6 +158,11 @@ class Pages:
             self._store, base, request.query_params.getlist("new"), request.query_params.getlist("run")
         )
         return self._page(request, "compare.html", view=view)
+
+    def variants(self, request: Request, variants_id: str) -> Response:
+        """Show the variants of a suite that were run together, beside each other."""
+        table = variant_table(self._store, variants_id)
+        return self._page(request, "variants.html", table=table, rows=list(rows_of(table)), columns=COLUMNS)
 
     def trends(self, request: Request, suite: str = "") -> Response:
         """Show a suite's metrics over its runs."""

@@ -19,10 +19,11 @@ from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.prefect_settings import API_URL
 from fepflow.security.redaction import words_of
 from fepflow.services import prefect_api
-from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS
+from fepflow.suite.variants import tags_of
+from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, LocalRun
 
 if TYPE_CHECKING:
-    from fepflow.tasks.local_run import LocalRun
+    from fepflow.tasks.local_run import LocalVariants
 
 ASK_SECONDS = 5.0
 GONE_SECONDS = 30.0
@@ -41,20 +42,23 @@ class Execution:
     of the main thread, so Ctrl-C and SIGTERM both stop the run here, and what it has is stored.
     """
 
-    def __init__(self, begun: LocalRun) -> None:
+    def __init__(self, begun: LocalRun | LocalVariants) -> None:
         self.flow_run_url: str | None = None
         self.error: BaseException | None = None
         """Why there is no ordinary end: what the flow raised, or what Prefect did."""
         self.prefect_error: InfrastructureError | None = None
         """Why Prefect could not execute the flow, or does not know how it ended, which the store may know."""
         self._begun = begun
+        self._runs = [begun.run] if isinstance(begun, LocalRun) else [each.run for each in begun.runs]
         self._stop: Future[None] = Future()
         self._ended: Future[None] = Future()
         # A daemon, so that the process can leave without it when Prefect's API is gone.
         threading.Thread(target=self._work, name="fepflow-run", daemon=True).start()
         threading.Thread(target=self._keep_claim, name="fepflow-claim", daemon=True).start()
         # While the flow waits for Prefect's API.
-        threading.Thread(target=load_early, args=[begun.run.suite["target"]], name="fepflow-load", daemon=True).start()
+        threading.Thread(
+            target=load_early, args=[self._runs[0].suite["target"]], name="fepflow-load", daemon=True
+        ).start()
 
     @property
     def stopped(self) -> bool:
@@ -95,27 +99,34 @@ class Execution:
         await flow
 
     def _keep_claim(self) -> None:
-        """Renew the claim of the run until it has begun. In a thread: loading Prefect holds an event loop up."""
-        run, store = self._begun.run, self._begun.store
-        while run.lease_owner is not None and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:
-            try:
-                if not store.leases.renew(run.id, run.lease_owner, LEASE_SECONDS):
-                    return
-            except FepflowError as error:
-                logger.debug("the claim of run %s could not be renewed: %s", run.id, error)
+        """Renew the claim of each run until it has begun. In a thread: loading Prefect holds an event loop up."""
+        store = self._begun.store
+        claimed = {run.id: run.lease_owner for run in self._runs if run.lease_owner is not None}
+        while claimed and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:
+            for run_id, owner in list(claimed.items()):
+                try:
+                    if not store.leases.renew(run_id, owner, LEASE_SECONDS):
+                        del claimed[run_id]
+                except FepflowError as error:
+                    logger.debug("the claim of run %s could not be renewed: %s", run_id, error)
 
     async def _flow(self) -> None:
         from prefect import tags
         from prefect.utilities.urls import url_for
 
         from fepflow.flows.evaluate import evaluate
-        from fepflow.tasks.local_run import local_run
+        from fepflow.tasks.local_run import local_run, local_variants
 
-        local_run.set(self._begun)
-        run = self._begun.run
+        run, begun = self._runs[0], self._begun
+        if isinstance(begun, LocalRun):
+            local_run.set(begun)
+            run_id, run_tags = run.id, run.tags
+        else:
+            local_variants.set(begun)
+            run_id, run_tags = begun.id, [tag for tag in run.tags if tag not in tags_of(run.variant)]
         try:
-            with tags(*run.tags):
-                state = await evaluate(suite=run.suite_path or run.name, run_id=run.id, return_state=True)
+            with tags(*run_tags):
+                state = await evaluate(suite=run.suite_path or run.name, run_id=run_id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
             message = f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
             self.prefect_error = InfrastructureError(message)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -165,9 +165,8 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
         ]
 
 
-@contextmanager
-def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
-    """Create a run of the suite; `note` hears of what it can live with, and of what takes a while.
+def require_valid(path: Path, options: RunOptions, note: Note) -> SuiteValidation:
+    """Return the suite that is to be run; `note` hears of what it can live with.
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
@@ -176,6 +175,30 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
     for problem in validation.notes:
         note(f"{problem.severity}: {problem}")
     note_untaken_variables(note)
+    return validation
+
+
+@contextmanager
+def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
+    """Create a run of a suite without variants; `note` hears of what it can live with, and of what takes a while.
+
+    Raises InputError with all errors of the suite before anything is started or called.
+    """
+    validation = require_valid(path, options, note)
+    if validation.variants:
+        raise UserError(
+            f"{path} has variants, each of which is a run: take fepflow.run_variants, or `fepflow run` on the command "
+            "line."
+        )
+    with begin(validation, options, note, show_logs=show_logs) as begun:
+        yield begun
+
+
+@contextmanager
+def begin(
+    validation: SuiteValidation, options: RunOptions, note: Note, *, show_logs: bool = False
+) -> Iterator[LocalRun]:
+    """Create a run of a valid suite without variants."""
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
     from fepflow.tasks.create_run import create_run
@@ -242,7 +265,9 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
     run, store = begun.run, begun.store
     execution = Execution(replace(begun, listener=listener))
-    prefect_informed = execution.wait(lambda: _is_over(begun, stopped=execution.stopped), handle_sigterm=handle_sigterm)
+    prefect_informed = execution.wait(
+        lambda: is_over(store, [run], stopped=execution.stopped), handle_sigterm=handle_sigterm
+    )
     error = execution.error
     if isinstance(error, FepflowError):
         raise error
@@ -251,21 +276,21 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
     if execution.stopped and after.status == "pending":
         after = store.runs.request_cancel(run.id)
     # In the store, whatever Prefect has made of it; a run that was gone on with had ended before, too.
-    is_over = after.status in ("completed", "cancelled") and after.completed_at != run.completed_at
+    has_ended = after.status in ("completed", "cancelled") and after.completed_at != run.completed_at
     if execution.prefect_error is not None:
-        if not is_over:
+        if not has_ended:
             raise execution.prefect_error
         prefect_informed = False
-    if error is not None and not is_over and not execution.stopped:
+    if error is not None and not has_ended and not execution.stopped:
         raise InfrastructureError(f"run {run.id} did not end: {type(error).__name__}: {words_of(error)}")
     return Finished(after, execution.flow_run_url, prefect_informed, execution.stopped)
 
 
-def _is_over(begun: LocalRun, *, stopped: bool) -> bool:
-    """Return whether nothing more comes of the run, which has not begun if it was stopped before it could."""
-    begun.store.leases.reap()
-    status = begun.store.runs.get(begun.run.id).status
-    return status != "running" and (stopped or status != "pending")
+def is_over(store: Store, runs: Sequence[RunRecord], *, stopped: bool) -> bool:
+    """Return whether nothing more comes of the runs, which have not begun if they were stopped before they could."""
+    store.leases.reap()
+    statuses = {store.runs.get(run.id).status for run in runs}
+    return "running" not in statuses and (stopped or "pending" not in statuses)
 
 
 def load_env_file(path: Path | None) -> None:

@@ -133,6 +133,16 @@ class RunRecord(Row, table=True):
         return self.cause == "network"
 
     @property
+    def variants_id(self) -> str | None:
+        """The id that the runs of all variants of a suite have in common, which were begun together."""
+        return (self.options or {}).get("variants")
+
+    @property
+    def variant(self) -> dict[str, Any] | None:
+        """The variant of its suite that the run is of."""
+        return self.suite.get("variant")
+
+    @property
     def sample(self) -> str | None:
         """A phrase for people if the run has a random sample of the cases only."""
         sample = (self.options or {}).get("sample")

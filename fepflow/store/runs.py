@@ -195,6 +195,18 @@ class Runs(Repository):
         """Return the run that this Prefect flow run executes."""
         return next(iter(self._records(select(RunRecord).where(RUN.c.flow_run_id == flow_run_id))), None)
 
+    def of_variants(self, variants_id: str) -> list[RunRecord]:
+        """Return the runs of all variants of a suite that were begun together, in their order; none if nothing has
+        this id, or its beginning (4 characters or more)."""
+        if len(variants_id) < MIN_PREFIX or not variants_id.isalnum():
+            return []
+        noted = type_coerce(RUN.c.options, Text).contains(str(encode(variants_id))[:-1], autoescape=True)
+        found = [run for run in self._records(select(RunRecord).where(noted)) if run.variants_id is not None]
+        ids = {run.variants_id for run in found if str(run.variants_id).startswith(variants_id)}
+        whole = variants_id if variants_id in ids else next(iter(ids)) if len(ids) == 1 else None
+        runs = [run for run in found if run.variants_id == whole]
+        return sorted(runs, key=lambda run: (run.options or {}).get("variant_number", 0))
+
     def set_flow_run(self, run_id: str, flow_run_id: str) -> None:
         """Note which Prefect flow run executes the run.
 

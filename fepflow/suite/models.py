@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, TypeAdapter, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.protocol.check import Check, CheckId
 from fepflow.protocol.test_case import TestCase
@@ -299,6 +300,12 @@ class Suite(Section):
     description: str | None = None
     task: str | None = Field(None, description="EvalGuard task id, by which thresholds are looked up.")
     target: Target
+    variants: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = Field(
+        None,
+        description="Values by name, for ${variant.NAME} in target: a run for each combination, and all compared.",
+    )
+    variant: SkipJsonSchema[dict[str, Any] | None] = None
+    """The combination that a run is of; a suite file cannot have it."""
     test_cases: str | Dataset | list[TestCase]
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
     checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")

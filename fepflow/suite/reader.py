@@ -24,6 +24,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
+from fepflow.suite.variants import combinations, problems_of_variants, with_variant
 from fepflow.text import brief
 
 SPELLED_OUT = 20
@@ -45,6 +46,8 @@ class LoadedSuite:
     problems: list[Problem]
     secrets: frozenset[str] = field(repr=False, default=frozenset())
     suite: Suite | None = None
+    variants: Sequence[LoadedSuite] = ()
+    """The suites of all combinations, if the document has variants; this one is then the first of them."""
 
     def section(self, name: str) -> Any:
         """Return a valid section's value, its default if it is left out, or None if it is not valid."""
@@ -68,7 +71,25 @@ def load_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSu
     Raises InputError if it is no document; other errors are in `problems`.
     """
     document, folder = read_document(path), path.resolve().parent
-    return _load_manifest(document, folder, env) if is_manifest(document.data) else read_suite(document, folder, env)
+    if is_manifest(document.data):
+        return _load_manifest(document, folder, env)
+    return _load_variants(document, folder, env) if isinstance(document.data, dict) else read_suite(document, folder)
+
+
+def _load_variants(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
+    """Return the suite; one with variants as its first combination, with all of them."""
+    problems = problems_of_variants(document)
+    if problems:
+        rest = {name: section for name, section in document.data.items() if name not in ("variants", "variant")}
+        loaded = read_suite(replace(document, data=rest), folder, env)
+        # References that have no value make more errors in the target.
+        others = [problem for problem in loaded.problems if not (problem.path or "").startswith("target")]
+        return replace(loaded, problems=[*problems, *others], suite=None)
+    if "variants" not in document.data:
+        return read_suite(document, folder, env)
+    of_variants = (with_variant(document, variant) for variant in combinations(document.data["variants"]))
+    suites = [read_suite(of_variant, folder, env) for of_variant in of_variants]
+    return replace(suites[0], variants=suites)
 
 
 def is_manifest(data: Any) -> bool:

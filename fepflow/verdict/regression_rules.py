@@ -107,7 +107,7 @@ def judge_differences(
     for metric, margin in margins.items():
         each = found.get(metric)
         if each is not None and each.estimate is not None and each.less_is_better is not None:
-            judged.append((_as_metric(each, each.estimate), [NotWorse(margin, each.less_is_better, name)]))
+            judged.append((as_metric(each, each.estimate), [NotWorse(margin, each.less_is_better, name)]))
         else:
             why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
             outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
@@ -125,9 +125,7 @@ def detectable(metric: MetricDifference, margin: float, gate: Gate, family: int)
     cases; None where there is no interval, or it is not known which way is worse."""
     if metric.estimate is None or metric.less_is_better is None:
         return None
-    estimate = as_judged(_as_metric(metric, metric.estimate), gate.judge).estimate.at(
-        1 - (1 - gate.confidence) / family
-    )
+    estimate = as_judged(as_metric(metric, metric.estimate), gate.judge).estimate.at(1 - (1 - gate.confidence) / family)
     return detectable_regression(estimate, margin, less_is_better=metric.less_is_better)
 
 
@@ -142,7 +140,8 @@ def in_words(metric: MetricDifference, least: float, margin: float) -> str:
     return f"{metric.id}: with {cases} like these, {regression} is shown{beyond} in 80 % of such comparisons."
 
 
-def _as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimate:
+def as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimate:
+    """Return the difference as a metric is judged."""
     return MetricEstimate(
         difference.id,
         difference.check_id,

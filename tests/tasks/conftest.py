@@ -37,9 +37,16 @@ class Agent:
     hanging: set[str] = field(default_factory=set)
     """Questions of which the first call hangs for two seconds."""
     traceparents: list[str | None] = field(default_factory=list)
+    tokens: int | None = None
+    """Tokens that each answer says it has cost."""
+    wrong_for: dict[str, int] = field(default_factory=dict)
+    """Wrong answers, to the first questions (`q0`, `q1`, ...), of each variant: it is named in the request, as `of`."""
+    down_for: set[str] = field(default_factory=set)
+    """Variants that are not answered."""
 
     async def respond(self, request: web.Request) -> web.Response:
-        question = (await request.json())["question"]
+        asked = await request.json()
+        question, variant = asked["question"], str(asked.get("of"))
         self.requests[str(question)] += 1
         self.traceparents.append(request.headers.get("traceparent"))
         self.under_way += 1
@@ -50,7 +57,12 @@ class Agent:
         words = str(question).split()
         if words[:1] == ["fail"] and self.requests[str(question)] <= int(words[1]):
             return web.Response(status=503, text=f"not yet: {request.headers.get('Authorization')}")
-        return web.json_response({"answer": "wrong" if str(question) in self.wrong else question})
+        if variant in self.down_for:
+            return web.Response(status=500, text="down")
+        is_wrong = str(question) in self.wrong
+        if variant in self.wrong_for:
+            is_wrong = int(str(question).removeprefix("q")) < self.wrong_for[variant]
+        return web.json_response({"answer": "wrong" if is_wrong else question, "tokens": self.tokens})
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from fepflow.settings import settings
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
+from fepflow.suite.variants import run_name
 from tests.http_server import serving
 
 OWNER = "host/1/a"
@@ -74,12 +75,20 @@ def simple(case_id: str, passed: bool = True, **case: Any) -> Row:
 
 
 def fill(
-    store: Store, rows: Sequence[Row], *, run_id: str, ended: bool = True, tags: Sequence[str] = (), **suite: Any
+    store: Store,
+    rows: Sequence[Row],
+    *,
+    run_id: str,
+    ended: bool = True,
+    tags: Sequence[str] = (),
+    options: dict[str, Any] | None = None,
+    **suite: Any,
 ) -> RunRecord:
     """Store a run with these results, and the verdict that they come to unless it has not `ended`."""
     document = {**SUITE, **suite}
     repeats = len(rows[0].outputs)
-    new = NewRun(run_id, document["name"], document, None, repeats, list(tags), cause="command")
+    name = run_name(document["name"], document.get("variant"))
+    new = NewRun(run_id, name, document, None, repeats, list(tags), cause="command", options=options)
     store.runs.create(new, [row.case for row in rows])
     store.leases.acquire(run_id, OWNER, 600)
     outputs = [

@@ -367,3 +367,22 @@ def test_a_case_says_why_its_checks_failed_in_the_list_on_its_page_and_beside_a_
     file = unescape(markup(client, f"/runs/{run.id}/report.html"))
     assert file.count(why) == 3, "the cause, the list, the case"
     assert "in the list of cases" not in file
+
+
+def test_variants_stand_beside_each_other_and_each_run_leads_there(client: httpx.Client, store: Store) -> None:
+    good = [simple(f"case {number}") for number in range(40)]
+    bad = [simple(f"case {number}", number < 10) for number in range(40)]
+    for number, (variant, rows) in enumerate((("<b>a", bad), ("b", good), ("c", bad))):
+        options = {"variants": "dddd" * 8, "variant_number": number}
+        fill(store, rows, run_id=f"{number}" * 8, variant={"model": variant}, options=options, ended=variant != "c")
+    html = client.get(f"/variants/{'dddd' * 8}").text
+    assert "<b>a" not in html
+    shown = plain(html)
+    assert "refunds: variants dddddddd" in shown
+    assert "accuracy of model=b is better than the first by" in shown
+    assert "These differences hold at 95 % over 2 comparisons (Holm)." in shown
+    assert "model=c has no verdict yet: it is running." in shown
+    assert "Running Of 3 variants" in shown
+    assert 'href="/compare?base=00000000&amp;new=11111111"' in html
+    assert f'href="/variants/{"dddd" * 8}"' in client.get("/runs/11111111").text
+    assert client.get("/variants/eeeeeeee").status_code == 404

@@ -1,0 +1,146 @@
+"""A suite with variants, from the command line to Prefect's graph."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from fepflow.store.store import Store
+
+from .conftest import Workplace
+
+pytestmark = pytest.mark.e2e
+
+CASES = [{"id": f"q{number}", "input": f"q{number}", "expected": f"q{number}"} for number in range(30)]
+
+
+class Agent(ThreadingHTTPServer):
+    """Versions of an agent: `/v1` answers every other question, `/v2` all, and 3 tokens each; none when asked hotly."""
+
+    asked: Counter[tuple[str, float]]
+    most_at_once = 0
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Agent
+
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        version, question, temperature = self.path.strip("/"), request["question"], request["temperature"]
+        self.server.asked[version, temperature] += 1
+        is_down = (version, temperature) == ("v1", 0.7)
+        knows = version == "v2" or int(question[1:]) % 2
+        body = json.dumps({"answer": question if knows else "?"}).encode()
+        self.send_response(500 if is_down else 200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def agent() -> Iterator[Agent]:
+    with Agent(("127.0.0.1", 0), _Handler) as server:
+        server.asked = Counter()
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def write(workplace: Workplace, agent: Agent, **sections: Any) -> None:
+    target = {
+        "http": {
+            "url": "${AGENT}/${variant.version}",
+            "body": {"question": "$.test_case.input", "temperature": "${variant.temperature}"},
+            "output": "$.answer",
+        },
+        "attempts": 1,
+        "retries": 0,
+    }
+    same = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+    variants = {"version": ["v1", "v2"], "temperature": [0.1, 0.7]}
+    suite = {"name": "answers", "tags": ["gate"], "variants": variants, "target": target, "test_cases": CASES}
+    with workplace.suite.open("w", encoding="utf-8") as file:
+        YAML().dump({**suite, "checks": [same], "gate": {"min": {"exact_match": 0.8}}, **sections}, file)
+    workplace.env["AGENT"] = f"http://127.0.0.1:{agent.server_port}"
+
+
+def test_two_by_two_variants_are_one_graph_with_one_table(workplace: Workplace, agent: Agent) -> None:
+    write(workplace, agent)
+    done = workplace.run("--json", "-o", workplace.folder / "junit.xml")
+    assert done.returncode == 1, done.stderr
+    assert agent.asked == {("v1", 0.1): 30, ("v1", 0.7): 30, ("v2", 0.1): 30, ("v2", 0.7): 30}
+
+    table = json.loads(done.stdout)
+    assert [(run["variant"]["version"], run["variant"]["temperature"]) for run in table["runs"]] == [
+        ("v1", 0.1),
+        ("v1", 0.7),
+        ("v2", 0.1),
+        ("v2", 0.7),
+    ]
+    shown = {(found["variant"]["version"], found["variant"]["temperature"]): found for found in table["differences"]}
+    assert {variant: found["shown"] for variant, found in shown.items()} == {
+        ("v1", 0.7): None,
+        ("v2", 0.1): "better",
+        ("v2", 0.7): "better",
+    }
+    assert shown["v2", 0.1]["p_adjusted"] == pytest.approx(2 * shown["v2", 0.1]["p"]), "of two that can be compared"
+    assert 0 < shown["v2", 0.1]["low"] < 0.5 < shown["v2", 0.1]["high"]
+    assert "No call of version=v1, temperature=0.7 was answered." in table["sentences"]
+    assert sorted(path.name for path in workplace.folder.glob("junit*")) == [f"junit-{n}.xml" for n in range(1, 5)]
+
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        runs = store.runs.of_variants(table["variants"])
+    assert [run.outcome for run in runs] == ["fail", "inconclusive", "pass", "pass"]
+    assert runs[3].name == "answers [version=v2, temperature=0.7]"
+    assert runs[3].tags == ["gate", "variant:version=v2", "variant:temperature=0.7"]
+
+    # In Prefect, each run is a child of one flow run, by the task run that stands for it in the graph.
+    api = workplace.stack.api
+    children = [api.get(f"/flow_runs/{run.flow_run_id}").raise_for_status().json() for run in runs]
+    graph = api.post("/task_runs/filter", json={"task_runs": {"id": {"any_": [
+        child["parent_task_run_id"] for child in children]}}}).raise_for_status().json()  # fmt: skip
+    assert len(graph) == 4
+    (parent_id,) = {task["flow_run_id"] for task in graph}
+    parent = api.get(f"/flow_runs/{parent_id}").raise_for_status().json()
+    assert (parent["state"]["type"], parent["name"]) == ("FAILED", "answers · fail")
+    assert parent["state"]["message"].startswith("FAIL: Of 4 variants: 1 failed (version=v1, temperature=0.1), 1 inc")
+    assert {"gate", "verdict:fail"} <= set(parent["tags"])
+    assert not any(tag.startswith("variant:") for tag in parent["tags"])
+    (artifact,) = api.post("/artifacts/filter", json={"artifacts": {
+        "flow_run_id": {"any_": [parent_id]}}}).raise_for_status().json()  # fmt: skip
+    assert artifact["key"] == "variants-answers"
+    assert "better" in artifact["data"]
+
+    again = workplace.fepflow("show", table["variants"][:8])
+    assert again.returncode == 0, again.stderr
+    assert "is better than the first by" in again.stdout
+
+
+@pytest.mark.battery
+def test_some_variants_are_chosen_and_the_rest_is_resumed(workplace: Workplace, agent: Agent) -> None:
+    write(workplace, agent)
+    done = workplace.run("--variant", "version=v2", "--json")
+    assert done.returncode == 0, done.stderr
+    assert set(agent.asked) == {("v2", 0.1), ("v2", 0.7)}
+    table = json.loads(done.stdout)
+
+    # As if its process had been killed before the second one began.
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        second = store.runs.of_variants(table["variants"])[1]
+        store.leases.acquire(second.id, "gone", 1)
+        store.leases.finish(second.id, "gone", "interrupted")
+    again = workplace.fepflow("run", "--resume", table["variants"][:8], "--json")
+    assert again.returncode == 0, again.stderr
+    assert [run["outcome"] for run in json.loads(again.stdout)["runs"]] == ["pass", "pass"]
+    assert agent.asked["v2", 0.1] == agent.asked["v2", 0.7] == 30, "no answer is asked for again"
