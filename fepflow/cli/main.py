@@ -14,6 +14,7 @@ import click
 
 from fepflow.cli.administration import audit, cache, keys, store
 from fepflow.cli.calibrate import calibrate, labels
+from fepflow.cli.cases import cases
 from fepflow.cli.comparisons import baseline, compare, trends
 from fepflow.cli.ecp import ecp
 from fepflow.cli.evalguard import evalguard
@@ -42,7 +43,7 @@ LEAVE_SECONDS = 10
 """Time that a process with a call that was given up may take to end."""
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
-COMMANDS += [store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
+COMMANDS += [cases, store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
 EXTRAS = {
     **dict.fromkeys(("validate", "plan", "evalguard"), None),
     **dict.fromkeys(("evalguard import", "evalguard list"), "run"),

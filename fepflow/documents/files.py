@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import BinaryIO
@@ -28,6 +29,19 @@ def read_text(path: Path, file: str, limit: int = MAX_BYTES) -> str:
     if len(raw) > limit:
         raise InputError(Problem(f"is larger than {limit:,} bytes", file, advice="split it, or use JSONL for data"))
     return decode(raw, file)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Write a file whole or not at all, with the mode of the one that it replaces."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="")
+        if path.exists():
+            part.chmod(path.stat().st_mode & 0o777)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def reason(error: Exception) -> str:

@@ -15,7 +15,6 @@ import io
 import json
 import os
 import re
-import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +24,7 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.util import load_yaml_guess_indent
 
-from fepflow.documents.files import read_text, reason
+from fepflow.documents.files import read_text, reason, replace_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of
@@ -268,21 +267,8 @@ def write_migration(migration: Migration) -> None:
         raise InputError([Problem("is there already", str(path), advice="move it away") for path in blocked])
     try:
         for file in migration.files:
-            _replace(file.path, file.text)
+            replace_text(file.path, file.text)
         for path, other in aside.items():
             path.rename(other)
     except OSError as error:
         raise InputError(Problem(f"cannot be written: {reason(error)}", str(error.filename))) from None
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file whole or not at all, with the mode of the one that it replaces."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        part.write_text(text, encoding="utf-8", newline="")
-        if path.exists():
-            part.chmod(path.stat().st_mode & 0o777)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
