@@ -18,7 +18,15 @@ from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.documents.messages import validation_messages
-from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError, dotted
+from fepflow.errors import (
+    SIMULATED_USER,
+    InputError,
+    Problem,
+    SimulatedUserError,
+    TargetError,
+    TargetTimeoutError,
+    dotted,
+)
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import leading_keys
 from fepflow.protocol.check import AnyCheck, Check
@@ -339,6 +347,8 @@ def failure_of(output: Output) -> TargetError | None:
         return None
     what = "only a part of the output" if output.is_partial else "no output"
     message = f"the target gave {what}: {error['message']}"
+    if error.get("kind") == SIMULATED_USER:
+        return SimulatedUserError(error["message"])
     if error.get("type") == "timeout_error":
         return TargetTimeoutError(message)
     return TargetError(message, kind=str(error.get("kind", "unknown")), retryable=True)
@@ -428,6 +438,8 @@ def reads_only_completed_steps(check: Check, output: Output) -> bool:
     by its number from the beginning.
     """
     steps = output.value.get("steps") if isinstance(output.value, dict) else None
+    if check.turn is not None:
+        return isinstance(steps, list) and check.turn <= len(steps)
     paths = [leading_keys(use.expression) for use in paths_of(check)]
     of_output = [keys for keys in paths if keys[:1] != ("test_case",)]
     return bool(of_output) and all(_is_completed(keys, steps) for keys in of_output)

@@ -259,7 +259,7 @@ class TargetError(EndpointError):
 
     `kind` is `connect`, `http_status`, `malformed`, `too_large`, `redirect`, `request`, `timeout`, `circuit_open`,
     `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of
-    ECP and A2A agents `agent_error` and `incompatible`.
+    ECP and A2A agents `agent_error` and `incompatible`; `simulated_user` is no fault of the target's.
     """
 
     recoverable = True
@@ -283,6 +283,20 @@ class CircuitOpenError(TargetError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="circuit_open", retryable=False)
+
+
+SIMULATED_USER = "simulated_user"
+"""The kind of a SimulatedUserError."""
+
+
+class SimulatedUserError(TargetError):
+    """The model that plays the user gave no answer, or none that can be used, so the conversation ended.
+
+    It says nothing about the target. Calls of models have retries of their own, so the conversation is not repeated.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind=SIMULATED_USER, retryable=False)
 
 
 class ModelError(EndpointError):

@@ -81,7 +81,7 @@ async def _call(context: RunContext, slot: Slot, result: BatchResult, work: Batc
     repeat_of_call.set(unit[1])
     try:
         async with slot():
-            record = await context.target_client.ask(case)
+            record = await context.target_client.ask(case, unit[1])
     except RunLimitExceededError:
         return
     result.calls += 1

@@ -48,7 +48,7 @@ from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
-from fepflow.protocol.test_case import Context
+from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.models import check_ids
@@ -232,7 +232,9 @@ class CompiledCheck:
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._is_slow = not self._template.is_quick or is_large(self._template.literal)
-        self._metadata = {"check_version": self.version, "check_id": self.check_id}
+        self._metadata: dict[str, Any] = {"check_version": self.version, "check_id": self.check_id}
+        if declared.turn is not None:
+            self._metadata["turn"] = declared.turn
 
     @property
     def model_kind(self) -> Kind | None:
@@ -262,10 +264,13 @@ class CompiledCheck:
         if self._is_slow or (is_large(context) if large is None else large):
             return self._compute_elsewhere(context, run)
         try:
-            resolved = self._template.render(context)
+            resolved = self._template.render(self._seen(context))
         except Exception as error:
             return self.failed(error, None, run.started)
         return self._execute(resolved, run)
+
+    def _seen(self, context: Context) -> Context:
+        return context if self.check.turn is None else turn_context(context, self.check.turn)
 
     async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
         """Run in a thread, for values and paths with which the check may take long."""
@@ -273,7 +278,7 @@ class CompiledCheck:
 
         def compute() -> Any:
             nonlocal shown
-            resolved = self._template.render(context)
+            resolved = self._template.render(self._seen(context))
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
             return instance if self._in_thread else self._invoke(instance, run.requests)
@@ -384,6 +389,8 @@ class CompiledCheck:
         metadata: dict[str, Any] = {"check_id": self.check_id}
         if self.version:
             metadata["check_version"] = self.version
+        if self.check.turn is not None:
+            metadata["turn"] = self.check.turn
         if started is not None:
             metadata["execution_time_ms"] = _milliseconds(started)
         if isinstance(error, ModelError):

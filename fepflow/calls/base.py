@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
+from fepflow.calls.policy import RunBudget
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
@@ -44,6 +45,23 @@ class Progress:
 
 progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
 """The progress of the attempt under way. Not an argument: most targets have one step, and know of no other."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptUnderWay:
+    """The case and the repeat that the attempt under way is made for, and the run's budget.
+
+    `pace` waits until one more request may be sent: an attempt has been paced once already.
+    """
+
+    case: TestCase
+    repeat: int
+    budget: RunBudget
+    pace: Callable[[], Awaitable[None]]
+
+
+attempt_under_way: ContextVar[AttemptUnderWay] = ContextVar("fepflow_attempt")
+"""Set by the client of the target. Not an argument: most targets are told all by the request."""
 
 
 traceparent: ContextVar[str | None] = ContextVar("fepflow_traceparent", default=None)
@@ -86,6 +104,14 @@ class Turn:
     messages: Sequence[Mapping[str, Any]]
 
 
+@runtime_checkable
+class DescribedConversation(Protocol):
+    """A conversation that knows facts about the system under test, for the output's metadata."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known now: also after a turn that failed."""
+
+
 class Conversation(Protocol):
     """A conversation with the system under test about one test case. Its turns come one after the other."""
 
@@ -94,7 +120,10 @@ class Conversation(Protocol):
 
 
 class ConversationalTarget(Target, Protocol):
-    """A target that can hold conversations of several turns."""
+    """A target that can hold conversations of several turns.
+
+    Where its suite may be such that it cannot, it has a property `conversation_problem`, which says why, or is None.
+    """
 
     def converse(self, case: TestCase) -> AbstractAsyncContextManager[Conversation]:
         """Open a conversation, which the context ends. Raises TargetError."""
@@ -117,9 +146,14 @@ def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSE
     return content_hash(target.fingerprint, case.id, asked, repeat)
 
 
-def template_context(case: TestCase) -> dict[str, Any]:
-    """Return the data that paths in a target's section see: the test case, as far as it is sent."""
-    return {"test_case": {"expected": None, "metadata": {}, **sent_fields(case)}}
+def template_context(case: TestCase, turn: Turn | None = None, session: Any = None) -> dict[str, Any]:
+    """Return the data that paths in a target's section see: the test case, as far as it is sent, and the turn.
+
+    A case that is no conversation is one of a single turn.
+    """
+    turn = turn or Turn(1, case.input, ({"role": "user", "content": case.input},))
+    said = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
+    return {"test_case": {"expected": None, "metadata": {}, **sent_fields(case)}, "turn": said, "session": session}
 
 
 def sent_fields(case: TestCase) -> dict[str, Any]:

@@ -11,9 +11,24 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from fepflow.calls.base import UNSENT, Progress, Target, TargetResponse, progress_of_call
+from fepflow.calls.base import (
+    UNSENT,
+    AttemptUnderWay,
+    Progress,
+    Target,
+    TargetResponse,
+    attempt_under_way,
+    progress_of_call,
+)
 from fepflow.calls.policy import AdaptiveLimiter, CircuitBreaker, OnLimitChange, Retries, RunBudget, time_limit
-from fepflow.errors import CircuitOpenError, JSONPathError, RunLimitExceededError, TargetError, TargetTimeoutError
+from fepflow.errors import (
+    CircuitOpenError,
+    JSONPathError,
+    RunLimitExceededError,
+    SimulatedUserError,
+    TargetError,
+    TargetTimeoutError,
+)
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.security.redaction import without_secrets, words_of
@@ -73,6 +88,7 @@ class Attempt(NamedTuple):
 class CallRecord:
     """The calls for one case so far: a response, or an error; and every attempt."""
 
+    repeat: int = 0
     attempts: list[Attempt] = field(default_factory=list)
     response: TargetResponse | None = None
     error: TargetError | JSONPathError | None = None
@@ -136,7 +152,7 @@ def _describe(error: TargetError | JSONPathError) -> dict[str, Any]:
     if isinstance(error, JSONPathError):
         return {"type": error.fep_type, "kind": "request", "message": str(error), "recoverable": False}
     # What is not retried in this run, another run may get: an open circuit, a case that had too little time.
-    recoverable = error.retryable or isinstance(error, CircuitOpenError | TargetTimeoutError)
+    recoverable = error.retryable or isinstance(error, CircuitOpenError | TargetTimeoutError | SimulatedUserError)
     described = {"type": error.fep_type, "kind": error.kind, "message": str(error), "recoverable": recoverable}
     return described if error.status is None else {**described, "status": error.status}
 
@@ -171,12 +187,13 @@ class TargetClient:
         """True while the target is down, and has had time to come back."""
         return self._circuit_breaker.down
 
-    async def ask(self, case: TestCase) -> CallRecord:
+    async def ask(self, case: TestCase, repeat: int = 0) -> CallRecord:
         """Call until there is a response, a non-retryable error, or no attempt left. Raises no TargetError.
 
-        Raises RunLimitExceededError, having made no call, when the run may make none any more.
+        Raises RunLimitExceededError when the run may make no call any more: having made none, or in the middle of a
+        conversation.
         """
-        record = CallRecord()
+        record = CallRecord(repeat)
 
         async def attempt() -> TargetResponse:
             if record.attempts:
@@ -191,8 +208,9 @@ class TargetClient:
             async with self._case_time(record, self._policy.case_timeout):
                 record.response = await self._retries.run(attempt, on_retry)
         except (RunLimitExceededError, CircuitOpenError) as error:
-            if record.attempts:
-                record.error = record.attempts[-1].error
+            failures = [attempt.error for attempt in record.attempts if attempt.error is not None]
+            if failures:
+                record.error = failures[-1]
             elif isinstance(error, RunLimitExceededError):
                 raise
             else:
@@ -257,13 +275,15 @@ class TargetClient:
         error: TargetError | JSONPathError | None = None
         record.progress = Progress()
         progress_of_call.set(record.progress)
+        attempt_under_way.set(AttemptUnderWay(case, record.repeat, self.budget, self._limiter.pace))
         try:
             with self._observe(case, record):
                 answer = await self._within_deadline(case, record)
         except TargetError as caught:
             error = caught
-            self._limiter.failed(caught, started)
-            self._circuit_breaker.failed(caught, first=not record.attempts)
+            if not isinstance(caught, SimulatedUserError):
+                self._limiter.failed(caught, started)
+                self._circuit_breaker.failed(caught, first=not record.attempts)
             raise
         except JSONPathError as caught:
             error = caught
@@ -283,10 +303,12 @@ class TargetClient:
             self._limiter.leave()
 
     async def _within_deadline(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        progress, seconds = record.progress, min(self._policy.timeout, self.budget.left())
+        # Of a conversation each turn has its own deadline (`fepflow.calls.conversations`).
+        timeout = math.inf if case.is_conversation else self._policy.timeout
+        progress, seconds = record.progress, min(timeout, self.budget.left())
 
         def late() -> TargetTimeoutError:
-            if seconds < self._policy.timeout:
+            if seconds < timeout:
                 return TargetTimeoutError(progress.describe("the call was cut off: the run's deadline was over"))
             message = progress.describe(f"no complete answer within {seconds:g} s (target.timeout)")
             return TargetTimeoutError(message, retryable=not progress.fault)

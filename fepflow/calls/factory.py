@@ -33,6 +33,35 @@ def open_target(
     addresses: AgentAddresses | None = None,
     models: ModelClient | None = None,
 ) -> Target:
+    """Open the system under test, see `_open`; it holds conversations where test cases are some."""
+    opened = _open(
+        config,
+        folder=folder,
+        case_ids=case_ids,
+        roots=roots,
+        secrets=secrets,
+        is_called=is_called,
+        addresses=addresses,
+        models=models,
+    )
+    if config.recorded is not None or config.given is not None:
+        return opened
+    from fepflow.calls.conversations import ConversationTarget
+
+    return ConversationTarget(opened, config.kind, config.timeout)
+
+
+def _open(
+    config: target.Target,
+    *,
+    folder: Path,
+    case_ids: Callable[[], Sequence[str]],
+    roots: Sequence[Path],
+    secrets: frozenset[str],
+    is_called: bool,
+    addresses: AgentAddresses | None,
+    models: ModelClient | None,
+) -> Target:
     """Open the system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
 

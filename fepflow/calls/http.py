@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.base import TargetResponse, refuse_reserved_names, template_context, traceparent
+from fepflow.calls.base import TargetResponse, Turn, refuse_reserved_names, template_context, traceparent
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -82,18 +84,36 @@ class HttpTarget:
         self._headers = _headers(self._http)
         add_auth_in_address(self._headers, address)
         self._body = None if self._http.method == "GET" else compile_template(self._http.body)
+        self._bodies = _TurnBodies(self._http)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
-        self._reading = ResponseParser(self._http.output, self._http.metadata, self.secrets, self._names)
+        self._reading = self._parser(self._http.metadata)
+        self._reading_session = None
+        if self._http.session is not None:
+            self._reading_session = self._parser({**self._http.metadata, _SESSION: self._http.session})
         self._clients: dict[str, Client] = {}
         self._client(self._url)
         self.fingerprint = self._fingerprint()
+
+    def _parser(self, metadata: dict[str, str]) -> ResponseParser:
+        return ResponseParser(self._http.output, metadata, self.secrets, self._names)
 
     def _fingerprint(self) -> str:
         http = self._http
         headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
         asked = [address_without_secrets(self._url), http.method, headers, http.body, http.output, http.metadata]
         app = [] if self._app is None else [self._app.content_hash]
-        return content_hash("http", redact_json(asked, self.secrets), *app)
+        session = [] if http.session is None else [http.session]
+        return content_hash("http", redact_json([*asked, *session], self.secrets), *app)
+
+    @property
+    def conversation_problem(self) -> str | None:
+        """Why it can hold no conversation: all turns would get the same request; None if it can."""
+        return self._bodies.problem
+
+    @property
+    def reads_session(self) -> bool:
+        """True if the session of a conversation is the endpoint's, and not made up here."""
+        return self._reading_session is not None
 
     def render(self, case: TestCase) -> Any:
         """Return the JSON body for `case`; None for GET. Raises JSONPathError."""
@@ -103,6 +123,27 @@ class HttpTarget:
 
     async def call(self, request: Any) -> TargetResponse:
         """Call once, following redirects within the host; raises TargetError."""
+        return await self._send(request, self._reading)
+
+    @asynccontextmanager
+    async def converse(self, case: TestCase) -> AsyncIterator[HttpConversation]:
+        """Open a conversation, each turn of which is a request."""
+        yield HttpConversation(self, case)
+
+    async def say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
+        """Send a turn; return the answer and the session that goes with the next one. Raises TargetError."""
+        request = self._bodies.render(template_context(case, turn, session), session)
+        if self._reading_session is None:
+            return await self._send(request, self._reading), session
+        answer = await self._send(request, self._reading_session)
+        metadata = dict(answer.metadata)
+        session = metadata.pop(_SESSION, session)
+        if session is None:
+            where = f"the first answer has nothing at {self._http.session} (target.http.session)"
+            raise TargetError(where, kind="missing_output", retryable=False)
+        return TargetResponse(answer.value, metadata), session
+
+    async def _send(self, request: Any, reading: ResponseParser) -> TargetResponse:
         body = _encode(request) if self._body is not None else None
         method, url, headers = self._http.method, self._url, self._headers
         if (parent := traceparent.get()) is not None:
@@ -114,7 +155,7 @@ class HttpTarget:
                 response = await self._client(url).send(sent)
                 try:
                     if not response.has_redirect_location:
-                        return await self._read(response)
+                        return await self._read(response, reading)
                     url = self._redirected(url, url.join(response.headers["Location"]), response.status_code)
                 finally:
                     await response.aclose()
@@ -123,7 +164,7 @@ class HttpTarget:
                     method, body = "GET", None
         raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")
 
-    async def _read(self, response: httpx.Response) -> TargetResponse:
+    async def _read(self, response: httpx.Response, reading: ResponseParser) -> TargetResponse:
         encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
         if status >= 300:
             beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
@@ -136,8 +177,8 @@ class HttpTarget:
         body = await read_body(stream, encoding, self._http.max_bytes)
         content_type = response.headers.get("Content-Type", "")
         if len(body) > _LARGE_BYTES:
-            return await READERS.run(partial(self._reading.read, body, content_type, status))
-        return self._reading.read(body, content_type, status)
+            return await READERS.run(partial(reading.read, body, content_type, status))
+        return reading.read(body, content_type, status)
 
     def _redirected(self, url: httpx.URL, new: httpx.URL, status: int) -> httpx.URL:
         if self._guard is not None:
@@ -170,6 +211,57 @@ class HttpTarget:
             await client.aclose()
         if self._app is not None:
             await self._app.aclose()
+
+
+class HttpConversation:
+    """A conversation with an endpoint, which tells it from others by its session or its messages."""
+
+    def __init__(self, target: HttpTarget, case: TestCase) -> None:
+        self._target = target
+        self._case = case
+        self._session: Any = None if target.reads_session else str(uuid4())
+
+    async def say(self, turn: Turn) -> TargetResponse:
+        """Send what the user says as one request."""
+        answer, self._session = await self._target.say(self._case, turn, self._session)
+        return answer
+
+
+SAME_REQUEST = "each turn would get the same request: put $.turn.input or $.turn.messages into target.http.body"
+
+_SESSION = "\0session"
+"""Where an answer's session is kept on its way: no suite can name metadata so."""
+
+_CONVERSATION = {"input": "$.turn.input", "messages": "$.turn.messages", "session": "$.session"}
+"""The body of a turn, unless the suite has one."""
+
+
+class _TurnBodies:
+    """The bodies of turns. `problem` is why there are none, if all turns would get the same.
+
+    Before there is a session, members of the body that would hold it are left out.
+    """
+
+    def __init__(self, http: target.HttpTarget) -> None:
+        body = http.body if "body" in http.model_fields_set else _CONVERSATION
+        self._body = compile_template(body)
+        self._without_session = compile_template(_without(body, "$.session"))
+        self.problem = None
+        if http.method == "GET":
+            self.problem = "a conversation needs a body: target.http.method is GET"
+        elif not any(path.expression.startswith("$.turn") for _, path in self._body.paths):
+            self.problem = SAME_REQUEST
+
+    def render(self, context: dict[str, Any], session: Any) -> Any:
+        """Return the body of a turn."""
+        return (self._without_session if session is None else self._body).render(context)
+
+
+def _without(value: Any, path: str) -> Any:
+    """Return a template without the members of objects that are just this path."""
+    if isinstance(value, dict):
+        return {name: _without(item, path) for name, item in value.items() if item != path}
+    return [_without(item, path) for item in value] if isinstance(value, list) else value
 
 
 def _headers(http: target.HttpTarget) -> httpx.Headers:

@@ -237,12 +237,16 @@ class AdaptiveLimiter:
         self._admit()
         try:
             await turn
-            if self._rate is not None:
-                await self._rate.acquire()
+            await self.pace()
         except BaseException:
             if turn.done() and not turn.cancelled():  # it has its slot
                 self.leave()
             raise
+
+    async def pace(self) -> None:
+        """Wait for the rate, in a slot that was taken: for one more request of the same call."""
+        if self._rate is not None:
+            await self._rate.acquire()
 
     def leave(self) -> None:
         """Give a slot back."""

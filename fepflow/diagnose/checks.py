@@ -53,9 +53,10 @@ def validate_checks(validation: SuiteValidation) -> None:
     repeated = [problem.message for problem in of_sections]
     validation.problems += of_sections
     validation.problems += (item for item in of_checks if not any(message in item.message for message in repeated))
-    if checks in ([], [COMPLETED], [ANSWERED]) and validation.cases and not any(validation.cases.with_checks()):
+    own = (case.checks != [COMPLETED] for case in validation.cases.with_checks())
+    if checks in ([], [COMPLETED], [ANSWERED]) and validation.cases and not any(own):
         advice = "add checks:, or checks of the test cases"
-        if checks:
+        if checks or any(validation.cases.with_checks()):
             what = "no tool answers with an error" if checks == [ANSWERED] else "the agent answers each step"
             message = f"there are no checks: all that is judged is that {what}"
             validation.warn((), message, advice)

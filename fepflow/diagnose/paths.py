@@ -39,6 +39,7 @@ from fepflow.suite.target import Target
 BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
 """The remark on a text with placeholders that nothing fills in."""
 
+_OF_TURN = ("input", "messages", "number")
 _NO_OUTPUT = Output(value=None)
 _MOST_TRIED = 1_000
 """Values of a path that are offered to the check that reads it: enough to see a column of the wrong kind."""
@@ -161,6 +162,9 @@ def _validate_request(validation: SuiteValidation, target: Target) -> Iterator[_
         if keys[:1] == ("output",):
             message = f"{text}: a request has no output yet, only $.test_case"
             validation.error(location, message, "did you mean $.test_case.input?")
+        elif keys[:1] in (("turn",), ("session",)):
+            if keys[0] == "turn" and keys[1:2] and keys[1] not in _OF_TURN:
+                validation.error(location, f"$.turn has no {keys[1]}", did_you_mean(str(keys[1]), _OF_TURN))
         elif keys:
             use = _Use(location, text, keys)
             if _fits_context(validation, None, use) and keys[1:] != ("expected",):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.folders import resolve_inside
-from fepflow.suite.models import Dataset, Gate, Suite
+from fepflow.suite.models import COMPLETED, Dataset, Gate, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.test_cases import read_test_cases
 from fepflow.suite.variants import run_name
@@ -135,7 +135,7 @@ def validate_cases(validation: SuiteValidation) -> None:
     if dataset is not None:
         _read_dataset(validation, dataset)
     elif isinstance(source, list):
-        validation.cases = CasesOnDisk(source)
+        validation.cases = CasesOnDisk(map(_completing(validation), source))
         validation.problems += _duplicate_cases(validation.loaded, source)
         if not source:
             validation.error(("test_cases",), "there are no test cases", "give at least one, or a file")
@@ -147,12 +147,29 @@ def _read_dataset(validation: SuiteValidation, dataset: Dataset) -> None:
     if path is None:
         return
     try:
-        cases = read_test_cases(dataset, path, validation.beside(dataset.path))
+        cases = read_test_cases(dataset, path, validation.beside(dataset.path), _completing(validation))
     except InputError as error:
         validation.problems += error.problems
     else:
         validation.cases = cases.cases
         validation.problems += cases.warnings
+
+
+def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
+    """Return what gives a conversation the check that all of its turns were answered.
+
+    Every case of an ecp target has it already, and outputs that are read were never asked for.
+    """
+    target = validation.loaded.section("target")
+    if target is None or target.kind in ("ecp", "recorded", "given"):
+        return lambda case: case
+
+    def complete(case: TestCase) -> TestCase:
+        if not case.is_conversation:
+            return case
+        return case.model_copy(update={"checks": [*(case.checks or ()), COMPLETED]})
+
+    return complete
 
 
 def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator[Problem]:

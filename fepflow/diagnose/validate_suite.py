@@ -14,6 +14,7 @@ from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
 from fepflow.checks.constants import CheckType
 from fepflow.diagnose.checks import checks_by_id, validate_checks
+from fepflow.diagnose.conversations import validate_conversations
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
 from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, validate_cases
@@ -49,7 +50,9 @@ def validate_suite(
     validate_checks(validation)
     validate_thresholds(validation)
     validate_metrics(validation, checks_by_id(validation))
-    validate_paths(validation, _validate_target(validation))
+    opened = _validate_target(validation)
+    validate_conversations(validation, opened)
+    validate_paths(validation, opened)
     _validate_baselines(validation)
     _validate_correction(validation)
     _validate_model_of_judge(validation)
@@ -137,7 +140,8 @@ def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
     from fepflow.calls.ecp.protocol import scenario_problem  # only for suites that have such a target
 
     _validate_process(validation, ecp, "ecp")
-    wrong = ((case.id, problem) for case in validation.cases if (problem := scenario_problem(case.input)) is not None)
+    cases = (case for case in validation.cases if not case.is_conversation)
+    wrong = ((case.id, problem) for case in cases if (problem := scenario_problem(case.input)) is not None)
     for case_id, problem in islice(wrong, SPELLED_OUT):
         validation.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
 

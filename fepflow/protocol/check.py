@@ -42,7 +42,8 @@ class CheckForm(BaseModel):
 class Check(FepModel, CheckForm):
     """One check, declared: its type, arguments, and optionally the version of its implementation.
 
-    `id` is fepflow's addition: the name under which results, metrics and thresholds know the check.
+    `id` and `turn` are fepflow's additions: the name under which results, metrics and thresholds know the check, and
+    the number of the turn, from 1, whose answer it sees as the output; without it the check sees the whole output.
     A string argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2). Never changes.
     """
 
@@ -52,6 +53,7 @@ class Check(FepModel, CheckForm):
     arguments: dict[str, Any] = Field(default_factory=dict)
     version: Annotated[str, Field(pattern=SEMVER)] | None = None
     id: CheckId | None = None
+    turn: Annotated[int, Field(ge=1)] | None = None
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from fepflow.protocol.check import Check, Checks
+from fepflow.errors import JSONPathError
+from fepflow.protocol.check import Check, Checks, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel, construct_fast, defaults_of
+
+
+class ScriptedTurn(FepModel):
+    """A turn of a conversation: what the user says, and checks that see its answer as the output."""
+
+    input: Any
+    checks: Checks | None = None
+
+    @classmethod
+    def trusted(cls, data: dict[str, Any]) -> Self:
+        """Build a turn from what one of a valid case was dumped as: its checks are among those of the case."""
+        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
+
+
+class SimulatedUser(FepModel):
+    """A user whom a model plays until it says that the goal is reached or given up, for `max_turns` turns at most."""
+
+    goal: Annotated[str, Field(min_length=1, max_length=20_000, description="What the user wants to achieve.")]
+    persona: Annotated[str, Field(max_length=20_000)] | None = Field(None, description="Who the user is.")
+    max_turns: Annotated[int, Field(ge=1, le=100)] = Field(8, description="Turns at most.")
+    model: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Model that plays the user; default: that of the suite's user section, else of its judge."
+    )
+
+    @classmethod
+    def trusted(cls, data: dict[str, Any]) -> Self:
+        """Build one from what a valid one was dumped as."""
+        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
+
+
+def _turn(value: Any) -> Any:
+    return value if isinstance(value, dict | ScriptedTurn) else {"input": value}
+
+
+def _alternatives(schema: dict[str, Any]) -> None:
+    schema["anyOf"] = [{"required": [name]} for name in ("input", "turns", "user")]
+    schema.pop("required", None)
 
 
 class TestCase(FepModel):
@@ -16,10 +56,13 @@ class TestCase(FepModel):
 
     Without an `id` it gets one from its content, so the same case has the same id everywhere.
     `checks` are its own, on top of the shared ones (FEP 2.3.3, pattern 2).
+
+    In place of `input` a conversation has `turns`, or a `user` who is simulated; its `input` is made of them: a list of
+    what is said in each turn, or the object that describes the user. Checks of a turn are moved to those of the case.
     """
 
     __test__ = False  # pytest would take the name for a class of tests
-    model_config = ConfigDict(json_schema_extra={"required": ["input"]})
+    model_config = ConfigDict(json_schema_extra=_alternatives)
 
     # The default is for type checkers only: a case without an id has got one before it is validated.
     id: Annotated[str, Field(min_length=1, json_schema_extra=lambda schema: schema.pop("default", None))] = ""
@@ -27,21 +70,79 @@ class TestCase(FepModel):
     expected: Any = None
     metadata: dict[str, Any] | None = None
     checks: Checks | None = None
+    turns: (
+        Annotated[
+            list[Annotated[ScriptedTurn, BeforeValidator(_turn, json_schema_input_type=ScriptedTurn | Any)]],
+            Field(min_length=1, max_length=1000, description="What the user says, turn by turn, in place of input."),
+        ]
+        | None
+    ) = None
+    user: SimulatedUser | None = Field(None, description="A simulated user, in place of input.")
+
+    @property
+    def is_conversation(self) -> bool:
+        """True if the target is asked turn by turn."""
+        return self.turns is not None or self.user is not None
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:
         """Build a case from what a valid one was dumped as, without validating it again."""
         checks = data.get("checks")
         given = data if checks is None else {**data, "checks": [Check.trusted(check) for check in checks]}
+        if (turns := data.get("turns")) is not None:
+            given = {**given, "turns": [ScriptedTurn.trusted(turn) for turn in turns]}
+        if (user := data.get("user")) is not None:
+            given = {**given, "user": SimulatedUser.trusted(user)}
         return construct_fast(cls, {**defaults_of(cls), **given}, set(data))
 
     @model_validator(mode="before")
     @classmethod
-    def _id_from_content(cls, data: Any) -> Any:
-        if isinstance(data, dict) and data.get("id") is None and "input" in data:
+    def _complete(cls, data: Any) -> Any:
+        """Add the input of a conversation, and the id of a case that has none."""
+        if not isinstance(data, dict):
+            return data
+        if (conversation := _input_of_conversation(data)) is not None:
+            if "input" in data and data["input"] != conversation[0]:
+                message = "a test case has input or turns, not both: the input of a conversation is made of its turns"
+                raise ValueError(message if data.get("turns") is not None else message.replace("turns", "user"))
+            if data.get("turns") is not None and data.get("user") is not None:
+                raise ValueError("a test case has turns or a user, not both: a simulated user says what comes to mind")
+            data = {**data, "input": conversation[0]}
+        if data.get("id") is None and "input" in data:
             content = {key: data.get(key) for key in ("input", "expected", "metadata")}
             return {**data, "id": "case-" + content_hash(content)[:12]}
         return data
+
+    @model_validator(mode="after")
+    def _take_checks_of_turns(self) -> Self:
+        if any(turn.checks for turn in self.turns or ()):
+            self.checks = [*(self.checks or ()), *_checks_of_turns(self.turns or [])]
+            self.turns = [ScriptedTurn(input=turn.input) for turn in self.turns or ()]
+        return self
+
+
+def _input_of_conversation(data: dict[str, Any]) -> tuple[Any] | None:
+    """Return the input that is made of the turns or the user; None for a case that is no conversation.
+
+    Of turns that are not valid it is anything: they have an error of their own.
+    """
+    if (turns := data.get("turns")) is not None:
+        items = turns if isinstance(turns, list) else []
+        return ([item.get("input") if isinstance(item, dict) else getattr(item, "input", item) for item in items],)
+    if (user := data.get("user")) is not None:
+        return (user.model_dump() if isinstance(user, SimulatedUser) else user,)
+    return None
+
+
+def _checks_of_turns(turns: list[ScriptedTurn]) -> Iterator[Check]:
+    """Yield the checks of turns as checks of their case, with ids such as `turn-2-contains`."""
+    for number, turn in enumerate(turns, 1):
+        types: Counter[str] = Counter()
+        for check in map(to_check, turn.checks or ()):
+            types[check.type] += 1
+            count = f"-{types[check.type]}" if types[check.type] > 1 else ""
+            name = check.id or f"turn-{number}-{check.type}{count}"
+            yield check.model_copy(update={"id": name, "turn": number})
 
 
 class Output(FepModel):
@@ -82,3 +183,20 @@ def evaluation_context(case: TestCase, output: Output) -> Context:
     if "trace" in metadata:
         seen["trace"] = metadata["trace"]
     return {"test_case": test_case, "output": seen}
+
+
+def turn_context(context: Context, number: int) -> Context:
+    """Return the context of a check of one turn: the answer of that turn is the value, what is known of it the
+    metadata. Raises JSONPathError for a turn that did not happen.
+
+    A trace belongs to the whole conversation, so it is not there.
+    """
+    value = context["output"]["value"]
+    steps = value.get("steps") if isinstance(value, dict) else None
+    if not isinstance(steps, list) or len(steps) < number or not isinstance(steps[number - 1], dict):
+        happened = f"the conversation has {len(steps)}" if isinstance(steps, list) else "the output is no conversation"
+        raise JSONPathError(f"there was no turn {number}: {happened}", f"$.output.value.steps[{number - 1}]")
+    step = steps[number - 1]
+    known = {name: step[name] for name in ("tool_calls", "usage", "latency_ms") if step.get(name) is not None}
+    metadata = {**(step.get("metadata") or {}), **known}
+    return {**context, "output": {"value": step.get("public_output"), "metadata": metadata}}

@@ -23,6 +23,8 @@ SUITE: Mapping[str, str] = {
     **dict.fromkeys(("providers", "provider", "agent", "system", "solver"), "what is evaluated is the target"),
     **dict.fromkeys(("url", "endpoint", "http", "headers", "body"), _HTTP),
     "recorded": "it belongs into target",
+    **dict.fromkeys(("simulateduser", "simulator", "persona"), "the model that plays users is user.model_config.model"),
+    **dict.fromkeys(("turns", "conversations", "maxturns"), "it belongs into test_cases"),
     "outputs": "recorded outputs are the target: target.recorded",
     **dict.fromkeys(("prompt", "prompts"), "the request is target.http.body, the inputs are those of test_cases"),
     **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target"),
@@ -38,7 +40,7 @@ SUITE: Mapping[str, str] = {
 """Sections of a suite."""
 
 TARGET: Mapping[str, str] = {
-    **dict.fromkeys(("app", "headers", "body", "method", "output", "metadata", "maxbytes"), _HTTP),
+    **dict.fromkeys(("app", "headers", "body", "method", "output", "metadata", "maxbytes", "session"), _HTTP),
     "url": "it belongs into target.http; the address of an A2A agent is target.a2a.card",
     **dict.fromkeys(("agentcard", "agentcardurl", "cardurl", "a2aurl"), "it is target.a2a.card"),
     **dict.fromkeys(("endpoint", "address", "uri", "host", "baseurl"), "the address is target.http.url"),
@@ -67,9 +69,9 @@ CHECK: Mapping[str, str] = {
 """Keys of a check."""
 
 TEST_CASE: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("inputs", "question", "prompt", "query", "vars", "user", "messages", "instruction"), "it is input"
-    ),
+    **dict.fromkeys(("inputs", "question", "prompt", "query", "vars", "messages", "instruction"), "it is input"),
+    **dict.fromkeys(("conversation", "dialog", "dialogue", "steps", "script", "multiturn"), "it is turns"),
+    **dict.fromkeys(("persona", "goal", "maxturns", "scenario", "simulateduser"), "it belongs into user"),
     **dict.fromkeys(("expectedoutput", "expectedresult", "answer", "ideal", "reference", "target"), "it is expected"),
     **dict.fromkeys(("groundtruth", "expectedvalue", "goldanswer", "solution", "output"), "it is expected"),
     **dict.fromkeys(("name", "key", "description", "case", "number"), "a test case has an id; the rest is metadata"),

@@ -87,6 +87,7 @@ class Dataset(Section):
     id: RecordPath | None = None
     input: RecordPath | None = None
     expected: RecordPath | None = None
+    turns: RecordPath | None = Field(None, description="What the user says, turn by turn, in place of input.")
     metadata: dict[str, JSONPathText] | None = None
 
 
@@ -258,7 +259,8 @@ COMPLETED = Check(
     type="exact_match",
     arguments={"actual": "$.output.metadata.completed", "expected": "$.output.metadata.steps"},
 )
-"""What every suite with an ecp target checks: a scenario that broke off passes for none, whatever the others read."""
+"""What every suite with an ecp target checks, and every conversation: one that broke off passes for none, whatever the
+others read."""
 
 
 ANSWERED = Check(
@@ -312,6 +314,9 @@ class Suite(Section):
     judge: JudgeDefaults | None = Field(None, description="The model of the llm_judge checks that name none.")
     embedding: ModelDefaults | None = Field(
         None, description="The model of the semantic_similarity checks that name none."
+    )
+    user: ModelDefaults | None = Field(
+        None, description="The model that plays simulated users; default: the judge's section."
     )
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")

@@ -153,7 +153,7 @@ _MISSING_ADVICE = {
     "test_cases": "add test_cases: a file or a list",
 }
 
-_LITERAL_SECTIONS = ("checks", "judge", "embedding", "metrics", "gate")
+_LITERAL_SECTIONS = ("checks", "judge", "embedding", "user", "metrics", "gate")
 """Where `${NAME}` stays as it is: a value from the environment would end up in resolved arguments."""
 
 

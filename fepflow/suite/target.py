@@ -51,7 +51,15 @@ class HttpTarget(Section):
     method: Literal["POST", "PUT", "GET"] = "POST"
     headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
     body: Template = Field(
-        {"input": "$.test_case.input"}, description="JSON body; JSONPaths over the test case inside."
+        {"input": "$.test_case.input"},
+        description="JSON body; JSONPaths over the test case inside, and of conversations over $.turn.input, "
+        "$.turn.messages, $.turn.number and $.session. Default: {input: $.test_case.input}; of conversations "
+        "{input: $.turn.input, messages: $.turn.messages, session: $.session}.",
+    )
+    session: JSONPathText | None = Field(
+        None,
+        description="Of conversations: where the session is in the first answer, as $.session of the next turns; "
+        "default: an id that fepflow makes up for each conversation.",
     )
     output: JSONPathText | Annotated[list[JSONPathText], Field(min_length=1)] | None = Field(
         None,
@@ -90,7 +98,11 @@ class PythonTarget(Section):
     """A function, class or generator of Python, which is called once a test case."""
 
     function: Attribute = Field(description="file.py:name, below the suite's folder, or package.module:name.")
-    input: Template = Field("$.test_case.input", description="Its one argument; JSONPaths over the test case inside.")
+    input: Template = Field(
+        "$.test_case.input",
+        description="Its one argument; JSONPaths over the test case inside, and of conversations over $.turn; default: "
+        "the case's input, of conversations the list of messages, $.turn.messages.",
+    )
     arguments: Arguments | None = Field(
         None, description="Keyword arguments in place of the one; JSONPaths over the test case inside."
     )
@@ -256,7 +268,9 @@ class Target(Section):
     version: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="Name of the version that is evaluated, such as ${GIT_SHA}: its runs are counted."
     )
-    timeout: Duration = Field(30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario.")
+    timeout: Duration = Field(
+        30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario; of conversations, a turn."
+    )
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
     case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
@@ -282,6 +296,11 @@ class Target(Section):
         if sum(getattr(self, kind) is not None for kind in (*KINDS, "given")) != 1:
             raise ValueError(f"give exactly one of {', '.join(KINDS)}")
         return self
+
+    @property
+    def kind(self) -> str:
+        """The name of the section that says what is called."""
+        return next(kind for kind in (*KINDS, "given") if getattr(self, kind) is not None)
 
     @property
     def calls_at_once(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.documents.messages import closest, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
+from fepflow.json.values import parse
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import TestCase
@@ -21,6 +22,8 @@ from fepflow.suite.foreign_names import TEST_CASE
 from fepflow.suite.models import Dataset
 
 _PARTS = ("id", "input", "expected", "metadata", "checks")
+_CONVERSATION = ("turns", "user")
+"""Parts of test cases that are conversations; in other records, fields of these names may be anything."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,10 @@ def id_text(value: Any) -> str:
     raise ValueError("an id is a text or a number")
 
 
-def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
-    """Return the test cases in `path`, mapped as `dataset` says, each with an id of its own.
+def read_test_cases(
+    dataset: Dataset, path: Path, file: str, complete: Callable[[TestCase], TestCase] = lambda case: case
+) -> Cases:
+    """Return the test cases in `path`, mapped as `dataset` says, each with an id of its own, and made `complete`.
 
     A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
     metadata, with one warning; with one they are left out. Raises InputError with all errors (20 of them spelled
@@ -65,7 +70,7 @@ def read_test_cases(dataset: Dataset, path: Path, file: str) -> Cases:
     cases = CasesOnDisk()
     for line, case in reader.cases(records(path, format, errors)):
         try:
-            cases.add(case, line)
+            cases.add(complete(case), line)
         except NotJsonError as error:
             errors.add(f"has no JSON form: {error}", line)
     reader.report_mappings()
@@ -79,7 +84,7 @@ class _Reader:
     """From records to test cases, taking note of every error on the way."""
 
     def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_csv: bool) -> None:
-        parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected}
+        parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected, "turns": dataset.turns}
         self._paths = {part: compile_path(path) for part, path in parts.items() if path}
         self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
         self._maps_metadata = dataset.metadata is not None
@@ -131,6 +136,7 @@ class _Reader:
 
     def _data(self, record: dict[str, Any], line: int) -> dict[str, Any] | None:
         data = {part: record[part] for part in self._known if part in record}
+        data.update(self._conversation(record))
         complete = True
         for part, path in self._paths.items():
             found, value = self._find(path, record)
@@ -145,18 +151,38 @@ class _Reader:
         elif not self._paths:
             self._keep_extra(record, data)
         if self._is_csv:
-            data = {part: value for part, value in data.items() if value != "" or part not in ("id", "expected")}
+            data = {part: value for part, value in data.items() if value != "" or part not in self._may_be_empty(data)}
         if data.get("id") is None:
             data.pop("id", None)
         return data if complete and self._is_complete(data, record, line) else None
 
+    def _conversation(self, record: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields that say what is said in a conversation. In other records they may be anything."""
+        if self._paths.keys() & {"input", "turns"}:
+            return {}
+        fields = {name: record[name] for name in _CONVERSATION if name in record}
+        if self._is_csv:  # whose cells are texts
+            fields = {name: _from_json(value) for name, value in fields.items()}
+        has_input = record.get("input") not in (None, "")
+        return {
+            name: value
+            for name, value in fields.items()
+            if isinstance(value, list if name == "turns" else dict)
+            and (name == "turns" or "goal" in value or not has_input)
+        }
+
     def _is_complete(self, data: dict[str, Any], record: Mapping[str, Any], line: int) -> bool:
-        if "input" not in data:
+        if not data.keys() & {"input", *_CONVERSATION}:
             names = [name for name in record if name not in self._known]
             likely = next((name for name in names if _is_meant_as_input(name)), next(iter(names), "question"))
             advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
             self._errors.add("input is missing", line, advice=advice)
-        return "input" in data
+        return bool(data.keys() & {"input", *_CONVERSATION})
+
+    @staticmethod
+    def _may_be_empty(data: Mapping[str, Any]) -> tuple[str, ...]:
+        """Return the columns of a CSV file whose empty cells say nothing."""
+        return ("id", "expected", "input") if data.keys() & set(_CONVERSATION) else ("id", "expected")
 
     def _mapped_metadata(self, record: dict[str, Any]) -> dict[str, Any]:
         metadata = {}
@@ -175,7 +201,7 @@ class _Reader:
             return False, None
 
     def _keep_extra(self, record: dict[str, Any], data: dict[str, Any]) -> None:
-        extra = {name: value for name, value in record.items() if name not in self._known}
+        extra = {name: value for name, value in record.items() if name not in self._known and name not in data}
         own = data.get("metadata") or {}
         if extra and isinstance(own, dict):
             self._extra.update(dict.fromkeys(extra))
@@ -206,6 +232,14 @@ class _Reader:
 
 
 _NAMES = {"list": "list", "str": "text", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null"}
+
+
+def _from_json(text: Any) -> Any:
+    """Return the list or object that a cell holds as JSON; the text itself where it holds none."""
+    try:
+        return parse(text) if isinstance(text, str) and text.lstrip()[:1] in ("[", "{") else text
+    except ValueError:
+        return text
 
 
 def _is_meant_as_input(name: str) -> bool:

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from fepflow.calls.base import Progress, TargetResponse
 from fepflow.calls.response_parser import MAX_VALUES, describe
+from fepflow.calls.steps import COSTS, Step, is_number, usage_of
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json.values import finite, has_more_values, parse
@@ -160,18 +160,11 @@ VERSION = "1.0"
 _MAJOR, _MINOR = 1, 0
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
-COSTS = ("cost_usd", "usd")
-"""Names that agents give the price of a step, in US dollars; ECP 1.0 has none."""
-
 MAX_USED = 2**53
 """Largest number of a usage: up to here a float holds every whole number."""
 
 STATUSES = ("done", "paused")
 _TEXTS = ("public_output", "evaluation_context", "private_thought", "logs")
-
-Step = dict[str, Any]
-"""The result of a step: `status`, `public_output`, `evaluation_context`, `private_thought`, `tool_calls`, `usage` and
-`logs`, each null where the agent says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,11 +258,6 @@ def _used(name: str, value: Any) -> Any:
     return int(value) if is_count else value
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
     if not isinstance(calls, list | None):
         raise malformed(f"the result's tool_calls is {describe(calls)}, and not a list or null")
@@ -314,25 +302,10 @@ def scenario_response(
     if agent is not None:
         metadata["agent"] = agent.name
         metadata["protocol_version"] = agent.version
-    metadata |= _usage_of(steps)
+    metadata |= usage_of(steps)
     if any(step["logs"] for step in steps):
         metadata["logs"] = [step["logs"] for step in steps]
     if log_tail:
         metadata["log_tail"] = log_tail
     shown = [{name: value for name, value in step.items() if name != "logs"} for step in steps]
     return TargetResponse({"steps": shown} if shown else None, metadata)
-
-
-def _usage_of(steps: Iterable[Step]) -> dict[str, Any]:
-    """Return the sums over the steps that tell their usage: all numbers as `usage`, and those that budgets count."""
-    usage: dict[str, Any] = {}
-    tokens: dict[str, Any] = {}
-    for step in steps:
-        told = {name: value for name, value in (step["usage"] or {}).items() if is_number(value)}
-        for name, value in told.items():
-            usage[name] = usage.get(name, 0) + value
-        parts = [told[name] for name in ("input_tokens", "output_tokens") if name in told]
-        if "total_tokens" in told or parts:
-            tokens["tokens"] = tokens.get("tokens", 0) + told.get("total_tokens", sum(parts))
-    cost = next(({"usd": usage[name]} for name in COSTS if name in usage), {})
-    return {"usage": usage, **tokens, **cost} if usage else {}

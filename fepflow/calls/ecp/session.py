@@ -19,7 +19,6 @@ from fepflow.calls.ecp.protocol import (
     Connection,
     Request,
     RpcError,
-    Step,
     agent_info,
     incompatible,
     malformed,
@@ -27,6 +26,7 @@ from fepflow.calls.ecp.protocol import (
     step_result,
 )
 from fepflow.calls.policy import time_limit
+from fepflow.calls.steps import Step
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.suite import target
 

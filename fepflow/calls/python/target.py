@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.base import TargetResponse, refuse_reserved_names, sent_fields, template_context
+from fepflow.calls.base import TargetResponse, Turn, refuse_reserved_names, sent_fields, template_context
 from fepflow.calls.python.executors import Failure, Processes, Threads, check, find_agent
 from fepflow.calls.python.source import locate, open_entry, source_hash
 from fepflow.calls.python.worker import CASE
@@ -15,7 +16,7 @@ from fepflow.calls.response_parser import describe, found_metadata
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json.codec import decode
 from fepflow.jsonpath.path import compile_path
-from fepflow.jsonpath.template import compile_template
+from fepflow.jsonpath.template import Template, compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json
@@ -41,6 +42,7 @@ class PythonTarget:
         self.secrets = secrets | known_secrets()
         names = None if self._python.arguments is None else sorted(self._python.arguments)
         self._input = compile_template(self._python.input)
+        self._messages = compile_template("$.turn.messages") if "input" not in self._python.model_fields_set else None
         self._arguments = compile_template(self._python.arguments)
         refuse_reserved_names(self._python.metadata, "target.python.metadata")
         self._output = None if self._python.output is None else compile_path(self._python.output)
@@ -64,12 +66,33 @@ class PythonTarget:
 
     def render(self, case: TestCase) -> Any:
         """Return what the function is called with, `{input, arguments, test_case}`; raises JSONPathError."""
-        context = template_context(case)
+        return self._request(case, template_context(case), self._input)
+
+    def _request(self, case: TestCase, context: dict[str, Any], argument: Template) -> dict[str, Any]:
         if self._python.arguments is not None:
             request = {"arguments": self._arguments.render(context)}
         else:
-            request = {"input": self._input.render(context)}
+            request = {"input": argument.render(context)}
         return {**request, CASE: sent_fields(case)} if self._wants_case else request
+
+    @property
+    def conversation_problem(self) -> str | None:
+        """Why it can hold no conversation: all turns would be the same call; None if it can."""
+        where, template = "input", self._messages or self._input
+        if self._python.arguments is not None:
+            where, template = "arguments", self._arguments
+        if any(path.expression.startswith("$.turn") for _, path in template.paths):
+            return None
+        return f"each turn would be the same call: put $.turn.messages or $.turn.input into target.python.{where}"
+
+    @asynccontextmanager
+    async def converse(self, case: TestCase) -> AsyncIterator[PythonConversation]:
+        """Open a conversation, each turn of which is a call."""
+        yield PythonConversation(self, case)
+
+    async def say(self, case: TestCase, turn: Turn) -> TargetResponse:
+        """Call the function for a turn; raises TargetError."""
+        return await self.call(self._request(case, template_context(case, turn), self._messages or self._input))
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the function once; raises TargetError."""
@@ -95,3 +118,15 @@ class PythonTarget:
     async def aclose(self) -> None:
         """End the threads or processes."""
         await self._executor.aclose()
+
+
+class PythonConversation:
+    """A conversation with a function, which is called with the messages until then."""
+
+    def __init__(self, target: PythonTarget, case: TestCase) -> None:
+        self._target = target
+        self._case = case
+
+    async def say(self, turn: Turn) -> TargetResponse:
+        """Call the function."""
+        return await self._target.say(self._case, turn)

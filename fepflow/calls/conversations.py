@@ -1,0 +1,180 @@
+"""Conversations with the system under test: the turns of a test case, one after the other, as one output.
+
+The turns stand in the case, or a simulated user says them (`fepflow.calls.simulated_user`). An output has ECP's form:
+`{steps: [...], messages: [...]}`, see `fepflow.calls.steps`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from fepflow.calls.base import (
+    AttemptUnderWay,
+    Conversation,
+    ConversationalTarget,
+    DescribedConversation,
+    Progress,
+    Target,
+    TargetResponse,
+    Turn,
+    attempt_under_way,
+    progress_of_call,
+)
+from fepflow.calls.policy import time_limit
+from fepflow.calls.steps import Step, step_of, totals_of
+from fepflow.calls.thread_pool import READERS
+from fepflow.errors import TargetError, TargetTimeoutError
+from fepflow.json.codec import encode
+from fepflow.json.values import is_large
+from fepflow.protocol.test_case import TestCase
+
+MAX_CHARACTERS = 20_000_000
+"""Of the large answers of a conversation together, as JSON: each of them is bounded, but they are kept in memory."""
+
+
+class ConversationTarget:
+    """A target that is asked turn by turn where a test case is a conversation, and as it is where not.
+
+    `timeout` is the deadline of each turn, in seconds. A target without `converse` gives such cases an error.
+    """
+
+    def __init__(self, target: Target, kind: str, timeout: float) -> None:
+        self._target = target
+        self._kind = kind
+        self._timeout = timeout
+
+    @property
+    def fingerprint(self) -> str:
+        """See Target."""
+        return self._target.fingerprint
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """See Target."""
+        return self._target.secrets
+
+    @property
+    def problem(self) -> str | None:
+        """Why the target can hold no conversation; None if it can."""
+        if not hasattr(self._target, "converse"):
+            return f"a target of the kind {self._kind} holds no conversations: give the test case an input"
+        problem: str | None = getattr(self._target, "conversation_problem", None)
+        return problem
+
+    def render(self, case: TestCase) -> Any:
+        """Return the request for `case`; of a conversation what the user says in it, and the request of its opening."""
+        if not case.is_conversation:
+            return self._target.render(case)
+        if problem := self.problem:
+            raise TargetError(problem, kind="request", retryable=False)
+        said = {"turns": case.input} if case.turns is not None else {"user": case.input}
+        first = case.turns[0].input if case.turns else ""
+        opening = case.model_copy(update={"input": first, "turns": None, "user": None})
+        return {**said, "opening": self._target.render(opening)}
+
+    async def call(self, request: Any) -> TargetResponse:
+        """Call the target, or hold the conversation of the case whose attempt is under way; raises TargetError.
+
+        `progress_of_call` has what came before an error.
+        """
+        attempt = attempt_under_way.get(None)
+        if attempt is None or not attempt.case.is_conversation:
+            return await self._target.call(request)
+        progress = progress_of_call.get(None) or Progress()
+        held = _Held(len(attempt.case.turns or ()) or None)
+        progress.response, progress.place = held.response(), "before turn 1"
+        try:
+            async with AsyncExitStack() as stack:
+                turns = await stack.enter_async_context(aclosing(self._turns(attempt, held)))
+                async with self._deadline():
+                    opened = cast(ConversationalTarget, self._target).converse(attempt.case)
+                    conversation = await stack.enter_async_context(opened)
+                try:
+                    await self._hold(conversation, turns, held, attempt, progress)
+                finally:
+                    if isinstance(conversation, DescribedConversation):
+                        held.facts = conversation.facts()
+        except TargetError as error:
+            error.args = (f"{progress.place}: {error}",)
+            raise
+        finally:
+            progress.response = held.response()
+        return progress.response
+
+    async def _turns(self, attempt: AttemptUnderWay, held: _Held) -> AsyncGenerator[Any]:
+        """Yield what the user says, turn by turn."""
+        for turn in attempt.case.turns or ():
+            yield turn.input
+
+    async def _hold(
+        self,
+        conversation: Conversation,
+        turns: AsyncIterator[Any],
+        held: _Held,
+        attempt: AttemptUnderWay,
+        progress: Progress,
+    ) -> None:
+        """Hold the conversation to its end."""
+        async for said in turns:
+            held.messages.append({"role": "user", "content": said})
+            progress.place = held.place
+            turn = Turn(len(held.steps) + 1, said, tuple(held.messages))
+            if held.steps:
+                await attempt.pace()
+            started = time.monotonic()
+            async with self._deadline():
+                answer = await conversation.say(turn)
+            await held.take(answer, round((time.monotonic() - started) * 1000, 1))
+            progress.response = held.response()
+        held.is_complete = True
+
+    @asynccontextmanager
+    async def _deadline(self) -> AsyncIterator[None]:
+        def late() -> TargetTimeoutError:
+            return TargetTimeoutError(f"no complete answer within {self._timeout:g} s (target.timeout, of each turn)")
+
+        async with time_limit(self._timeout, late):
+            yield
+
+    async def aclose(self) -> None:
+        """Close the target."""
+        await self._target.aclose()
+
+
+@dataclass(slots=True)
+class _Held:
+    """A conversation as far as it was held. `turns` is their number, None where nobody knows it before."""
+
+    turns: int | None
+    steps: list[Step] = field(default_factory=list)
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    is_complete: bool = False
+    characters: int = 0
+
+    @property
+    def place(self) -> str:
+        """The turn that is not answered yet, for errors."""
+        return f"turn {len(self.steps) + 1}" + (f" of {self.turns}" if self.turns else "")
+
+    async def take(self, answer: TargetResponse, latency_ms: float) -> None:
+        """Add an answer; raises TargetError if all answers together are too large to be kept."""
+        if is_large(answer.value):
+            self.characters += len(await READERS.run(lambda: encode(answer.value)))
+            if self.characters > MAX_CHARACTERS:
+                message = f"the answers of the conversation hold more than {MAX_CHARACTERS:,} characters"
+                raise TargetError(message, kind="too_large", retryable=False)
+        self.steps.append(step_of(answer, latency_ms))
+        self.messages.append({"role": "assistant", "content": answer.value})
+
+    def response(self) -> TargetResponse:
+        """Return it as an output."""
+        metadata: dict[str, Any] = {"steps": self.turns or len(self.steps) + (not self.is_complete)}
+        if self.is_complete:
+            metadata["completed"] = len(self.steps)
+        value = {"steps": self.steps, "messages": self.messages} if self.steps else None
+        return TargetResponse(value, {**metadata, **self.facts, **totals_of(self.steps)})
