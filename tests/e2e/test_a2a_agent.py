@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,7 +16,7 @@ from fepflow.deployments.http_server import bind
 from tests.fepflow.calls.a2a.agents import Scripted, app_of, card_of
 from tests.http_server import serving
 
-from .conftest import Workplace
+from .conftest import Workplace, end, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -37,9 +39,20 @@ def agent() -> Iterator[tuple[Scripted, str]]:
         yield executors[0], f"{url}/.well-known/agent-card.json"
 
 
+SAME = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+
+
+def write_suite(workplace: Workplace, card: str, cases: list[dict[str, Any]], timeout: str, checks: list[Any]) -> None:
+    a2a = {"card": card, "headers": {"X-Api-Key": "${AGENT_KEY}"}}
+    target = {"a2a": a2a, "timeout": timeout, "attempts": 1, "retries": 0}
+    document = {"name": "e2e", "target": target, "test_cases": cases, "checks": checks}
+    workplace.suite.write_text(json.dumps(document), encoding="utf-8")
+
+
 def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple[Scripted, str]) -> None:
     executor, card = agent
-    state = {"type": "exact_match", "id": "state", "arguments": {"actual": "$.output.metadata.state"}}
+    arguments = {"actual": "$.output.metadata.state", "expected": "$.test_case.metadata.state"}
+    state = {"type": "exact_match", "id": "state", "arguments": arguments}
     cases: list[dict[str, Any]] = [
         {"id": "paid", "input": "work", "expected": "Paid back.", "metadata": {"state": "completed"}},
         {"id": "wrong", "input": "words", "expected": "Third.", "metadata": {"state": "completed"}},
@@ -47,23 +60,7 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
         {"id": "failed", "input": "fail", "expected": "", "metadata": {"state": "completed"}},
         {"id": "hung", "input": "hang", "expected": "", "metadata": {"state": "completed"}},
     ]
-    state["arguments"] |= {"expected": "$.test_case.metadata.state"}  # type: ignore[operator]
-    workplace.write_suite(cases)
-    document: dict[str, Any] = {
-        "name": "e2e",
-        "target": {
-            "a2a": {"card": card, "headers": {"X-Api-Key": "${AGENT_KEY}"}},
-            "timeout": "2s",
-            "attempts": 1,
-            "retries": 0,
-        },
-        "test_cases": "cases.jsonl",
-        "checks": [
-            {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}},
-            state,
-        ],
-    }
-    workplace.suite.write_text(json.dumps(document), encoding="utf-8")
+    write_suite(workplace, card, cases, "2s", [SAME, state])
 
     done = workplace.run("--json", AGENT_KEY=KEY)
 
@@ -87,3 +84,14 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
     stored = "".join(result.output.model_dump_json() for result in results.values())
     assert KEY not in done.stdout + done.stderr + stored
     assert "The warehouse is closed." in workplace.fepflow("show", "latest").stdout
+
+
+def test_the_tasks_of_a_run_that_is_stopped_are_cancelled(workplace: Workplace, agent: tuple[Scripted, str]) -> None:
+    executor, card = agent
+    write_suite(workplace, card, [{"id": "hung", "input": "hang", "expected": ""}], "60s", [SAME])
+    with workplace.running("run", workplace.suite, AGENT_KEY=KEY) as process:
+        wait_for(lambda: executor.seen, "the agent has its message")
+        time.sleep(1)  # its task is told
+        end(process, signal.SIGINT)
+    assert process.returncode == 130
+    assert len(executor.cancelled) == 1

@@ -174,7 +174,8 @@ class Exchange:
         ids = {"task_id": task_id, "context_id": self.context_id}
         steps = {"steps": list(self.steps.values())} if self.steps else {}
         named = {name: text for name, text in ids.items() if text}
-        known = {"state": self.state, "agent": agent, **named, **steps, **_usage(told)}
+        state = {"state": self.state} if self._message is not None or self.task.id else {}
+        known = {**state, "agent": agent, **named, **steps, **_usage(told)}
         return cast("dict[str, Any]", redact_json(known, secrets))
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:

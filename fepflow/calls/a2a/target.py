@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 # The SDK takes most of a second to load, so that this is done for a target that is called, and not for `validate`.
 
 _FIRST_WAIT = 0.1
-_CANCEL_SECONDS = 5.0
+_CANCEL_SECONDS = 2.0
+"""A run that is stopped has ended within 5 s."""
 
 
 class A2aTarget:
