@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
+from a2a.compat.v0_3.a2a_v0_3_pb2_grpc import add_A2AServiceServicer_to_server as add_old_servicer
+from a2a.compat.v0_3.grpc_handler import CompatGrpcHandler
 from a2a.helpers import (
     new_data_part,
     new_message,
@@ -44,7 +46,9 @@ class Scripted(AgentExecutor):
         """Do what the text of the message says."""
         text = context.get_user_input()
         self.seen.append(context.message)
-        self.headers.append(dict(context.call_context.state.get("headers", {})))
+        state = context.call_context.state
+        over_grpc = state["grpc_context"].invocation_metadata() if "grpc_context" in state else {}
+        self.headers.append(dict(over_grpc or state["headers"]))
         if text.startswith("say "):
             await event_queue.enqueue_event(new_message([new_text_part(text[4:])], context_id=context.context_id))
             return
@@ -148,6 +152,7 @@ async def grpc_server(executor: Scripted) -> AsyncIterator[str]:
     handler = DefaultRequestHandler(executor, InMemoryTaskStore(), card_of("", "GRPC", streaming=True))
     server = grpc.aio.server()
     add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
+    add_old_servicer(CompatGrpcHandler(handler), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:

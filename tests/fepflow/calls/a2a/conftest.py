@@ -23,13 +23,19 @@ async def agent() -> AsyncIterator[OpenAgent]:
     async with AsyncExitStack() as stack:
 
         async def start(
-            binding: str = "JSONRPC", *, streaming: bool = True, version: str = "1.0", key: str | None = None
+            binding: str = "JSONRPC",
+            *,
+            streaming: bool = True,
+            version: str = "1.0",
+            key: str | None = None,
+            grpc_address: str = "",
         ) -> tuple[Scripted, str]:
             executor = Scripted()
-            address = await stack.enter_async_context(grpc_server(executor)) if binding == "GRPC" else ""
+            if binding == "GRPC" and not grpc_address:
+                grpc_address = await stack.enter_async_context(grpc_server(executor))
             listener = stack.enter_context(bind("127.0.0.1", 0, "--port"))
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-            card = card_of(url, binding, streaming=streaming, version=version, grpc_address=address)
+            card = card_of(url, binding, streaming=streaming, version=version, grpc_address=grpc_address)
             server = PromptServer(app_of(executor, card, key))
             serving = asyncio.create_task(server.serve([listener]))
 

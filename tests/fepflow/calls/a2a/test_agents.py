@@ -6,10 +6,13 @@ import asyncio
 
 import pytest
 
+from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, Turn, traceparent
 from fepflow.calls.client import RetryPolicy, TargetClient
-from fepflow.errors import TargetError
+from fepflow.calls.factory import open_target as open_any
+from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
+from fepflow.suite.target import Target
 from tests.fepflow.calls.a2a.agents import BINDINGS
 
 
@@ -42,7 +45,7 @@ async def test_a_task_is_followed_to_its_end_over_each_transport(agent, open_tar
     assert (await answer(target, "say Hello.")).value == "Hello."
 
 
-@pytest.mark.parametrize("binding", BINDINGS[:2])
+@pytest.mark.parametrize("binding", BINDINGS)
 async def test_agents_of_protocol_0_3_are_understood(agent, open_target, binding) -> None:
     _, card = await agent(binding, version="0.3")
     assert (await answer(open_target(card), "work")).value == "Paid back."
@@ -130,7 +133,7 @@ async def test_a_task_without_an_answer_is_an_error_with_the_agents_words(
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_task_that_never_ends_is_cut_off_and_cancelled(agent, open_target, binding, streaming) -> None:
     executor, card = await agent(binding, streaming=streaming)
-    target = open_target(card)
+    target = open_target(card, {"concurrency": 1})  # the broken off call holds no connection that the wish needs
     client = TargetClient(target, RetryPolicy(attempts=1, timeout=0.5))
 
     record = await client.ask(TestCase(id="c", input="hang"))
@@ -145,13 +148,11 @@ async def test_a_task_that_never_ends_is_cut_off_and_cancelled(agent, open_targe
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_an_agent_gets_the_headers_and_the_trace(agent, open_target, binding) -> None:
     executor, card = await agent(binding)
-    place = [] if binding != "GRPC" else ["127.0.0.1"]
+    place = ["127.0.0.1"] if binding == "GRPC" else []  # it has a port of its own
     traceparent.set("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     await answer(open_target(card, headers={"X-Api-Key": "sesame-key"}, hosts=place), "say Hello.")
-    headers = executor.headers[0]
-    if binding != "GRPC":
-        assert headers["x-api-key"] == "sesame-key"
-        assert headers["traceparent"] == traceparent.get()
+    assert executor.headers[0]["x-api-key"] == "sesame-key"
+    assert executor.headers[0]["traceparent"] == traceparent.get()
     assert executor.seen[0].metadata["traceparent"] == traceparent.get()
 
 
@@ -177,3 +178,41 @@ async def test_the_card_is_read_once_for_many_calls(agent, open_target, monkeypa
     target = open_target(card.removesuffix("/.well-known/agent-card.json"))
     await asyncio.gather(*(answer(target, f"say {number}") for number in range(5)))
     assert reads == [1]
+
+
+async def test_grpc_on_another_port_gets_no_headers_unless_it_is_listed(agent, open_target) -> None:
+    executor, card = await agent("GRPC")
+    await answer(open_target(card, headers={"X-Api-Key": "sesame-key"}), "say Hello.")
+    assert "x-api-key" not in executor.headers[0]
+
+
+async def test_an_agent_that_is_down_may_be_tried_again(agent, open_target) -> None:
+    refused = await failure(open_target("http://127.0.0.1:9/card.json"), "say Hello.")
+    assert (refused.kind, refused.retryable) == ("connect", True)
+    assert str(refused) == "the agent's card: connection refused by 127.0.0.1:9"
+    _, card = await agent("GRPC", grpc_address="127.0.0.1:9")
+    refused = await failure(open_target(card), "say Hello.")
+    assert (refused.status, refused.retryable) == (503, True), refused
+    assert "gRPC UNAVAILABLE" in str(refused)
+
+
+async def test_an_answer_over_grpc_is_bounded_alone_and_in_sum(agent, open_target) -> None:
+    _, card = await agent("GRPC")
+    error = await failure(open_target(card, max_bytes=1_000), f"say {'x' * 2_000}")
+    assert (error.kind, "target.a2a.max_bytes" in str(error)) == ("too_large", True), error
+    error = await failure(open_target(card, max_bytes=300), "work")
+    assert str(error) == "the answer is larger than 300 bytes (target.a2a.max_bytes)"
+
+
+def test_a_missing_sdk_is_a_mistake_of_the_suite_with_advice(open_target, monkeypatch) -> None:
+    monkeypatch.setattr("fepflow.extras.find_spec", lambda module: None)
+    with pytest.raises(InputError) as raised:
+        open_target("http://127.0.0.1:9/")
+    assert 'pip install "fepflow[a2a]"' in str(raised.value)
+    assert raised.value.problems[0].path == "target.a2a"
+
+
+def test_an_agent_that_is_named_over_the_network_cannot_speak_a2a(tmp_path) -> None:
+    config = Target.model_validate({"a2a": {"card": "https://agent.example.com"}})
+    with pytest.raises(InputError, match="given over the network is an HTTP address"):
+        open_any(config, folder=tmp_path, case_ids=list, addresses=AgentAddresses())

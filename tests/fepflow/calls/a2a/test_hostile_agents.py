@@ -254,3 +254,17 @@ async def test_what_an_agent_says_of_a_secret_is_taken_out(serve, open_target) -
     record = await TargetClient(target, RetryPolicy(attempts=1, timeout=5)).ask(CASE)
     assert str(record.error) == "the agent's task failed: Key: ***"
     assert "sesame" not in record.output().model_dump_json()
+
+
+async def test_a_card_of_protocol_0_3_is_read_as_its_agents_write_it(serve, open_target) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            old = {"name": "A", "description": "A", "version": "1", "skills": [], "capabilities": {"streaming": False}}
+            return web.json_response({**old, "url": f"http://{request.host}/", "protocolVersion": "0.3.0"})
+        asked = await request.json()
+        assert asked["method"] == "message/send"
+        message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "Old."}]}
+        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": message})
+
+    target = open_target(await serve(handler))
+    assert (await target.call(target.render(CASE))).value == "Old."
