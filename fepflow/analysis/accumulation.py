@@ -213,7 +213,7 @@ def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
 
 
 def _known(check: Check, path: str) -> Scale | None:
-    if check.type == "semantic_similarity" and path == "$.response.score":
+    if (check.type, path) in (("semantic_similarity", "$.response.score"), ("tool_usage", "$.score")):
         return Scale(0.0, 1.0)
     if check.type == "llm_judge":
         return _declared(check.arguments.get("response_format"), path.removeprefix("$.response.").split("."))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import subprocess
 import sys
 import time
@@ -13,12 +15,13 @@ from typing import Any
 import pytest
 
 from fepflow import extras
-from fepflow.tasks.batches import Batch
+from fepflow.store.store import Store
+from fepflow.tasks.batches import Batch, ShardSpec
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.spans import spans_endpoint
+from fepflow.tasks.spans import open_spans, spans_endpoint
 from fepflow.verdict.verdict import Verdict
 from tests.collector import Collector, collecting
 from tests.conftest import free_port
@@ -201,6 +204,24 @@ def test_spans_are_exported_where_the_environment_says_so(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert spans_endpoint() == endpoint
+
+
+def test_a_run_in_a_forked_process_exports_its_spans(plan: Plan, store: Store, collector: Collector) -> None:
+    """As `fepflow serve` forks them, from a process in which OpenTelemetry may be at work already."""
+    run, spec = store.runs.get(plan(["a"])), ShardSpec()
+    here = open_spans(run, spec)
+    assert here is not None
+    forked = os.fork()
+    if forked == 0:
+        there = open_spans(run, spec)
+        assert there is not None
+        there.add_results(None, "a", 0, [])
+        asyncio.run(there.aclose())
+        os._exit(0)
+    assert os.waitpid(forked, 0)[1] == 0
+    assert len(collector.named("evaluate s")) == 1
+    asyncio.run(here.aclose())
+    assert len(collector.named("evaluate s")) == 2
 
 
 def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:

@@ -132,6 +132,7 @@ RESPONSE = {
         ("contains", "$.score", None, None),
         ("contains", "$.score", [0, 10], Scale(0, 10)),
         ("semantic_similarity", "$.response.score", None, Scale(0, 1)),
+        ("tool_usage", "$.score", None, Scale(0, 1)),
         ("semantic_similarity", "$.metadata.raw_score", None, None),
         ("llm_judge", "$.response.score", None, Scale(1, 5)),
         ("llm_judge", "$.response.score", [0, 5], Scale(0, 5)),
