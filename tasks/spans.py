@@ -39,11 +39,11 @@ ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable by which instrumentations of models are told to record what was said: explanations quote it."""
 
-MAX_QUEUE = 20_000
+MAX_QUEUE = 50_000
 """Spans that wait to be exported; OpenTelemetry's default is less than a fast run makes in a second."""
 
-FLUSH_SECONDS, UNREACHABLE_SECONDS = 10.0, 2.0
-"""How long the end of a run waits for its last spans, and how long where none could be exported."""
+FLUSH_SECONDS, UNREACHABLE_SECONDS, GIVE_UP_SECONDS = 10.0, 2.0, 1.0
+"""How long the end of a run waits for its last spans, how long where none could be exported, and then for its thread."""
 
 MAX_ID = 200
 MAX_CAUSE = 100
@@ -186,7 +186,9 @@ class RunSpans:
             await asyncio.to_thread(flush.join, FLUSH_SECONDS - UNREACHABLE_SECONDS)
         late = flush.is_alive()
         if late:
-            await asyncio.to_thread(self._exporter.shutdown)  # it waits to try again: no more
+            self._exporter.given_up = True  # of batches that wait; the one at work may wait to try again
+            await asyncio.to_thread(self._exporter.shutdown)
+            await asyncio.to_thread(flush.join, GIVE_UP_SECONDS)
         self._log.close()
         if late or self._log.cause or self._exporter.failed:
             cause = self._log.cause or "it does not answer in time"
@@ -218,9 +220,10 @@ def _counting(exporter_class: type[Any]) -> type[Any]:
 
     class Counting(exporter_class):  # type: ignore[misc]  # a class of a package that is imported on demand
         exported = failed = 0
+        given_up = False
 
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            result: SpanExportResult = super().export(spans)
+            result: SpanExportResult = SpanExportResult.FAILURE if self.given_up else super().export(spans)
             if result is SpanExportResult.SUCCESS:
                 self.exported += len(spans)
             else:
