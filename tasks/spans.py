@@ -43,7 +43,7 @@ MAX_QUEUE = 50_000
 """Spans that wait to be exported; OpenTelemetry's default is less than a fast run makes in a second."""
 
 FLUSH_SECONDS, UNREACHABLE_SECONDS, GIVE_UP_SECONDS = 10.0, 2.0, 1.0
-"""How long the end of a run waits for its last spans, how long where none could be exported, and then for its thread."""
+"""How long the end of a run waits for its last spans; how long if none could be exported; and then for its thread."""
 
 MAX_ID = 200
 MAX_CAUSE = 100
