@@ -84,6 +84,8 @@ def create_run(
     _require_top_up(suite.gate, options)
     _require_version(suite, options)
     cases, case_options, n_cases = _wanted(store, validation, options, suite)
+    if validation.origin is not None:
+        case_options = {**(case_options or {}), "origin": validation.origin.data()}
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,

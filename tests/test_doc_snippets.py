@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -17,6 +18,7 @@ from ruamel.yaml import YAML
 from fepflow.checks import registry
 from fepflow.checks.models import model_check as embedders
 from fepflow.cli.main import fepflow
+from fepflow.diagnose import suite_validation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.loader import read_definition
@@ -62,6 +64,12 @@ def sections_of(text: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) and set(data) <= set(Suite.model_fields) else None
 
 
+def _fetched(address: str, file: Path) -> Any:
+    """Test cases as if they came from an address: the documentation names places that are not on this machine."""
+    file.write_text('{"input": "?", "question": "?", "answer": "Paris", "expected": "Paris"}\n')
+    return SimpleNamespace(files=[(SimpleNamespace(path=file), address)])
+
+
 @pytest.mark.parametrize(("page", "text"), list(snippets("yaml")))
 def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sections = sections_of(text)
@@ -94,6 +102,9 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     for name in re.findall(r"^ *interpreter: (\S+)", text, re.MULTILINE):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).symlink_to(sys.executable)
+    monkeypatch.setattr(
+        suite_validation, "fetch_cases", lambda address, *_: _fetched(address, tmp_path / "fetched.jsonl")
+    )
     found = validate_suite(Path("suite.yaml"))
     left_out = not {"checks", "metrics"} <= set(sections)
     wrong = [

@@ -111,6 +111,7 @@ def _head(store: Store, run: RunRecord) -> str:
         f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
         + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
         + (f"\nversion {safe(run.version)}" if run.version else "")
+        + (f"\ntest cases from {safe(run.origin_phrase)}" if run.origin_phrase else "")
     )
 
 

@@ -49,7 +49,9 @@ MOST_PROBLEMS = 1_000
 @click.command()
 @SUITE
 def validate(suite: Path) -> None:
-    """Find every error in a suite and in the files that it names. Makes no call."""
+    """Find every error in a suite and in the files that it names. Calls neither target nor model."""
+    from fepflow.datasets.addresses import of_origin
+    from fepflow.errors import InfrastructureError, InputError
     from fepflow.services import run_service
     from fepflow.text import plural
 
@@ -58,11 +60,14 @@ def validate(suite: Path) -> None:
     if validation.errors:
         count = len(validation.errors)
         click.echo(f"{suite}: {plural(count, 'error')}.", err=True)
-        raise click.exceptions.Exit(2)
+        error = InfrastructureError if validation.is_only_unreachable else InputError
+        raise click.exceptions.Exit(error.exit_code)
     checks = plural(len(validation.require().checks), "shared check")
     if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
         checks = f"{checks}, {own:,} of single test cases"
     click.echo(f"{suite} is valid: {plural(len(validation.cases), 'test case')}, {checks}.")
+    if validation.origin is not None:
+        click.echo(f"Test cases from {of_origin(validation.origin.data())}.")
     from fepflow.extras import is_installed
 
     if not is_installed("run"):

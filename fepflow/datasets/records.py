@@ -1,4 +1,4 @@
-"""Records of files, in JSONL, JSON, YAML or CSV, each also gzipped, in bounded memory.
+"""Records of files, in JSONL, JSON, YAML or CSV, each also gzipped, Parquet or Excel, in bounded memory.
 
 CSV is read as spreadsheets write it: separated by commas, semicolons or tabs, with quotes, line ends in cells, `sep=`.
 Errors are collected and raised together.
@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
@@ -76,7 +76,7 @@ class ErrorCollector:
             raise InputError([*self._first, *rest])
 
 
-Format = Literal["jsonl", "json", "yaml", "csv"]
+Format = Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"]
 
 MAX_LINE_BYTES = 10_000_000
 MAX_STREAM_BYTES = 2_000_000_000
@@ -84,7 +84,7 @@ MAX_JSON_BYTES = 100_000_000
 MAX_LINES = 5_000_000
 
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
-_ENDINGS |= {".yaml": "yaml", ".yml": "yaml"}
+_ENDINGS |= {".yaml": "yaml", ".yml": "yaml", ".parquet": "parquet", ".xlsx": "xlsx"}
 _DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
@@ -93,13 +93,25 @@ def format_of(path: Path, format: str | None, file: str) -> Format:
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     known = format if format in get_args(Format) else _ENDINGS.get(suffixes[-1] if suffixes else "")
     if known is None:
-        advice = "known are .jsonl, .json, .yaml and .csv, each also with .gz; or name it, as in `format: jsonl`"
-        raise InputError(Problem("the ending does not say what format it is", file, advice=advice))
+        advice = "known are .jsonl, .json, .yaml and .csv, each also with .gz, .parquet and .xlsx; or name it, as in "
+        raise InputError(Problem("the ending does not say what format it is", file, advice=f"{advice}`format: jsonl`"))
+    if known in ("parquet", "xlsx") and path.suffix.lower() == ".gz":
+        message = f"{known} is compressed by itself, and not read with .gz"
+        raise InputError(Problem(message, file, advice="unpack it"))
     return known  # type: ignore[return-value]  # one of get_args(Format), which the checker does not follow
 
 
-def records(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
-    """Yield each readable record with the line, from 1, on which it begins."""
+def records(
+    path: Path, format: Format, errors: ErrorCollector, columns: Collection[str] | None = None
+) -> Iterator[tuple[int, Any]]:
+    """Yield each readable record with the line, from 1, on which it begins.
+
+    Of a Parquet file, other `columns` may be left out; None stands for all.
+    """
+    if format in ("parquet", "xlsx"):
+        from fepflow.datasets.tables import excel_records, parquet_records  # libraries that most suites do without
+
+        return parquet_records(path, errors, columns) if format == "parquet" else excel_records(path, errors)
     if format == "jsonl":
         return _jsonl(_lines(path, errors), errors)
     if format == "csv":
@@ -143,7 +155,7 @@ def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
     except UnicodeDecodeError as error:
         errors.add(not_utf8(error.object, error.start), number, advice=SAVE_AS_UTF8)
     except (OSError, EOFError, zlib.error) as error:
-        errors.add(*_unreadable(error))
+        errors.add(*unreadable(error))
 
 
 def _foreign(beginning: bytes) -> str | None:
@@ -152,7 +164,8 @@ def _foreign(beginning: bytes) -> str | None:
     return other_encoding(beginning)
 
 
-def _unreadable(error: Exception) -> tuple[str]:
+def unreadable(error: Exception) -> tuple[str]:
+    """Return why a file cannot be read, as the arguments of an error."""
     if isinstance(error, _DAMAGED):
         return ("is no complete gzip file",)
     if isinstance(error, FileNotFoundError):
@@ -182,7 +195,7 @@ def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tu
         with _open(path) as stream:
             raw = stream.read(limit + 1)
     except (OSError, EOFError, zlib.error) as error:
-        errors.add(*_unreadable(error))
+        errors.add(*unreadable(error))
         return
     if len(raw) > limit:
         errors.add(f"is larger than {limit:,} bytes", advice="use JSONL, which is read as a stream")
@@ -299,7 +312,7 @@ def _rows(
     try:
         for row in reader:
             if header is None and row:
-                header = _header(row, start, errors)
+                header = header_names(row, start, errors)
                 if not header:
                     return
             elif header and any(map(str.strip, row)):  # spreadsheets export rows without anything in them, too
@@ -313,7 +326,8 @@ def _rows(
         errors.add(f"is not valid CSV: {_explained(str(error))}", start, advice=_advice(str(error)))
 
 
-def _header(row: list[str], line: int, errors: ErrorCollector) -> list[str]:
+def header_names(row: list[str], line: int | None, errors: ErrorCollector) -> list[str]:
+    """Return the names in a header; nothing, and an error, if one is missing or stands twice."""
     names = [name.strip() for name in row]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if not all(names) or twice:

@@ -225,7 +225,7 @@ def _look_into_own_checks(validation: SuiteValidation, target: Target | None) ->
     """Judge the paths of checks that cases carry: each check type's path by the cases that carry it."""
     uses: dict[tuple[str, DocumentPath, str], _Use] = {}
     dataset = validation.dataset
-    file = None if dataset is None else str(validation.path.parent / dataset.path)
+    file = None if dataset is None else validation.beside(dataset.path)
     for case, line in validation.cases.with_checks_and_lines():
         context = evaluation_context(case, _NO_OUTPUT)
         for index, check in enumerate(map(to_check, case.checks or ())):

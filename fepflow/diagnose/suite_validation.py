@@ -10,11 +10,14 @@ from pathlib import Path
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.checks.registry import load_plugin
+from fepflow.datasets.addresses import data_address_problem, is_address, public_address
 from fepflow.datasets.case_spool import CasesOnDisk
+from fepflow.datasets.remote import RemoteFiles, fetch_cases
 from fepflow.documents.files import reason
-from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.errors import DocumentPath, InfrastructureError, InputError, MissingExtraError, Problem
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.test_case import TestCase
+from fepflow.security.redaction import redact
 from fepflow.settings import settings
 from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import COMPLETED, Dataset, Gate, Suite
@@ -38,6 +41,9 @@ class SuiteValidation:
     limit: float | None = None
     version: str | None = None
     problems: list[Problem] = field(default_factory=list)
+    origin: RemoteFiles | None = None
+    unreachable: list[Problem] = field(default_factory=list)
+    """Errors among the problems that nobody can mend in the suite: trying again later may."""
     variants: list[SuiteValidation] = field(default_factory=list)
     """The suite of each combination, if it has variants; this one is then the first, with the problems of all."""
 
@@ -81,10 +87,20 @@ class SuiteValidation:
         return [problem for problem in self.problems if problem.severity == "warning" or problem.is_confined]
 
     def require(self) -> Suite:
-        """Return the suite. Raises InputError with every error if one of them keeps it from running."""
+        """Return the suite. Raises InputError with every error if one of them keeps it from running.
+
+        InfrastructureError if all that is wrong is that something could not be reached.
+        """
+        if self.is_only_unreachable:
+            raise InfrastructureError("\n".join(problem.message for problem in self.unreachable))
         if self.loaded.suite is None or not all(problem.is_confined for problem in self.errors):
             raise InputError(self.errors)
         return self.loaded.suite
+
+    @property
+    def is_only_unreachable(self) -> bool:
+        """True if no error is one of the suite."""
+        return bool(self.unreachable) and len(self.errors) == len(self.unreachable)
 
     def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
         """Add an error at `location` of the suite."""
@@ -103,6 +119,9 @@ class SuiteValidation:
 
     def file(self, name: str, location: DocumentPath, *, or_folder: bool = False) -> Path | None:
         """Return the file (or folder) that the suite names at `location`; None, with an error, if it cannot be read."""
+        if is_address(name):
+            self.error(location, "is an address, but a file of this machine is read here", "download it")
+            return None
         try:
             path = resolve_inside(self.loaded.folder, name, settings().allowed_roots)
         except ValueError as error:
@@ -124,7 +143,9 @@ class SuiteValidation:
         return None
 
     def beside(self, name: str) -> str:
-        """Return a file that the suite names as messages call it: from the working directory."""
+        """Return a file that the suite names as messages call it: from the working directory, an address as it is."""
+        if is_address(name):
+            return redact(public_address(name), self.loaded.secrets)
         return str(self.path.parent / name)
 
 
@@ -143,11 +164,25 @@ def validate_cases(validation: SuiteValidation) -> None:
 
 def _read_dataset(validation: SuiteValidation, dataset: Dataset) -> None:
     in_mapping = isinstance(validation.loaded.snapshot["test_cases"], dict)
-    path = validation.file(dataset.path, ("test_cases", "path") if in_mapping else ("test_cases",))
-    if path is None:
+    location: DocumentPath = ("test_cases", "path") if in_mapping else ("test_cases",)
+    is_remote = is_address(dataset.path)
+    if problem := data_address_problem(dataset.path, dataset.split, dataset.revision, is_remote=is_remote):
+        key, message, advice = problem
+        validation.error(location if key == "path" else ("test_cases", key), message, advice)
+    if is_remote and any((problem.path or "").startswith("test_cases") for problem in validation.errors):
+        return  # it is not asked with a secret that stands in the suite
+    if problem:
         return
     try:
-        cases = read_test_cases(dataset, path, validation.beside(dataset.path), _completing(validation))
+        if is_remote:
+            validation.origin = _fetched(validation, dataset, location)
+            files = [(download.path, shown) for download, shown in validation.origin.files] if validation.origin else []
+        else:
+            path = validation.file(dataset.path, location)
+            files = [(path, validation.beside(dataset.path))] if path is not None else []
+        if not files:
+            return
+        cases = read_test_cases(dataset, *files[0], _completing(validation), files[1:])
     except InputError as error:
         validation.problems += error.problems
     else:
@@ -170,6 +205,19 @@ def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
         return case.model_copy(update={"checks": [*(case.checks or ()), COMPLETED]})
 
     return complete
+
+
+def _fetched(validation: SuiteValidation, dataset: Dataset, location: DocumentPath) -> RemoteFiles | None:
+    """Return the files at an address; None, with an error, where it cannot be reached."""
+    try:
+        return fetch_cases(dataset.path, dataset.format, dataset.split, dataset.revision)
+    except MissingExtraError as error:
+        validation.error(location, str(error))
+    except InfrastructureError as error:
+        problem = validation.loaded.document.problem(location, str(error))
+        validation.problems.append(problem)
+        validation.unreachable.append(problem)
+    return None
 
 
 def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator[Problem]:

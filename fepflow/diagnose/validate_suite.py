@@ -119,6 +119,10 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
         location = ("target", "recorded", "path")
         if validation.file(target.recorded.path, location) is None or not validation.cases:
             return None
+        if validation.origin is not None and target.recorded.id is None:
+            message = "records are matched with test cases by order, which a run does not fetch again"
+            validation.error(location, message, "name the test case's id in a record: target.recorded.id")
+            return None
     if target.ecp is not None:
         _validate_ecp(validation, target.ecp)
     if target.mcp is not None:

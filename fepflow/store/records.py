@@ -19,6 +19,7 @@ from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
+from fepflow.datasets.addresses import of_origin
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckResult, StatusText
@@ -162,6 +163,17 @@ class RunRecord(Row, table=True):
         if not filters:
             return None
         return f"{self.n_cases} of {options['suite_cases']} test cases ({', '.join(filters)})"
+
+    @property
+    def origin(self) -> dict[str, Any] | None:
+        """The `url`, `revision`, `sha256` and `bytes` of test cases that came from an address; None for others."""
+        origin: dict[str, Any] | None = (self.options or {}).get("origin")
+        return origin
+
+    @property
+    def origin_phrase(self) -> str | None:
+        """A phrase for people about the same."""
+        return of_origin(self.origin) if self.origin else None
 
     @property
     def part(self) -> str | None:

@@ -46,12 +46,26 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:
-    """Return errors for secrets in plain text in what the target is sent: they would end up in the store."""
+    """Return errors for secrets in plain text, in what the target is sent and in the address of the test cases.
+
+    They would end up in the store.
+    """
     target = document.data.get("target")
-    if not isinstance(target, dict):
-        return []
-    kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"), ("mcp", "", "url"))
-    return [problem for kind in kinds for problem in _literal_secrets(document, target, *kind)]
+    problems = list(_literal_secrets_of_cases(document))
+    if isinstance(target, dict):
+        kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"), ("mcp", "", "url"))
+        problems += [problem for kind in kinds for problem in _literal_secrets(document, target, *kind)]
+    return problems
+
+
+def _literal_secrets_of_cases(document: Document) -> Iterator[Problem]:
+    source = document.data.get("test_cases")
+    address = source.get("path") if isinstance(source, dict) else source
+    if isinstance(address, str) and "://" in address:
+        host = _REFERENCE.sub(lambda match: match[2] or "", address).partition("://")[2].partition("/")[0]
+        if address_holds_literal_secret(address) or len(host.rpartition("@")[0].partition(":")[0]) >= _TOKEN:
+            place: DocumentPath = ("test_cases", "path") if isinstance(source, dict) else ("test_cases",)
+            yield document.problem(place, "a secret must not stand in the address", _IN_SUITE[1])
 
 
 def _literal_secrets(
@@ -74,6 +88,9 @@ def _literal_secrets(
     if isinstance(url, str) and address_holds_literal_secret(url):
         yield document.problem((*place, address), "a secret must not stand in the address", _IN_SUITE[1])
 
+
+_TOKEN = 16
+"""Characters from which on a user in an address is a token, and no name."""
 
 _IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")
 

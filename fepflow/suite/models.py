@@ -82,8 +82,20 @@ class Dataset(Section):
     Without mappings a record is a test case as FEP 2.1 has it; other fields of a record go to the case's metadata.
     """
 
-    path: str = Field(description="File of test cases (.jsonl, .json, .yaml, .csv, each also .gz).")
-    format: Literal["jsonl", "json", "yaml", "csv"] | None = Field(None, description="Default: by the file's ending.")
+    path: str = Field(
+        repr=False,
+        description="File of test cases (.jsonl, .json, .yaml, .csv, each also .gz, .parquet, .xlsx), or its address: "
+        "https://, s3://, gs:// or hf://datasets/ORG/NAME.",
+    )
+    split: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Split of a dataset at hf://, such as test."
+    )
+    revision: Annotated[str, Field(min_length=1)] | None = Field(
+        None, description="Branch, tag or commit of a dataset at hf://; default: main."
+    )
+    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"] | None = Field(
+        None, description="Default: by the file's ending."
+    )
     id: RecordPath | None = None
     input: RecordPath | None = None
     expected: RecordPath | None = None

@@ -87,8 +87,12 @@ class HttpTarget(Section):
 class RecordedTarget(Section):
     """Recorded outputs from a file: the evaluation of outputs that exist already."""
 
-    path: str = Field(description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz).")
-    format: Literal["jsonl", "json", "yaml", "csv"] | None = Field(None, description="Default: by the file's ending.")
+    path: str = Field(
+        description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz, .parquet, .xlsx)."
+    )
+    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"] | None = Field(
+        None, description="Default: by the file's ending."
+    )
     id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
     output: JSONPathText = Field("$.value", description="Where the output is in a record.")
     metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of a record, by name.")

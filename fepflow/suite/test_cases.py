@@ -1,8 +1,8 @@
-"""Files of records: test cases and recorded outputs, in JSONL, JSON, YAML or CSV, each also gzipped."""
+"""Files of records: test cases and recorded outputs, in JSONL, JSON, YAML, CSV, Parquet or Excel."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ class Cases:
 def read_records(path: Path, format: str | None, file: str) -> Iterator[tuple[int, Any]]:
     """Each record with its line, from 1; a JSONL or CSV file of any length is read as a stream.
 
-    `format` is jsonl, json, yaml or csv, None for "by the file's ending"; `file` is how messages call the file. A JSON
+    `format` is one that a suite names, None for "by the file's ending"; `file` is how messages call the file. A JSON
     or YAML file holds a list, or `{"test_cases": [...]}`; a CSV record maps the header's names to strings. Blank lines
     are skipped. Raises InputError, after the last readable record, with what is wrong with the others.
     """
@@ -56,9 +56,15 @@ def id_text(value: Any) -> str:
 
 
 def read_test_cases(
-    dataset: Dataset, path: Path, file: str, complete: Callable[[TestCase], TestCase] = lambda case: case
+    dataset: Dataset,
+    path: Path,
+    file: str,
+    complete: Callable[[TestCase], TestCase] = lambda case: case,
+    more: Sequence[tuple[Path, str]] = (),
 ) -> Cases:
     """Return the test cases in `path`, mapped as `dataset` says, each with an id of its own, and made `complete`.
+
+    `file` is how messages call the file. `more` are further parts of it, each with how messages call that.
 
     A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
     metadata, with one warning; with one they are left out. Raises InputError with all errors (20 of them spelled
@@ -66,13 +72,14 @@ def read_test_cases(
     """
     format = format_of(path, dataset.format, file)
     errors = ErrorCollector(file)
-    reader = _Reader(dataset, errors, is_csv=format == "csv")
+    reader = _Reader(dataset, errors, is_table=format in ("csv", "xlsx"))
     cases = CasesOnDisk()
-    for line, case in reader.cases(records(path, format, errors)):
-        try:
-            cases.add(complete(case), line)
-        except NotJsonError as error:
-            errors.add(f"has no JSON form: {error}", line)
+    for part, errors.file in ((path, file), *more):
+        for line, case in reader.cases(records(part, format, errors, reader.columns)):
+            try:
+                cases.add(complete(case), line)
+            except NotJsonError as error:
+                errors.add(f"has no JSON form: {error}", line)
     reader.report_mappings()
     if not reader.seen and not errors:
         errors.add("holds no test cases", advice='add one, such as {"input": ..., "expected": ...}')
@@ -83,20 +90,29 @@ def read_test_cases(
 class _Reader:
     """From records to test cases, taking note of every error on the way."""
 
-    def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_csv: bool) -> None:
+    def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_table: bool) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected, "turns": dataset.turns}
         self._paths = {part: compile_path(path) for part, path in parts.items() if path}
         self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
         self._maps_metadata = dataset.metadata is not None
         self._unused = set(self._metadata)
-        # A cell of a CSV file is a string: it can be neither an object nor a list of checks.
-        self._known = ("id", "input", "expected") if is_csv else _PARTS
-        self._is_csv = is_csv
+        # A cell is no object and no list of checks.
+        self._known = ("id", "input", "expected") if is_table else _PARTS
+        self._is_table = is_table
         self._errors = errors
         self._extra: dict[str, None] = {}
         self._lines: dict[str, int] = {}
         self._lacking: dict[str, ErrorCollector] = {}
         self.seen = 0
+
+    @property
+    def columns(self) -> set[str] | None:
+        """The fields that are looked at; None if all are, as those that are not mapped go to the metadata."""
+        paths = [*self._paths.values(), *self._metadata.values()]
+        keys = [leading_keys(path.expression) for path in paths]
+        if not all(keys) or not (self._paths or self._maps_metadata):
+            return None
+        return {*self._known, *(str(first) for first, *_ in keys)}
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
         """Yield the valid ones, with ids that stand once, and their lines."""
@@ -150,7 +166,7 @@ class _Reader:
             data["metadata"] = self._mapped_metadata(record)
         elif not self._paths:
             self._keep_extra(record, data)
-        if self._is_csv:
+        if self._is_table:
             data = {part: value for part, value in data.items() if value != "" or part not in self._may_be_empty(data)}
         if data.get("id") is None:
             data.pop("id", None)
@@ -161,7 +177,7 @@ class _Reader:
         if self._paths.keys() & {"input", "turns"}:
             return {}
         fields = {name: record[name] for name in _CONVERSATION if name in record}
-        if self._is_csv:  # whose cells are texts
+        if self._is_table:  # whose cells are texts
             fields = {name: _from_json(value) for name, value in fields.items()}
         has_input = record.get("input") not in (None, "")
         return {

@@ -1,0 +1,163 @@
+"""Test cases from an address: the files that it stands for, fetched, and what a run notes about them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from fepflow.datasets.addresses import HubAddress, hub_address, public_address, scheme_of
+from fepflow.datasets.downloads import SILENCE_SECONDS, Download, fetch
+from fepflow.datasets.records import format_of
+from fepflow.errors import InfrastructureError, InputError, Problem
+from fepflow.extras import require
+from fepflow.security.redaction import words_of
+from fepflow.text import brief
+
+MOST_FILES = 200
+_LISTED = 10
+_DATA = re.compile(r".*\.(?:parquet|xlsx|(?:jsonl|ndjson|json|csv|tsv)(?:\.gz)?)", re.IGNORECASE)
+_SHARD = re.compile(r"-(\d{5})-of-(\d{5})")
+_NO_DATA = re.compile(r"(?:^|/)(?:\.|dataset_infos?\.json$|state\.json$|croissant\.json$)")
+
+
+@dataclass(frozen=True)
+class RemoteFiles:
+    """The files of test cases that an address stood for, in their order, each with how messages call it.
+
+    `revision` is the commit, version or generation, where the source has them.
+    """
+
+    address: str
+    files: tuple[tuple[Download, str], ...]
+    revision: str | None
+
+    def data(self) -> dict[str, Any]:
+        """Return what the run's row keeps. The digest of several files is that of their digests, one a line."""
+        digests = [download.sha256 for download, _ in self.files]
+        digest = digests[0] if len(digests) == 1 else sha256("\n".join(digests).encode()).hexdigest()
+        size = sum(download.size for download, _ in self.files)
+        data = {"url": self.address, "sha256": digest, "bytes": size}
+        return data | ({"revision": self.revision} if self.revision else {})
+
+
+def fetch_cases(address: str, format: str | None, split: str | None, revision: str | None) -> RemoteFiles:
+    """Fetch the files of an address that has no problem (see `data_address_problem`).
+
+    Raises InputError where the suite, or who owns the file, has to change something, InfrastructureError where the
+    source cannot be reached.
+    """
+    shown = public_address(address)
+    if scheme_of(address) == "hf":
+        return _from_hub(hub_address(address, revision), shown, split)
+    format_of(Path(urlsplit(address).path), format, shown)  # else it would be fetched in vain
+    download = fetch(address, shown=shown)
+    return RemoteFiles(shown, ((download, shown),), download.revision)
+
+
+def _from_hub(address: HubAddress, shown: str, split: str | None) -> RemoteFiles:
+    require("remote", "reading hf://", "huggingface_hub")
+    from huggingface_hub import HfApi, get_token, hf_hub_url
+
+    endpoint = os.environ.get("HF_ENDPOINT") or None  # the library reads it once, when it is imported
+    with _errors_of_hub(shown):
+        info = HfApi(endpoint=endpoint).dataset_info(
+            address.repo, revision=address.revision, files_metadata=True, timeout=SILENCE_SECONDS
+        )
+    siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
+    files = []
+    for name in _chosen(list(siblings), address.path, split, shown):
+        file = f"hf://datasets/{address.repo}@{str(info.sha)[:12]}/{name}"
+        download = fetch(
+            hf_hub_url(address.repo, name, repo_type="dataset", revision=info.sha, endpoint=endpoint),
+            shown=file,
+            headers={"Authorization": f"Bearer {token}"} if (token := get_token()) else None,
+            is_constant=True,  # the address names the commit
+            sha256=lfs.sha256 if (lfs := siblings[name].lfs) is not None else None,
+        )
+        files.append((download, file))
+    return RemoteFiles(shown, tuple(files), info.sha)
+
+
+@contextmanager
+def _errors_of_hub(shown: str) -> Iterator[None]:
+    import httpx
+    from huggingface_hub import errors
+
+    def refuse(message: str, advice: str) -> InputError:
+        return InputError(Problem(message, shown, advice=advice))
+
+    try:
+        yield
+    except errors.GatedRepoError:
+        raise refuse("may not be read", "accept its terms on the hub, and set HF_TOKEN") from None
+    except errors.RevisionNotFoundError:
+        raise refuse("has no such revision", "a revision is a branch, a tag or a commit") from None
+    except errors.RepositoryNotFoundError:
+        raise refuse("the hub has no such dataset", "check its name; a private one takes HF_TOKEN") from None
+    except errors.HFValidationError as error:
+        raise refuse(brief(words_of(error), 200), "it reads like hf://datasets/ORG/NAME") from None
+    except errors.HfHubHTTPError as error:
+        status = error.response.status_code
+        if status in (401, 403):
+            raise refuse(f"may not be read: the hub answers {status}", "set HF_TOKEN") from None
+        raise InfrastructureError(
+            f"{shown} cannot be fetched: the hub answers {status}; nothing was evaluated: try again later"
+        ) from None
+    except (httpx.TransportError, errors.OfflineModeIsEnabled, ValueError, KeyError, TypeError) as error:
+        # The last ones are what a listing that is none makes of the library.
+        reason = words_of(error, 200) or type(error).__name__
+        raise InfrastructureError(
+            f"{shown} cannot be fetched: the hub does not answer as it should ({reason}); nothing was evaluated"
+        ) from None
+
+
+def _chosen(names: Sequence[str], path: str, split: str | None, shown: str) -> list[str]:
+    """Return the file that an address stands for, or the numbered parts of one, in order. Raises InputError.
+
+    Which one is never guessed: a dataset with several files takes a split, a folder or a file's name.
+    """
+
+    def refuse(message: str, advice: str) -> InputError:
+        return InputError(Problem(message, shown, advice=advice))
+
+    if path in names:
+        if split is not None:
+            raise refuse("names one file, which has no splits", "remove split")
+        if not _DATA.fullmatch(path):
+            format_of(Path(path), None, shown)
+        return [path]
+    inside = [name for name in names if not path or name.startswith(f"{path}/")]
+    data = sorted(name for name in inside if _DATA.fullmatch(name) and not _NO_DATA.search(name))
+    if not data:
+        raise refuse("has no data file there", f"there are {_names(inside or names)}")
+    chosen = data if split is None else [name for name in data if _is_of_split(name[len(path) :], split)]
+    if not chosen:
+        raise refuse(f"has no file of the split {brief(split or '', 60)}", f"there are {_names(data)}")
+    groups = {_SHARD.sub("", name) for name in chosen}
+    if len(groups) > 1:
+        what = "give split, a folder or" if split is None else "name a folder or"
+        advice = f"{what} the file, as in {shown.rstrip('/')}{'' if path else '/'}{chosen[0][len(path) :]}"
+        raise refuse(f"has several files: {_names(chosen)}", advice)
+    parts = [match for name in chosen if (match := _SHARD.search(PurePosixPath(name).name))]
+    if parts and (len(parts) != len(chosen) or [int(part[1]) for part in parts] != list(range(int(parts[0][2])))):
+        raise refuse(f"has not all parts of a file: {_names(chosen)}", "name the file")
+    if len(chosen) > MOST_FILES:
+        raise refuse(f"has {len(chosen)} parts, more than {MOST_FILES}", "name one of them")
+    return chosen
+
+
+def _is_of_split(name: str, split: str) -> bool:
+    """Return whether a path has the split as a word of its own, as the hub tells splits."""
+    return re.search(rf"(?:^|[-._ /0-9]){re.escape(split)}(?:$|[-._ /0-9])", name, re.IGNORECASE) is not None
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(brief(name, 100) for name in names[:_LISTED]) + more if names else "no files"
