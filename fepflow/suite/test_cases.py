@@ -112,7 +112,7 @@ class _Reader:
         keys = [leading_keys(path.expression) for path in paths]
         if not all(keys) or not (self._paths or self._maps_metadata):
             return None
-        return {*self._known, *(str(first) for first, *_ in keys)}
+        return {*self._known, *_CONVERSATION, *(str(first) for first, *_ in keys)}
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
         """Yield the valid ones, with ids that stand once, and their lines."""
