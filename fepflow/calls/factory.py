@@ -80,6 +80,10 @@ def _open(
         raise InputError(Problem(message, path="target"))
     if config.http is not None:
         return _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
+    if config.openai is not None:
+        from fepflow.calls.openai import OpenAITarget
+
+        return OpenAITarget(config, folder, roots, secrets, models if is_called else None)
     if config.ecp is not None:
         from fepflow.calls.ecp.target import EcpTarget
 
@@ -148,6 +152,10 @@ def load_early(section: Mapping[str, Any]) -> None:
         case {"a2a": _}:
             with suppress(ImportError):  # the target will say what is missing
                 _load_a2a()
+        case {"openai": _}:
+            from fepflow.calls.models import _litellm
+
+            _litellm.load()
 
 
 def _load_connections() -> None:

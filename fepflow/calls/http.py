@@ -83,7 +83,7 @@ class HttpTarget:
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         self._headers = _headers(self._http)
         add_auth_in_address(self._headers, address)
-        self._body = None if self._http.method == "GET" else compile_template(self._http.body)
+        self._body = None if self._http.method == "GET" else compile_template(self._http.body, with_texts=True)
         self._bodies = _TurnBodies(self._http)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = self._parser(self._http.metadata)
@@ -244,12 +244,12 @@ class _TurnBodies:
 
     def __init__(self, http: target.HttpTarget) -> None:
         body = http.body if "body" in http.model_fields_set else _CONVERSATION
-        self._body = compile_template(body)
-        self._without_session = compile_template(_without(body, "$.session"))
+        self._body = compile_template(body, with_texts=True)
+        self._without_session = compile_template(_without(body, "$.session"), with_texts=True)
         self.problem = None
         if http.method == "GET":
             self.problem = "a conversation needs a body: target.http.method is GET"
-        elif not any(path.expression.startswith("$.turn") for _, path in self._body.paths):
+        elif not any("$.turn" in path.expression for _, path in self._body.paths):
             self.problem = SAME_REQUEST
 
     def render(self, context: dict[str, Any], session: Any) -> Any:
@@ -258,9 +258,10 @@ class _TurnBodies:
 
 
 def _without(value: Any, path: str) -> Any:
-    """Return a template without the members of objects that are just this path."""
+    """Return a template without the members of objects that are this path, or texts with it inside."""
     if isinstance(value, dict):
-        return {name: _without(item, path) for name, item in value.items() if item != path}
+        kept = {name: item for name, item in value.items() if not isinstance(item, str) or path not in item}
+        return {name: _without(item, path) for name, item in kept.items()}
     return [_without(item, path) for item in value] if isinstance(value, list) else value
 
 

@@ -21,6 +21,7 @@ from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.loader import Document
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
+from fepflow.extras import is_installed
 from fepflow.json.codec import encode
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model_response import Kind
@@ -83,13 +84,17 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
     own = [to_check(check) for case in validation.cases.with_checks() for check in case.checks or ()]
     with_model = [check for check in [*(validation.loaded.section("checks") or ()), *own] if check and kind_of(check)]
     # A function may return an Output that tells its usage, and an agent its own.
-    reports_usage = target.python or target.ecp or target.a2a or target.given
+    reports_usage = target.python or target.ecp or target.a2a or target.openai or target.given
     mapping = target.http or target.recorded
     for name in budget.limits:
         if not reports_usage and name not in (mapping.metadata if mapping else ()) and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)" if mapping else "remove it"
             validation.error(("budget", name), f"no answer tells its {name}", advice)
-    names = (CompiledCheck(check, "").unpriced() for check in defaults.complete(with_model))
+    names = [CompiledCheck(check, "").unpriced() for check in defaults.complete(with_model)]
+    if target.openai is not None and is_installed("run"):
+        from fepflow.calls.openai import model_of
+
+        names += [] if _litellm.has_price(model := model_of(target.openai)) else [model.name]
     if "usd" in budget.limits and (unpriced := list(dict.fromkeys(name for name in names if name))):
         message = f"it does not count {', '.join(unpriced)}: the price is not known"
         validation.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")

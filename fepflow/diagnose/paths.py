@@ -31,10 +31,11 @@ from fepflow.jsonpath.path import (
     leading_keys,
     meant_path,
 )
+from fepflow.jsonpath.template import TextTemplate, has_placeholders
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import Output, evaluation_context
 from fepflow.protocol.tool_calls import made_no_calls
-from fepflow.suite.target import Target
+from fepflow.suite.target import MODEL_METADATA, Target
 
 BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
 """The remark on a text with placeholders that nothing fills in."""
@@ -130,7 +131,7 @@ def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> No
     ]
     cluster: str | None = validation.loaded.section("cluster")
     uses += [_Use(("cluster",), cluster, leading_keys(cluster))] if cluster else []
-    body = [] if target is None else list(_validate_request(validation, target))
+    body = [] if target is None else list(_validate_request(validation, target, opened))
     uses = [use for use in uses if _fits_context(validation, target, use)]
     _look_into_cases(validation, [use for use in (*uses, *body) if use.keys[:1] == ("test_case",)])
     _look_into_own_checks(validation, target)
@@ -138,45 +139,62 @@ def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> No
         _look_into_outputs(validation, opened, [use for use in uses if use.keys[:1] == ("output",)])
 
 
-def _request(target: Target) -> tuple[DocumentPath, Any] | None:
-    """Return the template that is rendered for each call, and where it stands; None if nothing is rendered."""
+def _request(target: Target, opened: OpenTarget | None) -> dict[DocumentPath, Any]:
+    """Return the templates that are rendered for each call, by where they stand."""
     if target.http is not None:
-        return None if target.http.method == "GET" else (("target", "http", "body"), target.http.body)
+        return {} if target.http.method == "GET" else {("target", "http", "body"): target.http.body}
     if target.a2a is not None:
-        return ("target", "a2a", "message"), target.a2a.message
+        return {("target", "a2a", "message"): target.a2a.message}
+    if target.openai is not None:
+        own: dict[str, Any] = {"system": target.openai.system, "prompt": target.openai.prompt}
+        own |= getattr(opened, "texts", {})  # of files
+        names = ("messages", "tools", "parameters")
+        own |= {name: getattr(target.openai, name) for name in names}
+        return {("target", "openai", name): value for name, value in own.items() if value}
     if target.python is None:
-        return None
+        return {}
     if target.python.arguments is not None:
-        return ("target", "python", "arguments"), target.python.arguments
-    return ("target", "python", "input"), target.python.input
+        return {("target", "python", "arguments"): target.python.arguments}
+    return {("target", "python", "input"): target.python.input}
 
 
-def _validate_request(validation: SuiteValidation, target: Target) -> Iterator[_Use]:
+def _validate_request(validation: SuiteValidation, target: Target, opened: OpenTarget | None) -> Iterator[_Use]:
     """Yield the paths of the request into the test case, and report all that is not one of them."""
-    request = _request(target)
-    if request is None:
-        return
-    texts = list(texts_in(request[1], request[0]))
+    request = _request(target, opened)
+    texts = [pair for place, value in request.items() for pair in texts_in(value, place)]
+    is_same = bool(texts)
     for location, text in texts:
-        keys = leading_keys(text) if is_path(text) else ()
-        if keys[:1] == ("output",):
-            message = f"{text}: a request has no output yet, only $.test_case"
-            validation.error(location, message, "did you mean $.test_case.input?")
-        elif keys[:1] in (("turn",), ("session",)):
-            if keys[0] == "turn" and keys[1:2] and keys[1] not in _OF_TURN:
-                validation.error(location, f"$.turn has no {keys[1]}", did_you_mean(str(keys[1]), _OF_TURN))
-        elif keys:
-            use = _Use(location, text, keys)
-            if _fits_context(validation, None, use) and keys[1:] != ("expected",):
+        expressions = [text] if is_path(text) else TextTemplate(text).paths if has_placeholders(text) else []
+        is_same = is_same and not expressions
+        for expression in expressions:
+            keys = leading_keys(expression)
+            if keys[:1] == ("output",):
+                message = f"{expression}: a request has no output yet, only $.test_case"
+                validation.error(location, message, "did you mean $.test_case.input?")
+                continue
+            if keys[:1] in (("turn",), ("session",)):
+                if keys[0] == "turn" and keys[1:2] and keys[1] not in _OF_TURN:
+                    validation.error(location, f"$.turn has no {keys[1]}", did_you_mean(str(keys[1]), _OF_TURN))
+                continue
+            use = _Use(location, expression, keys)
+            if keys and _fits_context(validation, None, use) and keys[1:] != ("expected",):
                 yield use
-        elif "{{$." in text or "{{ $." in text:
-            advice = "a text that is a path as a whole, such as $.test_case.input, is replaced"
-            validation.error(location, BRACES_STAY, advice)
-        elif path := meant_path(text):
+        if is_path(text):
+            continue
+        remarks = list(_remarks_on_prompt(text))
+        for message, advice, is_error in remarks:
+            (validation.error if is_error else validation.warn)(location, message, advice)
+        if not remarks and (path := meant_path(text)):
             message = f"{text} is a text, and not a path, which starts with $."
             validation.warn(location, message, f"did you mean {path}?")
-    if not any(is_path(text) for _, text in texts):
-        validation.warn(request[0], "the request is the same for all test cases", "$.test_case.input is the input")
+    if is_same and not _sends_input(target):
+        place = next(iter(request))
+        validation.warn(place, "the request is the same for all test cases", "$.test_case.input is the input")
+
+
+def _sends_input(target: Target) -> bool:
+    """Return whether a model gets the input of the test case as it is."""
+    return target.openai is not None and target.openai.prompt is None and target.openai.messages is None
 
 
 def _report(
@@ -191,19 +209,24 @@ def _report(
 def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use) -> bool:
     """Report a path that no context has: of another shape, or to metadata that an endpoint's outputs do not have.
 
-    Metadata of an output is what the suite maps, and what fepflow says of the call.
+    Metadata of an output is what the suite maps, or what a model says of its answer, and what fepflow says of the call.
     """
     misshaped = context_problem(use.keys)
     if misshaped is not None:
         _report(validation, use, *misshaped, is_error=not use.optional)
         return False
-    if target is None or target.http is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
+    if target is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
         return True
-    known = [*target.http.metadata, *RESERVED_METADATA]
+    if target.http is not None:
+        known = [*target.http.metadata, *RESERVED_METADATA]
+    elif target.openai is not None:
+        known = [*MODEL_METADATA, *RESERVED_METADATA]
+    else:
+        return True
     if use.keys[2] in known or use.optional:
         return True
     advice = did_you_mean(str(use.keys[2]), known)
-    if not advice.startswith("did you mean"):
+    if not advice.startswith("did you mean") and target.http is not None:
         advice = f"map it: target.http.metadata: {{{use.keys[2]}: $.…}}"
     _report(validation, use, f"{use.expression} finds nothing: an output's metadata has {', '.join(known)}", advice)
     return False

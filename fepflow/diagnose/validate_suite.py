@@ -127,6 +127,11 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
         _validate_ecp(validation, target.ecp)
     if target.mcp is not None:
         _validate_mcp(validation, target.mcp)
+    if target.openai is not None:
+        from fepflow.calls.openai import model_problem  # loads what asks models
+
+        if (problem := model_problem(target.openai)) is not None:
+            validation.error(("target", "openai", "model"), problem)
     try:
         return open_target(
             target,
@@ -248,6 +253,8 @@ def _validate_model_of_judge(validation: SuiteValidation) -> None:
     target, shared = validation.loaded.section("target"), validation.loaded.section("checks") or ()
     body = target.http.body if target is not None and target.http is not None else None
     model = body.get("model") if isinstance(body, dict) else None
+    if target is not None and target.openai is not None:
+        model = target.openai.model
     places = [index for index, check in enumerate(shared) if check and check.type == CheckType.LLM_JUDGE]
     if not isinstance(model, str) or not places:
         return
@@ -278,8 +285,10 @@ def _with_env_file(problem: Problem, folder: Path, files: dict[Path, dict[str, s
             continue
         shown = os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
         if path == used.path.absolute():
-            advice = f"it is in {shown}, which only fills in ${{NAME}} of the suite: write provider_config: "
-            advice += f"{{api_key: ${{{name}}}}}, use --env-file {shown}, or export {name}"
+            key = "api_key" if problem.path and problem.path.startswith("target") else "provider_config: {api_key"
+            written = f"{key}: ${{{name}}}{'}' if '{' in key else ''}"
+            advice = f"it is in {shown}, which only fills in ${{NAME}} of the suite: write {written}, "
+            advice += f"use --env-file {shown}, or export {name}"
         else:
             only = "the file that --env-file names" if used.is_named else "the one of the working directory"
             advice = f"it is in {shown}, which is not read, only {only} is: use --env-file {shown}, or export {name}"

@@ -1,10 +1,10 @@
-"""Values with JSONPaths inside, at any depth: check arguments and request bodies (FEP 2.3.2)."""
+"""Values with JSONPaths inside, at any depth: check arguments and requests (FEP 2.3.2)."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`.
+    """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`. In a request
+    strings with `{{$.path}}` inside are texts that are filled in.
 
     `literal` is the value with escapes taken off and None where a path stands; `paths` says what goes where; `members`
     says it again when all paths are members of one object, as most checks' are.
@@ -48,14 +49,15 @@ class Template:
         return result
 
 
-def compile_template(value: Any, ready: Mapping[str, Path] | None = None) -> Template:
+def compile_template(value: Any, ready: Mapping[str, Path] | None = None, *, with_texts: bool = False) -> Template:
     """Find and compile the paths in `value`; raises JSONPathError for the first invalid one.
 
-    `ready` are members of an object that are compiled already.
+    `ready` are members of an object that are compiled already. `with_texts` says that strings with `{{$.path}}` inside
+    are filled in, as those of requests are.
     """
     paths: list[tuple[Location, Path]] = [((name,), path) for name, path in (ready or {}).items()]
     open_value = {key: item for key, item in value.items() if key not in ready} if ready else value
-    literal = _split(open_value, (), paths)
+    literal = _split(open_value, (), paths, with_texts=with_texts)
     if ready:
         literal.update(dict.fromkeys(ready))
     flat = isinstance(literal, dict) and all(len(location) == 1 for location, _ in paths)
@@ -63,16 +65,19 @@ def compile_template(value: Any, ready: Mapping[str, Path] | None = None) -> Tem
     return Template(literal, tuple(paths), members, all(path.is_quick for _, path in paths))
 
 
-def _split(value: Any, location: Location, paths: list[tuple[Location, Path]]) -> Any:
+def _split(value: Any, location: Location, paths: list[tuple[Location, Path]], *, with_texts: bool) -> Any:
     if isinstance(value, str):
         if is_path(value):
             paths.append((location, compile_path(value)))
             return None
+        if with_texts and has_placeholders(value):
+            paths.append((location, _RequestText(value)))
+            return None
         return unescape(value)
     if isinstance(value, dict):
-        return {key: _split(item, (*location, key), paths) for key, item in value.items()}
+        return {key: _split(item, (*location, key), paths, with_texts=with_texts) for key, item in value.items()}
     if isinstance(value, list):
-        return [_split(item, (*location, index), paths) for index, item in enumerate(value)]
+        return [_split(item, (*location, index), paths, with_texts=with_texts) for index, item in enumerate(value)]
     return value
 
 
@@ -113,6 +118,15 @@ def placeholders(text: str) -> list[str]:
     return [path.rstrip() for path in _PLACEHOLDER.findall(text)]
 
 
+_BEGINNING = re.compile(r"\{\{\s*\\?\$\.")
+_OPEN = re.compile(r"\{\{\s*\$\.")
+
+
+def has_placeholders(text: str) -> bool:
+    """Return whether a text has something that is filled in, or a placeholder that is escaped or not closed."""
+    return _BEGINNING.search(text) is not None
+
+
 class TextTemplate:
     r"""A text with `{{$.path}}` placeholders (FEP 2.3.6, llm_judge). It fits where a path does.
 
@@ -127,7 +141,7 @@ class TextTemplate:
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
         self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
         self.is_quick = all(path.is_quick for path in self._paths)
-        if any("{{$." in text for text in texts_and_paths[::2]):
+        if any(_OPEN.search(text) for text in texts_and_paths[::2]):
             raise JSONPathError("a placeholder is not closed: write {{$.path}}", expression)
 
     @property
@@ -145,6 +159,29 @@ class TextTemplate:
         for path, text in zip(self._paths, self._texts[1:], strict=True):
             parts += [Filled(path.expression, _as_text(path.resolve(document))), text]
         return RenderedPrompt(parts)
+
+
+class _RequestText:
+    """A text of a request: a TextTemplate that gives plain text."""
+
+    def __init__(self, expression: str) -> None:
+        self.expression = expression
+        self._template = TextTemplate(expression)
+        self.is_quick = self._template.is_quick
+
+    def find(self, document: Any) -> list[Any]:
+        """See Path.find."""
+        return [self.resolve(document)]
+
+    def resolve(self, document: Any) -> str:
+        """Return the text with its placeholders filled; raises JSONPathError when one finds nothing."""
+        return str(self._template.resolve(document))
+
+
+def fill_text(text: str, document: Any, escape: Callable[[str], str]) -> str:
+    """Return a text with each placeholder replaced by what it finds, escaped; raises JSONPathError."""
+    parts = TextTemplate(text).resolve(document).parts
+    return "".join(escape(part.text) if isinstance(part, Filled) else part for part in parts)
 
 
 def _as_text(value: Any) -> str:

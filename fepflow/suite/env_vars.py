@@ -53,7 +53,13 @@ def holds_a_literal_secret(document: Document) -> list[Problem]:
     target = document.data.get("target")
     problems = list(_literal_secrets_of_cases(document))
     if isinstance(target, dict):
-        kinds = (("http", "body", "url"), ("ecp", "config", "url"), ("a2a", "message", "card"), ("mcp", "", "url"))
+        kinds = (
+            ("http", "body", "url"),
+            ("openai", "parameters", "base_url"),
+            ("ecp", "config", "url"),
+            ("a2a", "message", "card"),
+            ("mcp", "", "url"),
+        )
         problems += [problem for kind in kinds for problem in _literal_secrets(document, target, *kind)]
     return problems
 
@@ -84,6 +90,8 @@ def _literal_secrets(
         # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
         if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
             yield document.problem(path, *_IN_SUITE)
+    if isinstance(key := section.get("api_key"), str) and is_literal_secret(key):
+        yield document.problem((*place, "api_key"), *_IN_SUITE)
     url = section.get(address)
     if isinstance(url, str) and address_holds_literal_secret(url):
         yield document.problem((*place, address), "a secret must not stand in the address", _IN_SUITE[1])

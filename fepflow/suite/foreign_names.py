@@ -10,6 +10,7 @@ from collections.abc import Mapping
 _CHECKS = "fepflow calls them checks"
 _CASES = "fepflow calls them test_cases"
 _HTTP = "it belongs into target.http"
+_OPENAI = "it belongs into target.openai"
 _CONTAINS = "use contains, with case_sensitive: false"
 _JUDGE = "use llm_judge"
 _TRAJECTORY = "use tool_usage, with expected and match"
@@ -20,18 +21,23 @@ SUITE: Mapping[str, str] = {
     **dict.fromkeys(("scorers", "scores", "rubric", "rubrics", "checkers", "validators", "defaulttest"), _CHECKS),
     **dict.fromkeys(("tests", "test", "cases", "case", "dataset", "datasets", "data", "examples", "goldens"), _CASES),
     **dict.fromkeys(("inputs", "input", "questions", "vars", "items"), "the inputs are those of test_cases"),
-    **dict.fromkeys(("providers", "provider", "agent", "system", "solver"), "what is evaluated is the target"),
+    **dict.fromkeys(("agent", "solver"), "what is evaluated is the target"),
+    **dict.fromkeys(("providers", "provider", "system"), "a model that is evaluated is target: {openai: {model: ...}}"),
     **dict.fromkeys(("url", "endpoint", "http", "headers", "body"), _HTTP),
     "recorded": "it belongs into target",
     **dict.fromkeys(("simulateduser", "simulator", "persona"), "the model that plays users is user.model_config.model"),
     **dict.fromkeys(("turns", "conversations", "maxturns"), "it belongs into test_cases"),
     "outputs": "recorded outputs are the target: target.recorded",
-    **dict.fromkeys(("prompt", "prompts"), "the request is target.http.body, the inputs are those of test_cases"),
+    **dict.fromkeys(("prompt", "prompts"), "the prompt for a model is target.openai.prompt"),
+    **dict.fromkeys(("messages", "tools", "openai"), "it belongs into target.openai"),
     **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target"),
     **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
     **dict.fromkeys(("epochs", "samples", "trials", "runs", "repeat", "repetitions"), "it is repeats"),
     **dict.fromkeys(("min", "threshold", "passthreshold", "successthreshold", "maximpact"), "it belongs into gate"),
-    **dict.fromkeys(("model", "llm", "grader"), "the model that judges is judge.model_config.model"),
+    **dict.fromkeys(
+        ("model", "llm"), "a model that is evaluated is target.openai.model, one that judges judge.model_config.model"
+    ),
+    "grader": "the model that judges is judge.model_config.model",
     **dict.fromkeys(("id", "title", "evalname"), "the suite's name is name"),
     **dict.fromkeys(("schedule", "cron"), "a schedule is no part of a suite; see docs/deployments.md"),
     "env": "write ${NAME} where the value is used",
@@ -43,7 +49,15 @@ TARGET: Mapping[str, str] = {
     **dict.fromkeys(("app", "headers", "body", "method", "output", "metadata", "maxbytes", "session"), _HTTP),
     "url": "it belongs into target.http; the address of an A2A agent is target.a2a.card",
     **dict.fromkeys(("agentcard", "agentcardurl", "cardurl", "a2aurl"), "it is target.a2a.card"),
-    **dict.fromkeys(("endpoint", "address", "uri", "host", "baseurl"), "the address is target.http.url"),
+    **dict.fromkeys(("endpoint", "address", "uri", "host"), "the address is target.http.url"),
+    **dict.fromkeys(("baseurl", "apibase"), "the address of a model is target.openai.base_url"),
+    **dict.fromkeys(("model", "apikey", "api", "system", "prompt", "parameters"), _OPENAI),
+    **dict.fromkeys(("messages", "tools"), _OPENAI),
+    **dict.fromkeys(("provider", "providers", "id", "llm", "chat"), "write target: {openai: {model: ...}}"),
+    **dict.fromkeys(
+        ("temperature", "maxtokens", "topp", "seed", "config", "options", "responseformat", "toolchoice"),
+        "it belongs into target.openai.parameters",
+    ),
     **dict.fromkeys(("asgi", "application", "fastapi", "starlette"), "an ASGI application is target.http.app"),
     **dict.fromkeys(("path", "file", "outputs"), "recorded outputs are target.recorded.path"),
     **dict.fromkeys(("request", "payload", "json", "data", "params"), "the request is target.http.body"),

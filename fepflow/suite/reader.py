@@ -149,7 +149,7 @@ def read_snapshot(
 
 _MISSING_ADVICE = {
     "name": "add name: what the suite is about",
-    "target": "add target: with http:, python:, ecp:, a2a:, mcp: or recorded:",
+    "target": "add target: with http:, openai:, python:, ecp:, a2a:, mcp: or recorded:",
     "test_cases": "add test_cases: a file or a list",
 }
 
@@ -287,7 +287,9 @@ def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | Non
     if section == "target" and inside in ((), ("a2a",)) and isinstance(value, str):
         if inside or "agent-card" in value or "/.well-known/agent" in value:
             return "write target: {a2a: {card: ...}}"
-        return "write target: {http: {url: ...}}" if "://" in value else "write target: {python: ...}, or http:, ecp:"
+        if "://" in value:
+            return "write target: {http: {url: ...}}"
+        return "write target: {openai: {model: ...}}" if "/" in value else "write target: {python: ...}, or http:, ecp:"
     if section == "target" and inside in (("mcp", "env"), ("ecp", "env")) and isinstance(value, dict):
         return "env lists names: the process gets those variables of fepflow's own environment"
     if section == "gate" and not inside and isinstance(value, int | float):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Annotated, Any, Literal
 
@@ -9,6 +10,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
+from fepflow.documents.messages import did_you_mean
+from fepflow.jsonpath.template import has_placeholders
 from fepflow.security.addresses import address_problem
 from fepflow.suite.values import LIMIT_NAME, ByteSize, Duration, JSONPathText, Section, Template, checked_template
 
@@ -82,6 +85,102 @@ class HttpTarget(Section):
         if problem := address_problem(whole):
             raise ValueError(f"{problem[0]} ({problem[1]})")
         return url
+
+
+_CHAT = """temperature top_p top_k max_tokens max_completion_tokens stop seed frequency_penalty presence_penalty
+logit_bias logprobs top_logprobs response_format tool_choice parallel_tool_calls reasoning_effort verbosity thinking
+modalities prediction web_search_options service_tier safety_identifier prompt_cache_key store user extra_body"""
+_RESPONSES = """temperature top_p max_output_tokens reasoning text tool_choice parallel_tool_calls max_tool_calls
+include truncation top_logprobs service_tier safety_identifier prompt_cache_key store user extra_body"""
+MODEL_PARAMETERS = {"chat": sorted(_CHAT.split()), "responses": sorted(_RESPONSES.split())}
+"""Parameters of a request, by `api`. litellm has hundreds more, which are its own: it could make up answers, or ask
+another model."""
+
+
+MODEL_METADATA = ("tool_calls", "finish_reason", "model", "tokens", "prompt_tokens", "completion_tokens", "usd")
+"""Names in the metadata of a model's output; usage that was not reported, and an unknown price, are left out."""
+
+
+class OpenAITarget(Section):
+    """A model behind an OpenAI-compatible endpoint, or of any provider that litellm knows, called once a test case."""
+
+    model: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        description="openai/gpt-5-mini, anthropic/…, ollama/…; with base_url the name that the endpoint knows."
+    )
+    base_url: str | None = Field(
+        None,
+        repr=False,
+        description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1.",
+        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
+    )
+    api_key: Annotated[str, Field(min_length=1)] | None = Field(
+        None, repr=False, description="${NAME}; default: without base_url, as the provider's library has it."
+    )
+    api: Literal["chat", "responses"] = Field("chat", description="Chat completions, or OpenAI's Responses API.")
+    system: str | None = Field(None, description="System message: a text with {{$.path}} in it, or a file (.md, .txt).")
+    prompt: str | None = Field(
+        None, description="User message: a text with {{$.path}} in it, or a file (.md, .txt); default: the input."
+    )
+    messages: Annotated[list[dict[str, Any]], Field(min_length=1), BeforeValidator(checked_template)] | None = Field(
+        None, description="All messages, in place of prompt; JSONPaths over the test case inside."
+    )
+    tools: Annotated[list[dict[str, Any]], BeforeValidator(checked_template)] = Field(
+        [], description="Tools that the model may call, as OpenAI declares them; they are not called."
+    )
+    parameters: Annotated[dict[str, Any], BeforeValidator(checked_template)] = Field(
+        {}, description="Parameters of the request: temperature, max_tokens, response_format, …"
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _callable(cls, url: str | None) -> str | None:
+        if url is not None and (problem := address_problem(url)):
+            raise ValueError(f"{problem[0]} ({problem[1]})")
+        return url
+
+    @field_validator("model", "api_key")
+    @classmethod
+    def _fixed(cls, text: str | None) -> str | None:
+        if text is not None and has_placeholders(text):
+            raise ValueError("is the same for all test cases: a path has no meaning here")
+        return text
+
+    @field_validator("system", "prompt")
+    @classmethod
+    def _text_or_file(cls, text: str | None) -> str | None:
+        if text is not None and prompt_file(text) is None:
+            checked_template(text)
+            if re.fullmatch(r"(?!\$)[^\s{}]*/[^\s{}]*", text):
+                raise ValueError("reads like a file: the name of one ends in .md or .txt")
+        return text
+
+    @field_validator("messages")
+    @classmethod
+    def _with_roles(cls, messages: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+        for number, message in enumerate(messages or ()):
+            if not isinstance(message.get("role"), str) or not message.keys() & {"content", "tool_calls"}:
+                raise ValueError(f"[{number}] is no message: it has a role and a content")
+        return messages
+
+    @field_validator("parameters")
+    @classmethod
+    def _known(cls, parameters: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        known = MODEL_PARAMETERS[info.data.get("api", "chat")]
+        for name in parameters:
+            if name not in known:
+                raise ValueError(f"{name} is no parameter of a request ({did_you_mean(name, known)})")
+        return parameters
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> OpenAITarget:
+        if self.messages is not None and self.prompt is not None:
+            raise ValueError("give prompt, the user message, or messages, all of them")
+        return self
+
+
+def prompt_file(text: str) -> str | None:
+    """Return the file that a prompt names: a single line that ends in .md or .txt is one, anything else is the text."""
+    return text if re.fullmatch(r"[^\n{}]+\.(md|txt)", text, re.IGNORECASE) else None
 
 
 class RecordedTarget(Section):
@@ -250,7 +349,7 @@ class McpTarget(Section):
         return self
 
 
-KINDS = ("http", "python", "ecp", "a2a", "mcp", "recorded")
+KINDS = ("http", "openai", "python", "ecp", "a2a", "mcp", "recorded")
 """The kinds of targets that a suite file may have, by their names in it."""
 
 
@@ -262,6 +361,7 @@ class Target(Section):
     """The system under test, and its retries and limits."""
 
     http: HttpTarget | None = None
+    openai: OpenAITarget | None = None
     python: Annotated[PythonTarget, BeforeValidator(_function, json_schema_input_type=PythonTarget | str)] | None = None
     ecp: EcpTarget | None = None
     a2a: A2aTarget | None = None

@@ -43,7 +43,7 @@ def _refuse_invalid_paths(compile: Callable[[], object]) -> None:
 
 def checked_template(value: Any) -> Any:
     """Return the value. Raises ValueError if a path in it is not valid."""
-    _refuse_invalid_paths(lambda: compile_template(value))
+    _refuse_invalid_paths(lambda: compile_template(value, with_texts=True))
     return value
 
 

@@ -52,7 +52,7 @@ class A2aTarget:
         self._a2a = config.a2a
         self.secrets = secrets | secrets_in_address(config.a2a.card)
         remember(self.secrets)
-        self._message = compile_template(config.a2a.message)
+        self._message = compile_template(config.a2a.message, with_texts=True)
         self._transport = AgentTransport(config, self.secrets)
         self._met: Agent | None = None
         self._meeting = asyncio.Lock()

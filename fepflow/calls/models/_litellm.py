@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
@@ -20,13 +20,16 @@ from fepflow.calls.models.errors import model_error, secrets_of
 from fepflow.calls.models.model import (
     EMBEDDING_BYTES,
     EMBEDDING_VALUES,
+    Api,
     ChatResponse,
     EmbeddingResponse,
     Exchange,
     Model,
+    ModelOutput,
     RequestContext,
     Usage,
 )
+from fepflow.calls.models.outputs import MOST_OF_A_NAME, chat_output, response_items, response_output, response_tool
 from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
 from fepflow.errors import MissingExtraError, ModelError
 from fepflow.extras import require
@@ -102,6 +105,9 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
         large = f"answers with more than {exchange.most_bytes:,} bytes"
         why = large if error.kind == "too_large" else f"gives an answer that {error}"
         raise exchange.refuse(error.kind, why, request) from None
+    except Exception:
+        exchange.status = None  # there is no answer: the connection broke in the middle of it
+        raise
 
 
 def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
@@ -151,9 +157,6 @@ CLIENT_TIMEOUT = 600.0
 
 MOST_TOKENS = 100_000_000
 """Of one response: larger numbers count as not reported."""
-
-MOST_OF_A_NAME = 200
-"""Characters of a model's name in a response."""
 
 _ENVIRONMENT = {
     # Without these it fetches a list of prices, and one of headers, over the network when it is imported.
@@ -251,6 +254,26 @@ async def complete(
     return ChatResponse(redact(text, secrets), redact(reported, secrets)[:MOST_OF_A_NAME], usage)
 
 
+async def output(model: Model, api: Api, request: Mapping[str, Any], headers: Mapping[str, str]) -> ModelOutput:
+    """Make one request to a model that is evaluated: `messages`, `tools`, and parameters. Raises ModelError."""
+    litellm = load()
+    exchange = _exchange(Exchange())
+    more = {"extra_headers": dict(headers)} if headers else {}
+    sent = {name: value for name, value in request.items() if name != "messages" and value not in ([], {})}
+    try:
+        if api == "chat":
+            answer = await litellm.acompletion(messages=request["messages"], **sent, **more, **_connection(model))
+        else:
+            if tools := sent.get("tools"):
+                sent["tools"] = list(map(response_tool, tools))
+            items = response_items(request["messages"])
+            answer = await litellm.aresponses(input=items, **sent, **more, **_connection(model))
+    except Exception as error:
+        raise model_error(error, model, exchange) from None
+    read = chat_output if api == "chat" else response_output
+    return read(answer, model.name, _usage(answer, model))
+
+
 async def embed(
     model: Model, texts: list[str], parameters: dict[str, Any], context: RequestContext
 ) -> EmbeddingResponse:
@@ -304,11 +327,11 @@ def _text_of(choice: Any, model: Model) -> str:
 def _usage(answer: Any, model: Model) -> Usage:
     reported = getattr(answer, "usage", None)
     prompt_tokens, completion_tokens = (
-        _count(getattr(reported, "prompt_tokens", None)),
-        _count(getattr(reported, "completion_tokens", None)),
+        _count(getattr(reported, "prompt_tokens", getattr(reported, "input_tokens", None))),  # the Responses API's name
+        _count(getattr(reported, "completion_tokens", getattr(reported, "output_tokens", None))),
     )
     # Usage that was not reported comes as 0; a chat response has completion tokens, and only vectors have none.
-    if not prompt_tokens or (not completion_tokens and hasattr(answer, "choices")):
+    if not prompt_tokens or (not completion_tokens and not hasattr(answer, "data")):
         return Usage(prompt_tokens or None, completion_tokens or None)
     return Usage(prompt_tokens, completion_tokens or 0, cost(model, prompt_tokens, completion_tokens or 0))
 
@@ -344,6 +367,14 @@ async def close() -> None:
 
 _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
 """Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
+
+
+def full_name(name: str, api_base: str | None) -> str:
+    """Return a model's name with its provider: behind an address of its own, one without a provider that litellm knows
+    is OpenAI-compatible, also `Qwen/Qwen3-8B`."""
+    provider, slash, _ = name.partition("/")
+    is_known = slash and provider in {str(getattr(known, "value", known)) for known in load().provider_list}
+    return name if api_base is None or is_known else f"openai/{name}"
 
 
 def problem(model: Model) -> str | None:

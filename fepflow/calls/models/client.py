@@ -18,7 +18,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from fepflow.calls.models import _litellm, retrying
 from fepflow.calls.models.batching import Batcher, SingleFlight
-from fepflow.calls.models.model import ChatResponse, EmbeddingResponse, Model, RequestContext
+from fepflow.calls.models.model import Api, ChatResponse, EmbeddingResponse, Model, ModelOutput, RequestContext
 from fepflow.calls.models.retrying import EndpointState, ModelState, Response, Send
 from fepflow.calls.policy import CircuitBreaker
 from fepflow.errors import CheckArgumentsError, ModelUnavailableError
@@ -153,6 +153,20 @@ class ModelClient:
             return _litellm.complete(model, messages, response_format, parameters, context)
 
         return await self._thread.run(self._request(model, context, send))
+
+    async def output(
+        self, model: Model, api: Api, request: Mapping[str, Any], headers: Mapping[str, str]
+    ) -> ModelOutput:
+        """Return what a model that is evaluated answers to one request: the caller limits, counts and tries again.
+
+        Raises ModelError, and CheckArgumentsError for a model that cannot be asked at all.
+        """
+
+        async def send() -> ModelOutput:
+            self._usable(model)
+            return await _litellm.output(model, api, request, headers)
+
+        return await self._thread.run(send())
 
     async def embed(self, model: Model, texts: list[str], context: RequestContext) -> EmbeddingResponse:
         """Return the vectors of all texts, by one request. Raises as `complete` does."""

@@ -68,14 +68,15 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
 
 def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
     """Return the error of a request without a response, or without one of a model."""
-    if kind == "Timeout" or not exchange.host or status not in (None, 500, 503):
+    is_answer = isinstance(status, int) and status >= 400 and status not in (500, 503)
+    if kind == "Timeout" or not exchange.host or is_answer:
         return None
     if exchange.status is None:
         message = f"no answer from {model.name} at {exchange.host}: there is no connection, or it broke"
         return ModelError(message, kind="connect", retryable=True)
     if exchange.status < 400:
         what = f"HTTP {exchange.status}, but not as a model does ({exchange.media_type or 'no content type'})"
-        return ModelError(f"{model.name} at {exchange.host} answered {what}", kind="connect", retryable=True)
+        return ModelError(f"{model.name} at {exchange.host} answered {what}", kind="malformed", retryable=True)
     return None
 
 

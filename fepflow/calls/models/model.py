@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fepflow.calls.policy import RunBudget
@@ -98,6 +98,25 @@ class ChatResponse:
     seconds: float = 0.0
 
 
+Api = Literal["chat", "responses"]
+"""How a model is asked: by chat completions, or by OpenAI's Responses API."""
+
+
+@dataclass(frozen=True)
+class ModelOutput:
+    """The answer of a model that is evaluated, whatever it is: also one that was cut off, a refusal, or nothing.
+
+    `tool_calls` are in the shape of chat completions. `finish_reason` is `stop`, `tool_calls`, `length`,
+    `content_filter`, `refusal`, or what else the provider says. `model` is the name of the one that answered.
+    """
+
+    text: str
+    tool_calls: list[dict[str, Any]]
+    finish_reason: str
+    model: str
+    usage: Usage
+
+
 @dataclass(frozen=True)
 class EmbeddingResponse:
     """The response of an embedding model: a vector for each text, in the texts' order; the rest as in ChatResponse.
@@ -164,11 +183,11 @@ def parse_model_config(
         {**defaults, **given},
         _number("timeout", where, TIMEOUT, _LONGEST_TIMEOUT),
         1 + int(_number("max_retries", where, ATTEMPTS - 1, _MOST_ATTEMPTS - 1)),
-        _usual_bases(name),
+        usual_bases(name),
     )
 
 
-def _usual_bases(name: str) -> tuple[str, ...]:
+def usual_bases(name: str) -> tuple[str, ...]:
     """Return the addresses that litellm may take from the environment; of a name without a provider, those of any
     provider.
     """

@@ -41,9 +41,9 @@ class PythonTarget:
         self._python: Final = config.python
         self.secrets = secrets | known_secrets()
         names = None if self._python.arguments is None else sorted(self._python.arguments)
-        self._input = compile_template(self._python.input)
+        self._input = compile_template(self._python.input, with_texts=True)
         self._messages = compile_template("$.turn.messages") if "input" not in self._python.model_fields_set else None
-        self._arguments = compile_template(self._python.arguments)
+        self._arguments = compile_template(self._python.arguments, with_texts=True)
         refuse_reserved_names(self._python.metadata, "target.python.metadata")
         self._output = None if self._python.output is None else compile_path(self._python.output)
         self._metadata = {name: compile_path(path) for name, path in self._python.metadata.items()}

@@ -36,13 +36,18 @@ def judge(prompt: str) -> str:
     return f"checks: [{{id: judge, type: llm_judge, arguments: {arguments}}}]\n{JUDGE}"
 
 
+def model(more: str) -> str:
+    where = "" if "base_url" in more else "base_url: 'http://127.0.0.1:9/v1', "
+    return f"target: {{openai: {{model: mine, {where}{more}}}}}"
+
+
 OK = "text: $.output.value, phrases: a"
 SCORE = judge("Rate {{$.output.value}}") + "\nmetrics: [{id: score, check: judge, value: $.response.score}]\n"
 
 MISTAKES: list[tuple[str, int, str, str]] = [
     # Sections, as other tools call them.
-    ("prompts: [a]", 5, "prompts is no section of a suite", "the request is target.http.body"),
-    ("providers: [openai]", 5, "providers is no section", "what is evaluated is the target"),
+    ("prompts: [a]", 5, "prompts is no section of a suite", "the prompt for a model is target.openai.prompt"),
+    ("providers: [openai]", 5, "providers is no section", "target: {openai: {model: ...}}"),
     ("tests: []", 5, "tests is no section", "fepflow calls them test_cases"),
     ("test: []", 5, "test is no section", "fepflow calls them test_cases"),
     ("asserts: []", 5, "asserts is no section", "fepflow calls them checks"),
@@ -226,7 +231,39 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ('target: {http: {url: "http://x", body: {q: $.output.value}}}', 2, "has no output yet", "$.test_case.input"),
     ('target: {http: {url: "http://x", body: {q: $.test_case.inptu}}}', 2, "has no inptu", "$.test_case.input?"),
     ('target: {http: {url: "http://x", body: {q: $.input}}}', 2, "$.input is not there", "$.test_case.input?"),
-    ('target: {http: {url: "http://x", body: "{{$.test_case.input}}"}}', 2, "are for prompts of judges", "as a whole"),
+    ('target: {http: {url: "http://x", body: "{$.test_case.input}"}}', 2, "has one brace", "{{$.test_case.input}}"),
+    (
+        'target: {http: {url: "http://x", body: {q: "Hi {{$.test_case.metadata.naem}}"}}}',
+        2,
+        "none of the 3 test cases has",
+        "",
+    ),
+    ('target: {http: {url: "http://x", body: {q: "Hi {{$.test_case.input"}}}', 2, "is not closed", ""),
+    # Models as targets.
+    ("target: openai/gpt-5-mini", 2, "must be a mapping", "write target: {openai: {model: ...}}"),
+    ("target: {model: gpt-5-mini}", 2, "model is not known", "it belongs into target.openai"),
+    (model("prompt: a, messages: [{role: user, content: b}]"), 2, "give prompt, the user message, or messages", ""),
+    (model("prompt: prompts/v1.md"), 2, "prompts/v1.md cannot be read", "from the suite's folder"),
+    (model("prompt: prompts/v1"), 2, "reads like a file", "ends in .md or .txt"),
+    (model("prompt: ../secret.md"), 2, "leads out of the suite's folder", ""),
+    (model("prompt: 'Hi {{question}}'"), 2, "is no placeholder", "write {{$.test_case.input}}"),
+    (model("prompt: 'Hi $.test_case.input'"), 2, "stands without braces", "write {{$.test_case.input}}"),
+    (model("prompt: '{{$.output.value}}'"), 2, "a request has no output yet", "did you mean $.test_case.input?"),
+    (model("parameters: {temprature: 1}"), 2, "temprature is no parameter", "did you mean temperature?"),
+    (model("parameters: {mock_response: ok}"), 2, "mock_response is no parameter", ""),
+    (model("api: responses, parameters: {max_tokens: 9}"), 2, "max_tokens is no parameter", "max_output_tokens"),
+    (model("temperature: 1"), 2, "temperature is not known", "it belongs into target.openai.parameters"),
+    (model("messages: [{content: a}]"), 2, "[0] is no message", ""),
+    (model("api_key: sk-0123456789abcdef"), 2, "a secret must not stand in the suite", "write it as ${NAME}"),
+    (model("base_url: 'http://{{$.test_case.id}}/v1'"), 2, "is the same for all test cases", ""),
+    ("target: {openai: {model: 'gpt-{{$.test_case.id}}'}}", 2, "is the same for all test cases", ""),
+    ("target: {openai: {model: no-such-model}}", 2, "no provider is known", "write it as provider/model"),
+    (
+        model("") + f"\n{check('type: threshold, arguments: {value: $.output.metadata.token, max_value: 9}')}",
+        4,
+        "an output's metadata has tool_calls",
+        "did you mean tokens?",
+    ),
     ('target: {http: {url: "http://x", output: answer}}', 2, "a JSONPath starts with $", "$.answer"),
     ("test_cases: {path: cases.jsonl, input: $.inptu}", 1, "none of the 3 records", "did you mean $.input?"),
     # Prompts of judges.

@@ -138,7 +138,7 @@ tags: smoke
     [
         ("name: 5", "name: must be a text (put it in quotes)"),
         ("name: ''", "name: must not be empty"),
-        ("target: {}", "target: give exactly one of http, python, ecp, a2a, mcp, recorded"),
+        ("target: {}", "target: give exactly one of http, openai, python, ecp, a2a, mcp, recorded"),
         ("target: http://bot", "target: must be a mapping (write target: {http: {url: ...}})"),
         ("target: agent.py:ask", "target: must be a mapping (write target: {python: ...}, or http:, ecp:)"),
         ("gate: 0.9", "gate: must be a mapping (write gate: {min: {METRIC: 0.9}})"),

@@ -197,7 +197,7 @@ async def test_a_web_page_is_a_malformed_response(requests: ModelRequests, serve
 
     with pytest.raises(ModelError, match="HTTP 200, but not as a model does") as failure:
         await complete(requests, model(await serve(page), name))
-    assert failure.value.kind == "connect"
+    assert failure.value.kind == "malformed"
     assert "500" not in str(failure.value).replace(failure.value.args[0].partition(" answered")[0], "")
 
 

@@ -1,0 +1,426 @@
+"""A model as the target, over real sockets: what is sent, what becomes the output, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from fepflow.calls.base import Turn, traceparent
+from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.models.client import ModelClient
+from fepflow.calls.openai import OpenAITarget
+from fepflow.errors import InputError, TargetError
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.suite.target import Target
+
+from .conftest import CASE, Serve, sending
+
+KEY = "sk-canary-4711-0815"
+TOOL: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}},
+}
+CALL = {"id": "c1", "type": "function", "function": {"name": "look_up", "arguments": '{"order": "A100"}'}}
+
+Json = dict[str, Any]
+
+
+def chat(content: Any = "Yes.", finish_reason: str = "stop", **message: Any) -> Json:
+    return {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "gpt-4o-mini-2024-07-18",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": finish_reason,
+                "message": {"role": "assistant", "content": content, **message},
+            }
+        ],
+        "usage": {"prompt_tokens": 12, "completion_tokens": 3, "total_tokens": 15},
+    }
+
+
+def responses(*output: Json, status: str = "completed", **more: Any) -> Json:
+    return {
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "model": "gpt-4o-mini-2024-07-18",
+        "status": status,
+        "output": list(output),
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "usage": {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15},
+        **more,
+    }
+
+
+def said(*parts: Json) -> Json:
+    return {"id": "m", "type": "message", "role": "assistant", "status": "completed", "content": list(parts)}
+
+
+def text(words: str) -> Json:
+    return {"type": "output_text", "text": words, "annotations": []}
+
+
+class Endpoint:
+    """Answers with what stands in `replies`, the last one again and again; knows what it was asked."""
+
+    def __init__(self, *replies: Json | Callable[[], web.Response]) -> None:
+        self.replies = list(replies)
+        self.bodies: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self.paths: list[str] = []
+
+    async def respond(self, request: web.Request) -> web.StreamResponse:
+        self.bodies.append(await request.json())
+        self.headers.append(dict(request.headers))
+        self.paths.append(request.path)
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        return web.json_response(reply) if isinstance(reply, dict) else reply()
+
+
+def configured(base: str, **openai: Any) -> Target:
+    section = {"model": "gpt-4o-mini", "base_url": base, "api_key": KEY, **openai}
+    return Target.model_validate({"openai": section})
+
+
+@pytest.fixture
+async def models() -> AsyncIterator[ModelClient]:
+    async with ModelClient() as client:
+        yield client
+
+
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def ask(models: ModelClient, serve: Serve, tmp_path: Path) -> Ask:
+    """Asks an endpoint about a case, as a run does; gives the output."""
+
+    async def ask(endpoint: Endpoint, case: TestCase = CASE, attempts: int = 1, **openai: Any) -> Output:
+        base = (await serve(endpoint.respond)).removesuffix("/ask")
+        target = OpenAITarget(configured(base, **openai), tmp_path, (), frozenset({KEY}), models)
+        return (await TargetClient(target, RetryPolicy(attempts, 30)).ask(case)).output()
+
+    return ask
+
+
+async def test_an_input_is_the_users_message_and_the_output_tells_usage_and_model(ask: Ask) -> None:
+    endpoint = Endpoint(chat("42"))
+    output = await ask(endpoint, system="Be brief.", parameters={"temperature": 0.5, "max_tokens": 9})
+    assert output.value == "42"
+    known = {name: output.metadata[name] for name in ("model", "finish_reason", "tool_calls", "tokens", "attempts")}
+    assert known == {
+        "model": "gpt-4o-mini-2024-07-18",
+        "finish_reason": "stop",
+        "tool_calls": [],
+        "tokens": 15,
+        "attempts": 1,
+    }
+    assert output.metadata["usd"] > 0
+    assert (output.metadata["prompt_tokens"], output.metadata["completion_tokens"]) == (12, 3)
+    assert endpoint.bodies == [
+        {
+            "model": "gpt-4o-mini",
+            "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": CASE.input}],
+            "temperature": 0.5,
+            "max_tokens": 9,
+        }
+    ]
+    assert endpoint.paths == ["/chat/completions"]
+    assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
+
+
+async def test_calls_of_tools_are_an_output_without_a_text(ask: Ask) -> None:
+    endpoint = Endpoint(chat(None, "tool_calls", tool_calls=[CALL]))
+    output = await ask(endpoint, tools=[TOOL])
+    assert (output.value, output.metadata["finish_reason"]) == ("", "tool_calls")
+    assert output.metadata["tool_calls"] == [CALL]
+    assert endpoint.bodies[0]["tools"] == [TOOL]
+
+
+@pytest.mark.parametrize(
+    ("reply", "value", "reason"),
+    [
+        (chat("Because", "length"), "Because", "length"),
+        (chat(None, refusal="I cannot help with that."), "I cannot help with that.", "refusal"),
+        (chat("", "content_filter"), "", "content_filter"),
+    ],
+)
+async def test_a_truncated_or_refused_answer_is_an_output_that_says_so(
+    ask: Ask, reply: Json, value: str, reason: str
+) -> None:
+    output = await ask(Endpoint(reply))
+    assert (output.value, output.metadata["finish_reason"], output.failure) == (value, reason, None)
+
+
+@pytest.mark.parametrize(
+    ("reason", "advice"), [("stop", "empty answer"), ("length", r"raise max_tokens in target.openai.parameters")]
+)
+async def test_an_empty_answer_is_an_error_that_tells_what_it_cost(ask: Ask, reason: str, advice: str) -> None:
+    endpoint = Endpoint(chat(" \n", reason))
+    output = await ask(endpoint, attempts=3)
+    assert output.failure["kind"] == "missing_output"
+    assert advice in output.failure["message"]
+    assert (output.value, output.metadata["tokens"], len(endpoint.bodies)) == (None, 15, 1)
+
+
+async def test_a_price_or_usage_that_is_not_known_is_left_out(ask: Ask) -> None:
+    reply = chat()
+    del reply["usage"]
+    output = await ask(Endpoint(reply), model="Qwen/Qwen3-8B")
+    assert not output.metadata.keys() & {"tokens", "usd", "prompt_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"), [("Qwen/Qwen3-8B", "Qwen/Qwen3-8B"), ("openai/gpt-4o", "gpt-4o"), ("mine", "mine")]
+)
+async def test_a_model_behind_an_address_has_the_name_that_the_endpoint_knows(ask: Ask, name: str, sent: str) -> None:
+    endpoint = Endpoint(chat())
+    await ask(endpoint, model=name)
+    assert endpoint.bodies[0]["model"] == sent
+
+
+async def test_the_key_of_the_environment_is_not_sent_to_an_address_of_the_suite(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    endpoint = Endpoint(chat())
+    await ask(endpoint, api_key=None)
+    assert KEY not in str(endpoint.headers)
+
+
+async def test_a_prompt_is_filled_in_once_and_may_be_a_file(ask: Ask, tmp_path: Path) -> None:
+    (tmp_path / "v2.md").write_text("Answer briefly:\n{{$.test_case.input}}\n\n", encoding="utf-8")
+    endpoint = Endpoint(chat())
+    case = TestCase(id="c", input="What is {{$.test_case.id}}?", metadata={"tone": "kind"})
+    await ask(endpoint, case, prompt="v2.md", system="Be {{$.test_case.metadata.tone}}.")
+    await ask(endpoint, case, prompt="Say: {{ $.test_case.input }}")
+    system, user = endpoint.bodies[0]["messages"]
+    assert system == {"role": "system", "content": "Be kind."}
+    assert user == {"role": "user", "content": "Answer briefly:\nWhat is {{$.test_case.id}}?"}
+    assert endpoint.bodies[1]["messages"][0]["content"] == "Say: What is {{$.test_case.id}}?"
+
+
+async def test_messages_are_sent_as_they_are_and_the_prompt_stands_for_the_first_of_the_user(ask: Ask) -> None:
+    endpoint = Endpoint(chat())
+    messages = [
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "2?"},
+    ]
+    case = TestCase(id="c", input=messages)
+    await ask(endpoint, case)
+    await ask(endpoint, case, prompt="Briefly: {{$.test_case.input}}", system="S")
+    assert endpoint.bodies[0]["messages"] == messages
+    first = {"role": "user", "content": "Briefly: 1?"}
+    assert endpoint.bodies[1]["messages"] == [{"role": "system", "content": "S"}, first, *messages[1:]]
+
+
+async def test_messages_of_the_suite_are_a_template_and_values_that_are_no_text_are_json(ask: Ask) -> None:
+    endpoint = Endpoint(chat())
+    messages = [
+        {"role": "user", "content": "Name a colour."},
+        {"role": "assistant", "content": "Red."},
+        {"role": "user", "content": "$.test_case.input"},
+    ]
+    await ask(endpoint, TestCase(id="c", input={"order": "A100"}), messages=messages)
+    assert endpoint.bodies[0]["messages"] == [*messages[:2], {"role": "user", "content": '{"order": "A100"}'}]
+    parts = [{"type": "text", "text": "What is it?"}]
+    await ask(endpoint, TestCase(id="c", input=parts))
+    assert endpoint.bodies[1]["messages"] == [{"role": "user", "content": parts}]
+
+
+async def test_a_conversation_sends_all_messages_with_each_turn(
+    models: ModelClient, serve: Serve, tmp_path: Path
+) -> None:
+    endpoint = Endpoint(chat("one"), chat("two"))
+    base = await serve(endpoint.respond)
+    config = configured(base.removesuffix("/ask"), system="S", prompt="Briefly: {{$.test_case.input}}")
+    target = OpenAITarget(config, tmp_path, (), frozenset(), models)
+    messages = [
+        {"role": "user", "content": "1?"},
+        {"role": "assistant", "content": "one"},
+        {"role": "user", "content": "2?"},
+    ]
+    async with target.converse(TestCase(id="c", input="unused")) as conversation:
+        first = await conversation.say(Turn(1, "1?", messages[:1]))
+        second = await conversation.say(Turn(2, "2?", messages))
+    assert [first.value, second.value] == ["one", "two"]
+    opening = [{"role": "system", "content": "S"}, {"role": "user", "content": "Briefly: 1?"}]
+    assert [body["messages"] for body in endpoint.bodies] == [opening, [*opening, *messages[1:]]]
+
+
+async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None:
+    call = {
+        "type": "function_call",
+        "id": "f",
+        "call_id": "c1",
+        "status": "completed",
+        "name": "look_up",
+        "arguments": '{"order": "A100"}',
+    }
+    endpoint = Endpoint(
+        responses({"type": "reasoning", "id": "r", "summary": []}, said(text("For"), text("ty"))),
+        responses(call),
+        responses(said(text("Bec")), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
+        responses(said({"type": "refusal", "refusal": "No."})),
+    )
+    history = [
+        {"role": "user", "content": "Where is A100?"},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "on its way"},
+    ]
+    plain = await ask(endpoint, api="responses", system="S", parameters={"max_output_tokens": 20})
+    called = await ask(endpoint, TestCase(id="c", input=history), api="responses", tools=[TOOL])
+    cut_off = await ask(endpoint, api="responses")
+    refused = await ask(endpoint, api="responses")
+    assert endpoint.paths[0] == "/responses"
+    assert endpoint.bodies[0]["max_output_tokens"] == 20
+    assert endpoint.bodies[0]["input"] == [
+        {"role": "system", "content": "S"},
+        {"role": "user", "content": CASE.input},
+    ]
+    assert (plain.value, plain.metadata["finish_reason"], plain.metadata["tokens"]) == ("Forty", "stop", 15)
+    assert plain.metadata["model"] == "gpt-4o-mini-2024-07-18"
+    assert plain.metadata["usd"] > 0
+    assert endpoint.bodies[1]["input"][1:] == [
+        {"type": "function_call", "call_id": "c1", "name": "look_up", "arguments": '{"order": "A100"}'},
+        {"type": "function_call_output", "call_id": "c1", "output": "on its way"},
+    ]
+    assert endpoint.bodies[1]["tools"] == [{"type": "function", **TOOL["function"]}]
+    assert (called.value, called.metadata["tool_calls"]) == ("", [CALL])
+    assert [cut_off.metadata["finish_reason"], cut_off.value] == ["length", "Bec"]
+    assert [refused.metadata["finish_reason"], refused.value] == ["refusal", "No."]
+
+
+async def test_the_trace_context_is_sent_along(ask: Ask) -> None:
+    endpoint = Endpoint(chat(), responses(said(text("x"))))
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    token = traceparent.set(parent)
+    try:
+        await ask(endpoint)
+        await ask(endpoint, api="responses")
+    finally:
+        traceparent.reset(token)
+    assert [headers["traceparent"] for headers in endpoint.headers] == [parent, parent]
+
+
+def error(status: int, message: str, **headers: str) -> Callable[[], web.Response]:
+    return lambda: web.json_response({"error": {"message": message}}, status=status, headers=headers)
+
+
+async def test_a_rate_limit_is_waited_for_as_the_endpoint_says(ask: Ask) -> None:
+    endpoint = Endpoint(error(429, "slow down", **{"Retry-After": "1"}), chat("late"))
+    output = await ask(endpoint, attempts=2)
+    assert (output.value, output.metadata["attempts"]) == ("late", 2)
+    assert output.metadata["latency_ms"] >= 1000
+    assert output.metadata["attempt_log"][0]["error"]["status"] == 429
+
+
+NEVER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+HOSTILE: dict[str, tuple[Any, str, bool, str]] = {
+    "a key that is not valid": (error(401, f"bad key {KEY}"), "unauthorized", False, "check its key"),
+    "no such model": (error(404, "no model mine"), "http_status", False, "no model mine"),
+    "a parameter that is refused": (error(400, "temperature is not supported"), "http_status", False, "temperature"),
+    "a prompt that is filtered": (
+        error(400, "invalid_request_error: content_policy_violation"),
+        "refused",
+        False,
+        "refused to answer",
+    ),
+    "a fault": (error(500, "boom"), "http_status", True, "boom"),
+    "overload": (error(503, "later"), "http_status", True, "later"),
+    "another host": (
+        lambda: web.Response(status=307, headers={"Location": "http://example.com/"}),
+        "redirect",
+        False,
+        "redirects to example.com",
+    ),
+    "HTML": (lambda: web.Response(text="<html>", content_type="text/html"), "malformed", True, "not as a model does"),
+    "no JSON": (lambda: web.Response(text="{", content_type="application/json"), "malformed", True, "not as a model"),
+    "no choices": ({"id": "x", "object": "chat.completion", "choices": []}, "malformed", True, ""),
+    "a list": (lambda: web.json_response([1]), "malformed", True, ""),
+    "a content that is no text": (chat({"a": 1}), "malformed", True, ""),
+    "too much": (chat("x" * 5_000_000), "too_large", False, "more than 4,000,000 bytes"),
+    "half an answer": (sending(NEVER + b'Content-Length: 90\r\n\r\n{"id": '), "connect", True, "or it broke"),
+    "half a chunk": (sending(NEVER + b'Transfer-Encoding: chunked\r\n\r\n50\r\n{"id"'), "connect", True, ""),
+    "nothing": (sending(), "connect", True, ""),
+    "no HTTP": (sending(b"\x00\xff" * 50), "connect", True, ""),
+}
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_endpoint_is_a_truthful_error_of_its_case(
+    ask: Ask, serve: Serve, serve_raw: Serve, models: ModelClient, tmp_path: Path, name: str, api: str
+) -> None:
+    reply, kind, retryable, words = HOSTILE[name]
+    raw = callable(reply) and name in ("half an answer", "half a chunk", "nothing", "no HTTP")
+    base = await (serve_raw(reply) if raw else serve(Endpoint(reply).respond))
+    target = OpenAITarget(configured(base.removesuffix("/ask"), api=api), tmp_path, (), frozenset({KEY}), models)
+    record = await TargetClient(target, RetryPolicy(1, 20)).ask(CASE)
+    assert record.output().value is None
+    assert isinstance(record.error, TargetError)
+    assert (record.error.kind, record.error.retryable) == (kind, retryable)
+    assert words in str(record.error)
+    assert KEY not in json.dumps(record.output().metadata)
+
+
+async def test_an_endpoint_that_is_silent_runs_into_the_targets_deadline(
+    models: ModelClient, serve_raw: Serve, tmp_path: Path
+) -> None:
+    async def silent(reader: Any, writer: Any) -> None:
+        await reader.read()
+
+    base = await serve_raw(silent)
+    target = OpenAITarget(configured(base.removesuffix("/ask")), tmp_path, (), frozenset(), models)
+    output = (await TargetClient(target, RetryPolicy(1, 0.3)).ask(CASE)).output()
+    assert (output.failure["kind"], output.failure["type"]) == ("timeout", "timeout_error")
+
+
+def test_the_fingerprint_has_the_prompt_and_no_key(tmp_path: Path) -> None:
+    def fingerprint(**openai: Any) -> str:
+        return OpenAITarget(configured("http://h/v1", **openai), tmp_path, (), frozenset()).fingerprint
+
+    (tmp_path / "p.md").write_text("One {{$.test_case.input}}", encoding="utf-8")
+    first = fingerprint(prompt="p.md")
+    assert fingerprint(prompt="p.md", api_key="another") == first
+    (tmp_path / "p.md").write_text("Two {{$.test_case.input}}", encoding="utf-8")
+    others = [fingerprint(prompt="p.md"), fingerprint(), fingerprint(model="other"), fingerprint(tools=[TOOL])]
+    assert len({first, *others}) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "words"),
+    [
+        (b"Hello\n\n{{$.test_case.input", 3, "not closed"),
+        (b"Hello\n{{$.test_case.[}}", 2, "not a valid JSONPath"),
+        (b"", None, "is empty"),
+        (b"\xff\xfe", None, "not UTF-8"),
+        (None, None, "cannot be read"),
+    ],
+)
+def test_a_prompt_that_cannot_be_used_is_told_with_its_place(
+    tmp_path: Path, content: bytes | None, line: int | None, words: str
+) -> None:
+    if content is not None:
+        (tmp_path / "p.md").write_bytes(content)
+    with pytest.raises(InputError, match=words) as failure:
+        OpenAITarget(configured("http://h/v1", prompt="p.md"), tmp_path, ())
+    assert failure.value.problems[0].line == line
+
+
+def test_a_prompt_outside_of_the_suites_folder_is_not_read(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="leads out of the suite's folder"):
+        OpenAITarget(configured("http://h/v1", prompt="../secret.txt"), tmp_path, ())
