@@ -26,7 +26,6 @@ from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, cou
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.global_limits import Slot
-from fepflow.tasks.spans import repeat_of_call
 from fepflow.text import one_line
 
 MAX_CAUSE = 300
@@ -78,7 +77,6 @@ async def call_target(context: RunContext, work: BatchWork) -> BatchResult:
 
 async def _call(context: RunContext, slot: Slot, result: BatchResult, work: BatchWork, unit: Unit) -> None:
     case = work.case(unit)
-    repeat_of_call.set(unit[1])
     try:
         async with slot():
             record = await context.target_client.ask(case, unit[1])
@@ -143,7 +141,6 @@ async def call_target_task(context: RunContext, work: BatchWork, label: str) -> 
 
 async def retry_call(context: RunContext, outcome: CallOutcome) -> bool:
     """Call once more for a case, recorded in `outcome.record`; return False, without a call, if the circuit is open."""
-    repeat_of_call.set(outcome.unit[1])
     with suppress(RunLimitExceededError):  # then the error of the last attempt stands
         async with context.shared_limits.slots(1) as slot, slot():
             return await context.target_client.call_once_more(outcome.case, outcome.record)

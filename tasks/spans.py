@@ -12,7 +12,6 @@ import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from threading import Thread
 from time import time_ns
 from typing import TYPE_CHECKING, Any
@@ -47,9 +46,6 @@ FLUSH_SECONDS, UNREACHABLE_SECONDS, GIVE_UP_SECONDS = 10.0, 2.0, 1.0
 
 MAX_ID = 200
 MAX_CAUSE = 100
-
-repeat_of_call: ContextVar[int] = ContextVar("fepflow_repeat", default=0)
-"""The repeat, from 0, that the call under way is for."""
 
 
 def spans_endpoint() -> str | None:
@@ -120,7 +116,7 @@ class RunSpans:
         """Make an attempt a span, in which the target's own spans are: its context is sent along, and is current."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
-            **self._of_case(case.id, repeat_of_call.get()),
+            **self._of_case(case.id, record.repeat),
             "fepflow.attempt": len(record.attempts) + 1,
         }
         kind = self._trace.SpanKind.CLIENT

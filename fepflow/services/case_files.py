@@ -24,8 +24,6 @@ MAX_FILE = 100_000_000
 ORIGIN, TAGS = "origin", "tags"
 """Members of a case's metadata that say where it comes from; they do not make it another case."""
 
-_ASKED = ("input", "turns", "user")
-
 
 @dataclass(slots=True)
 class Added:
@@ -86,6 +84,8 @@ def _cases(store: Store, run: RunRecord, selections: Iterable[Selection]) -> Ite
 
 def _record(case: TestCase, run: RunRecord, tags: Sequence[str]) -> dict[str, Any]:
     record = case.model_dump(mode="json")
+    if case.is_conversation:  # whose input is made of its turns, or of its user: people edit those
+        del record["input"]
     metadata = dict(record.get("metadata") or {})
     if tags:
         own_tags: Any = metadata.get(TAGS)
@@ -132,12 +132,16 @@ def _metadata(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _asked(record: Mapping[str, Any]) -> str:
-    return content_hash([record.get(name) for name in _ASKED])
+    """Return the content hash of what is said to the target: the input, or that of each turn, or by whom."""
+    turns, user = record.get("turns"), record.get("user")
+    if isinstance(turns, list):
+        return content_hash([turn.get("input") if isinstance(turn, dict) else turn for turn in turns])
+    return content_hash(record.get("input") if user is None else user)
 
 
 def _content(record: Mapping[str, Any]) -> str:
     metadata = {name: value for name, value in _metadata(record).items() if name not in (ORIGIN, TAGS)}
-    return content_hash([record.get(name) for name in _ASKED], metadata)
+    return content_hash(_asked(record), metadata)
 
 
 def _line(record: Mapping[str, Any]) -> str:

@@ -111,6 +111,26 @@ def test_a_case_keeps_all_that_it_has_whatever_agents_and_people_wrote(cli: Cli,
     assert [each.model_dump() for each in read.checks] == own
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"turns": ["I want a refund.", {"input": "A100", "checks": [{"type": "json_valid"}]}], "expected": "yes"},
+        {"user": {"goal": "A refund", "persona": "hurried", "max_turns": 3}},
+    ],
+)
+def test_a_conversation_stays_one(cli: Cli, store: Store, home: Path, case: dict[str, Any]) -> None:
+    whole = TestCase.model_validate({"id": "talk", **case})
+    store.runs.create(NewRun(id="cafe", name="s", suite={"name": "s"}, suite_path=None, repeats=1), [whole])
+    written = {"id": "other", **case, "metadata": {"origin": {"run": "cafe", "case": "another"}}}
+    (home / FILE).write_text(json.dumps(written) + "\n", encoding="utf-8")
+    assert "1 was there already" in cli("cases", "add", "cafe", "-o", FILE).stdout
+    assert cli("cases", "add", "cafe", "-o", "new.jsonl").exit_code == 0
+    (record,) = records(home, "new.jsonl")
+    assert "input" not in record
+    (read,) = read_test_cases(Dataset(path="new.jsonl"), home / "new.jsonl", "new.jsonl").cases
+    assert read.model_copy(update={"metadata": None}) == whole.model_copy(update={"metadata": None})
+
+
 def test_a_link_stays_a_link_and_a_file_keeps_its_mode(cli: Cli, run: RunRecord, home: Path) -> None:
     (home / "real.jsonl").touch(mode=0o640)
     (home / FILE).symlink_to("real.jsonl")
