@@ -23,6 +23,8 @@ from fepflow.asyncio_helpers import in_background
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target, target_hash
 from fepflow.calls.models.client import ModelClient
+from fepflow.calls.simulated_user import SimulatedUsers
+from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
@@ -186,6 +188,8 @@ async def _prepare(
     if loaded.suite is None:
         raise InputError(loaded.problems)
     models = ModelClient(StoredResponseCache(store), refresh=not loaded.suite.cache)
+    from_data = record.is_requested or not isinstance(record.suite.get("test_cases"), list)
+    played = UserModels(loaded.suite.user, settings().allowed_models, from_data=from_data)
     target = await asyncio.to_thread(
         open_target,
         loaded.suite.target,
@@ -195,6 +199,7 @@ async def _prepare(
         secrets=loaded.secrets,
         addresses=AgentAddresses.configured() if record.is_requested else None,
         models=models,
+        users=SimulatedUsers(models, played.model_of, played.concurrency),
     )
     if spec.shards == 1:
         asked = await asyncio.to_thread(target_hash, target, loaded.suite.target, loaded.folder)

@@ -7,13 +7,16 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
+from fepflow.calls.models.model import CHAT, Model, parse_model_config
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.model_response import Kind
+from fepflow.protocol.test_case import SimulatedUser
 from fepflow.suite.models import JudgeDefaults, ModelDefaults
+from fepflow.text import brief
 
 _ADDRESSES = ("api_base", "base_url")
 _OF_PROVIDER = frozenset({*_ADDRESSES, "api_key", "api_version", "provider_name"})
@@ -91,6 +94,47 @@ def _provider(llm_config: dict[str, Any]) -> str | None:
     name = llm_config.get("model")
     return str(name).partition("/")[0] if name is not None else None
 
+
+class UserModels:
+    """The models that play the simulated users of test cases, by the suite's section `user`.
+
+    Cases that are `from_data` may name only the section's model, and those that the operator `allows`.
+    """
+
+    def __init__(self, section: ModelDefaults | None, allowed: Sequence[str] = (), *, from_data: bool) -> None:
+        self._section = section
+        self._allowed = allowed
+        self._from_data = from_data
+
+    @property
+    def concurrency(self) -> int:
+        """Requests at once."""
+        return (self._section or ModelDefaults()).concurrency
+
+    def model_of(self, user: SimulatedUser) -> Model:
+        """Return the model that plays this user. Raises CheckArgumentsError where it cannot be asked."""
+        if self._section is None:
+            raise CheckArgumentsError("the suite does not say who plays simulated users (user.model_config.model)")
+        usual = self._section.llm_config.get("model")
+        if self._from_data and user.model not in (None, usual) and not self._is_allowed(user.model):
+            message = (
+                "test cases from a file may name only the model of the suite's section user, or one that the "
+                f"setting FEPFLOW_MODELS names, and {brief(str(user.model), 100)!a} is none of them"
+            )
+            raise CheckArgumentsError(message)
+        own = {} if user.model is None else {"model_config": {"model": user.model}}
+        configs = merged(own, self._section)
+        try:
+            return parse_model_config(configs.get("model_config", {}), configs.get("provider_config", {}), _PLAYED)
+        except ValueError as error:
+            raise CheckArgumentsError(f"user: {error}") from None
+
+    def _is_allowed(self, name: str | None) -> bool:
+        return any(fnmatchcase(str(name), allowed) for allowed in self._allowed)
+
+
+_PLAYED = {**CHAT, "temperature": 1.0}
+"""At a temperature of 0, the user of each repeat would say the same again."""
 
 _CONFIGS = ("model_config", "llm_config", "embedding_config", "provider_config")
 _HARMLESS = frozenset({"timeout", "max_retries"})

@@ -156,7 +156,7 @@ def _is_judged(metric: Metric, names: set[str], *, of_shares: bool) -> bool:
 
 
 class CheckUsage(NamedTuple):
-    """The usage of one check result."""
+    """The usage of models by one check result, or by the simulated user of one conversation."""
 
     case_index: int
     repeat: int
@@ -164,11 +164,23 @@ class CheckUsage(NamedTuple):
 
 
 def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
-    """The usage of all check results of a run, by case index and repeat."""
+    """The usage of all check results and simulated users of a run, by case index and repeat."""
     for row in store.results.check_rows(run_id, types=model_check_types()):
         usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
         if usage is not None:
             yield CheckUsage(row.case_index, row.repeat, usage)
+    run = store.runs.get(run_id)
+    for start in range(0, run.n_cases, _READ_AT_ONCE) if run.suite.get("user") else ():
+        stored = store.results.outputs(run_id, start, min(start + _READ_AT_ONCE, run.n_cases))
+        for (case_index, repeat), output in stored.items():
+            user = (output.output.metadata or {}).get("user")
+            usage = user.get("usage") if isinstance(user, dict) else None
+            if isinstance(usage, dict) and usage.keys() >= {"requests", "answers", "tokens", "usd"}:
+                yield CheckUsage(case_index, repeat, usage)
+
+
+_READ_AT_ONCE = 1_000
+"""Test cases whose outputs are in memory at once."""
 
 
 def costs_of(store: Store, run_id: str) -> ModelCosts:

@@ -208,8 +208,8 @@ class TargetClient:
             async with self._case_time(record, self._policy.case_timeout):
                 record.response = await self._retries.run(attempt, on_retry)
         except (RunLimitExceededError, CircuitOpenError) as error:
-            failures = [attempt.error for attempt in record.attempts if attempt.error is not None]
-            if failures:
+            errors = [attempt.error for attempt in record.attempts if attempt.error is not None]
+            if failures := [failure for failure in errors if not isinstance(failure, SimulatedUserError)]:
                 record.error = failures[-1]
             elif isinstance(error, RunLimitExceededError):
                 raise
@@ -287,6 +287,9 @@ class TargetClient:
             raise
         except JSONPathError as caught:
             error = caught
+            raise
+        except RunLimitExceededError as caught:
+            error = SimulatedUserError(record.progress.describe(str(caught)))
             raise
         except asyncio.CancelledError:
             message = "the call was cut off: the time for the case was over"

@@ -25,12 +25,13 @@ from fepflow.calls.base import (
     progress_of_call,
 )
 from fepflow.calls.policy import time_limit
+from fepflow.calls.simulated_user import SimulatedUsers
 from fepflow.calls.steps import Step, step_of, totals_of
 from fepflow.calls.thread_pool import READERS
-from fepflow.errors import TargetError, TargetTimeoutError
+from fepflow.errors import SimulatedUserError, TargetError, TargetTimeoutError
 from fepflow.json.codec import encode
 from fepflow.json.values import is_large
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import SimulatedUser, TestCase
 
 MAX_CHARACTERS = 20_000_000
 """Of the large answers of a conversation together, as JSON: each of them is bounded, but they are kept in memory."""
@@ -39,13 +40,15 @@ MAX_CHARACTERS = 20_000_000
 class ConversationTarget:
     """A target that is asked turn by turn where a test case is a conversation, and as it is where not.
 
-    `timeout` is the deadline of each turn, in seconds. A target without `converse` gives such cases an error.
+    `timeout` is the deadline of each turn, in seconds, of which the simulated user, one of `users`, takes nothing. A
+    target without `converse` gives such cases an error.
     """
 
-    def __init__(self, target: Target, kind: str, timeout: float) -> None:
+    def __init__(self, target: Target, kind: str, timeout: float, users: SimulatedUsers | None = None) -> None:
         self._target = target
         self._kind = kind
         self._timeout = timeout
+        self._users = users
 
     @property
     def fingerprint(self) -> str:
@@ -71,10 +74,17 @@ class ConversationTarget:
             return self._target.render(case)
         if problem := self.problem:
             raise TargetError(problem, kind="request", retryable=False)
-        said = {"turns": case.input} if case.turns is not None else {"user": case.input}
+        said = {"turns": case.input} if case.user is None else {"user": case.input, **self._played_by(case.user)}
         first = case.turns[0].input if case.turns else ""
         opening = case.model_copy(update={"input": first, "turns": None, "user": None})
         return {**said, "opening": self._target.render(opening)}
+
+    def _played_by(self, user: SimulatedUser) -> dict[str, Any]:
+        """Return what the model that plays a user is known by; nothing where nobody is asked."""
+        if self._users is None:
+            return {}
+        model = self._users.model(user)
+        return {"played_by": {"model": model.name, "at": model.bare_base, "parameters": dict(model.parameters)}}
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the target, or hold the conversation of the case whose attempt is under way; raises TargetError.
@@ -107,8 +117,25 @@ class ConversationTarget:
 
     async def _turns(self, attempt: AttemptUnderWay, held: _Held) -> AsyncGenerator[Any]:
         """Yield what the user says, turn by turn."""
+        user = attempt.case.user
         for turn in attempt.case.turns or ():
             yield turn.input
+        if user is None:
+            return
+        if self._users is None:
+            raise SimulatedUserError("nobody plays the simulated user")
+        requests = self._users.requests(attempt)
+        while True:
+            try:
+                reply = await self._users.reply(user, held.messages, requests)
+            finally:
+                held.user = {"turns": len(held.steps), "usage": requests.context.usage()}
+            is_last = len(held.steps) == user.max_turns  # the user has seen the answer all the same
+            if reply.state != "continue" or is_last:
+                ended = "max_turns" if reply.state == "continue" else reply.state
+                held.user = {"ended": ended, "reason": reply.reason, **held.user}
+                return
+            yield reply.message
 
     async def _hold(
         self,
@@ -119,9 +146,12 @@ class ConversationTarget:
         progress: Progress,
     ) -> None:
         """Hold the conversation to its end."""
-        async for said in turns:
-            held.messages.append({"role": "user", "content": said})
+        while True:
             progress.place = held.place
+            said = await anext(turns, _NO_MORE)
+            if said is _NO_MORE:
+                break
+            held.messages.append({"role": "user", "content": said})
             turn = Turn(len(held.steps) + 1, said, tuple(held.messages))
             if held.steps:
                 await attempt.pace()
@@ -145,6 +175,9 @@ class ConversationTarget:
         await self._target.aclose()
 
 
+_NO_MORE = object()
+
+
 @dataclass(slots=True)
 class _Held:
     """A conversation as far as it was held. `turns` is their number, None where nobody knows it before."""
@@ -153,6 +186,7 @@ class _Held:
     steps: list[Step] = field(default_factory=list)
     messages: list[dict[str, Any]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
+    user: dict[str, Any] = field(default_factory=dict)
     is_complete: bool = False
     characters: int = 0
 
@@ -176,5 +210,7 @@ class _Held:
         metadata: dict[str, Any] = {"steps": self.turns or len(self.steps) + (not self.is_complete)}
         if self.is_complete:
             metadata["completed"] = len(self.steps)
+        if self.user:
+            metadata["user"] = self.user
         value = {"steps": self.steps, "messages": self.messages} if self.steps else None
         return TargetResponse(value, {**metadata, **self.facts, **totals_of(self.steps)})

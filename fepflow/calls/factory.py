@@ -18,6 +18,7 @@ from fepflow.suite.folders import resolve_inside
 
 if TYPE_CHECKING:
     from fepflow.calls.models.client import ModelClient
+    from fepflow.calls.simulated_user import SimulatedUsers
 
 # Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
 
@@ -32,8 +33,9 @@ def open_target(
     is_called: bool = True,
     addresses: AgentAddresses | None = None,
     models: ModelClient | None = None,
+    users: SimulatedUsers | None = None,
 ) -> Target:
-    """Open the system under test, see `_open`; it holds conversations where test cases are some."""
+    """Open the system under test, see `_open`; it holds conversations where test cases are some, with `users`."""
     opened = _open(
         config,
         folder=folder,
@@ -48,7 +50,7 @@ def open_target(
         return opened
     from fepflow.calls.conversations import ConversationTarget
 
-    return ConversationTarget(opened, config.kind, config.timeout)
+    return ConversationTarget(opened, config.kind, config.timeout, users)
 
 
 def _open(

@@ -7,9 +7,12 @@ from itertools import islice
 
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
+from fepflow.calls.models import _litellm
+from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.errors import DocumentPath
-from fepflow.protocol.test_case import TestCase
+from fepflow.errors import CheckArgumentsError, DocumentPath
+from fepflow.protocol.test_case import SimulatedUser, TestCase
+from fepflow.settings import settings
 from fepflow.suite.reader import SPELLED_OUT
 
 
@@ -25,6 +28,42 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
         wrong = (case for case in _conversations(validation) for turn in case.turns or () if _is_no_text(turn.input))
         for case in islice(wrong, SPELLED_OUT):
             validation.error(_place(validation, case), f"{case.id}: what is said to an ECP agent is a text")
+    _validate_users(validation)
+
+
+def _validate_users(validation: SuiteValidation) -> None:
+    """Find what is wrong with the models that play users, and warn of a suite that looks once at what they say."""
+    loaded = validation.loaded
+    if next(_users(validation), None) is None:
+        return
+    section, gate = loaded.section("user"), loaded.section("gate")
+    if section is None and "user" not in loaded.snapshot:
+        message = "there are simulated users, and the suite does not say which model plays them"
+        validation.error(("test_cases",), message, "add user: {model_config: {model: openai/gpt-5-mini}}")
+    elif section is not None:
+        models = UserModels(section, settings().allowed_models, from_data=validation.dataset is not None)
+        seen: set[str | None] = set()
+        for case in _users(validation):
+            if case.user is not None and case.user.model not in seen:
+                seen.add(case.user.model)
+                if problem := _model_problem(models, case.user):
+                    location = ("user",) if case.user.model is None else _place(validation, case)
+                    validation.error(location, problem)
+    max_repeats = gate.top_up.max_repeats if gate is not None and gate.top_up is not None else None
+    if loaded.section("repeats") == 1 and max_repeats is None:
+        message = "a simulated user says something else each time, so one conversation of a case shows little"
+        validation.warn(("repeats",), message, "set repeats: 5, or gate: {top_up: {max_repeats: 10}}")
+
+
+def _model_problem(models: UserModels, user: SimulatedUser) -> str | None:
+    try:
+        return _litellm.problem(models.model_of(user))
+    except CheckArgumentsError as error:
+        return str(error)
+
+
+def _users(validation: SuiteValidation) -> Iterator[TestCase]:
+    return (case for case in validation.cases if case.user is not None)
 
 
 def _conversations(validation: SuiteValidation) -> Iterator[TestCase]:

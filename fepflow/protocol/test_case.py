@@ -33,7 +33,7 @@ class SimulatedUser(FepModel):
     persona: Annotated[str, Field(max_length=20_000)] | None = Field(None, description="Who the user is.")
     max_turns: Annotated[int, Field(ge=1, le=100)] = Field(8, description="Turns at most.")
     model: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="Model that plays the user; default: that of the suite's user section, else of its judge."
+        None, description="Model that plays the user; default: that of the suite's user section."
     )
 
     @classmethod

@@ -327,9 +327,7 @@ class Suite(Section):
     embedding: ModelDefaults | None = Field(
         None, description="The model of the semantic_similarity checks that name none."
     )
-    user: ModelDefaults | None = Field(
-        None, description="The model that plays simulated users; default: the judge's section."
-    )
+    user: ModelDefaults | None = Field(None, description="The model that plays the simulated users of test cases.")
     metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
     cluster: Annotated[JSONPathText, BeforeValidator(_of_case)] | None = Field(

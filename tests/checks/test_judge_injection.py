@@ -10,8 +10,8 @@ import secrets
 
 import pytest
 
+from fepflow.calls.models.quoting import escaped
 from fepflow.checks.engine import evaluate
-from fepflow.checks.llm_judge import escaped
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -142,8 +142,8 @@ def test_output_that_a_model_repeats_is_escaped_in_the_correction(sent):
 
 @pytest.mark.parametrize("text", ["I judged it \u00bd right, \ufb01ne < 3", "a < b > c", "prejudged", "judged <b>"])
 def test_innocent_texts_stay_as_they_are(text):
-    assert escaped(text) == text
+    assert escaped(text, "judged") == text
 
 
 def test_a_text_full_of_brackets_takes_no_time():
-    assert escaped("<" * 200_000 + " " * 200_000) == "<" * 200_000 + " " * 200_000
+    assert escaped("<" * 200_000 + " " * 200_000, "judged") == "<" * 200_000 + " " * 200_000
