@@ -304,9 +304,9 @@ class A2aTarget(Section):
         "own address get the headers.",
     )
     message: Template = Field(
-        "$.test_case.input",
+        "$.turn.input",
         description="What is sent: a text, a list of parts, or any other JSON as a part of data; JSONPaths over the "
-        "test case inside.",
+        "test case and the turn inside. Default: the input.",
     )
     stream: bool | None = Field(None, description="Whether the answer is streamed; default: if the card says so.")
     poll_interval: Duration = Field(1.0, description="Longest wait before a task that is not streamed is looked at.")

@@ -60,7 +60,10 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
         {"id": "failed", "input": "fail", "expected": "", "metadata": {"state": "completed"}},
         {"id": "hung", "input": "hang", "expected": "", "metadata": {"state": "completed"}},
     ]
-    write_suite(workplace, card, cases, "2s", [SAME, state])
+    cases = [{**case, "checks": [SAME, state]} for case in cases]
+    refunded = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": "Refunded A100."}}
+    talk = {"id": "talk", "turns": ["refund", {"input": "order A100", "checks": [refunded]}]}
+    write_suite(workplace, card, [*cases, talk], "2s", [])
 
     done = workplace.run("--json", AGENT_KEY=KEY)
 
@@ -75,7 +78,11 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
         "asked": [True, True],
         "failed": ["error", "error"],
         "hung": ["error", "error"],
+        "talk": [True, True],  # of its second turn, and that each was answered
     }
+    steps = results["talk"].output.value["steps"]
+    assert [step["metadata"]["state"] for step in steps] == ["input-required", "completed"]
+    assert len({step["metadata"]["task_id"] for step in steps}) == 1, "the second turn goes on with the task that waits"
     errors = {name: results[name].output.metadata["error"] for name in ("failed", "hung")}
     assert errors["failed"]["message"] == "the agent's task failed: The warehouse is closed."
     assert errors["hung"]["type"] == "timeout_error"

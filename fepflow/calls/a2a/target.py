@@ -64,7 +64,7 @@ class A2aTarget:
 
     def render(self, case: TestCase) -> Any:
         """Return the message for `case`, `{parts: […]}`. Raises JSONPathError."""
-        return {"parts": parts_of(self._message.render(template_context(case)))}
+        return self._request(template_context(case))
 
     async def call(self, request: Any) -> TargetResponse:
         """Send the message, and follow its task until it is over; raises TargetError."""
@@ -76,12 +76,19 @@ class A2aTarget:
         """Open a conversation in one context of the agent. A task of it that waits for more stays as it is."""
         yield A2aConversation(self, case)
 
-    def render_turn(self, case: TestCase, turn: Turn) -> Any:
-        """Return the message of a turn: paths find its input at `$.turn.input`, and as that of the test case."""
-        context = template_context(case)
-        said = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
-        test_case = {**context["test_case"], "input": turn.input}
-        return {"parts": parts_of(self._message.render({**context, "test_case": test_case, "turn": said}))}
+    @property
+    def conversation_problem(self) -> str | None:
+        """Why it can hold no conversation: all turns would be the same message; None if it can."""
+        if any(path.expression.startswith("$.turn") for _, path in self._message.paths):
+            return None
+        return "each turn would be the same message: put $.turn.input into target.a2a.message"
+
+    async def say(self, case: TestCase, turn: Turn, thread: Thread) -> TargetResponse:
+        """Send the message of a turn in its thread; raises TargetError."""
+        return await self.send(self._request(template_context(case, turn)), thread, Progress())
+
+    def _request(self, context: dict[str, Any]) -> dict[str, Any]:
+        return {"parts": parts_of(self._message.render(context))}
 
     async def send(self, request: Any, thread: Thread, progress: Progress) -> TargetResponse:
         """Send a message in its thread, which goes on by it; raises TargetError."""
@@ -186,7 +193,11 @@ class A2aConversation:
 
     async def say(self, turn: Turn) -> TargetResponse:
         """Send a turn in the context of those before, and in their task if it waits for more. Raises TargetError."""
-        return await self._target.send(self._target.render_turn(self._case, turn), self._thread, Progress())
+        return await self._target.say(self._case, turn, self._thread)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the agent's context, once it has named it."""
+        return {"context_id": self._thread.context_id} if self._thread.context_id else {}
 
 
 @dataclass(slots=True)

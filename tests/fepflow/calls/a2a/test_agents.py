@@ -26,6 +26,10 @@ async def failure(target, text) -> TargetError:
     return raised.value
 
 
+def conversation_of(*turns: str) -> TestCase:
+    return TestCase.model_validate({"id": "c", "turns": list(turns)})
+
+
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("binding", BINDINGS)
 async def test_a_task_is_followed_to_its_end_over_each_transport(agent, open_target, binding, streaming) -> None:
@@ -83,7 +87,7 @@ async def test_a_conversation_keeps_its_context_and_the_task_that_waits(agent, o
     executor, card = await agent(binding)
     target = open_target(card)
 
-    async with target.converse(TestCase(id="c", input=None)) as conversation:
+    async with target.converse(conversation_of("refund", "order A100", "say Bye.")) as conversation:
         answers = [
             await conversation.say(Turn(number, text, [{"role": "user", "content": text}]))
             for number, text in enumerate(("refund", "order A100", "say Bye."), 1)
@@ -100,9 +104,9 @@ async def test_a_conversation_keeps_its_context_and_the_task_that_waits(agent, o
 
 async def test_a_message_is_a_template_over_the_test_case_and_its_turn(agent, open_target) -> None:
     executor, card = await agent()
-    target = open_target(card, message=["say hi", {"kind": "data", "data": {"asked": "$.test_case.input"}}])
+    target = open_target(card, message=["say hi", {"kind": "data", "data": {"asked": "$.turn.input"}}])
     await answer(target, "Where is it?")
-    async with target.converse(TestCase(id="c", input=None)) as conversation:
+    async with target.converse(conversation_of("And now?")) as conversation:
         await conversation.say(Turn(1, "And now?", []))
     assert [message.parts[1].data.struct_value["asked"] for message in executor.seen] == ["Where is it?", "And now?"]
 
@@ -202,6 +206,12 @@ async def test_an_answer_over_grpc_is_bounded_alone_and_in_sum(agent, open_targe
     assert (error.kind, "target.a2a.max_bytes" in str(error)) == ("too_large", True), error
     error = await failure(open_target(card, max_bytes=300), "work")
     assert str(error) == "the answer is larger than 300 bytes (target.a2a.max_bytes)"
+
+
+def test_a_message_that_is_the_same_in_each_turn_holds_no_conversation(open_target) -> None:
+    assert open_target("http://127.0.0.1:9/").conversation_problem is None
+    same = open_target("http://127.0.0.1:9/", message="$.test_case.input")
+    assert same.conversation_problem.endswith("put $.turn.input into target.a2a.message")
 
 
 def test_a_missing_sdk_is_a_mistake_of_the_suite_with_advice(open_target, monkeypatch) -> None:
