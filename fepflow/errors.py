@@ -277,6 +277,13 @@ class TargetTimeoutError(TargetError):
         super().__init__(message, kind="timeout", retryable=retryable)
 
 
+class TraceUnknownError(TargetError):
+    """A part of an output's trace that a check reads, and that the spans which came do not tell."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, kind="trace", retryable=True)
+
+
 class CircuitOpenError(TargetError):
     """The target is down, so it was not called. A later run may find it well again; this one does not wait."""
 

@@ -87,6 +87,11 @@ class Settings(BaseModel):
     starts_per_minute: int = Field(60, ge=1, description="Requests of a caller a minute that start runs.")
     requests_per_minute: int = Field(1200, ge=1, description="All other requests of a caller a minute.")
     max_body: ByteSize = Field(ByteSize(2_000_000), description="How large a request may be, such as 2MB.")
+    traces: Path | None = Field(
+        None,
+        description="Folder by which `fepflow serve` and runs hand on spans of agents; default: one of this user's in "
+        "the folder for temporary files.",
+    )
     audit_retention: Annotated[float, BeforeValidator(seconds)] = Field(
         90 * 86_400.0, gt=0, le=36_500 * 86_400.0, description="How long entries of the audit log are kept."
     )

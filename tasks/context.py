@@ -14,6 +14,7 @@ from fepflow.analysis.metrics import judged_checks, usages
 from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.models.client import ModelClient
+from fepflow.calls.traces import Traces
 from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.core.data_checks import CheckDefaults
@@ -54,6 +55,7 @@ class RunContext:
         target: Target,
         models: ModelClient,
         shard_spec: ShardSpec,
+        traces: Traces | None,
         *,
         is_resumed: bool,
         spans: RunSpans | None = None,
@@ -71,8 +73,10 @@ class RunContext:
             shard_spec.budget(suite, store),
             _log_retry,
             log_limit_change,
+            traces,
             **({} if spans is None else {"observe": spans.attempt}),
         )
+        self.traces = traces
         self.spans = spans
         """Where the run is traced; None where nobody asked for it."""
         self.shared_limits = SharedLimits(

@@ -111,6 +111,8 @@ def _with_costs(context: RunContext, verdict: Verdict) -> Verdict:
     if budget and budget.usd is not None and costs.without_usd:
         uncounted = f"{costs.without_usd} of {costs.answers} answers of models"
         warnings = [*warnings, f"The budget of {budget.usd:g} usd does not count {uncounted}: their cost is not known."]
+    if context.traces is not None:
+        warnings = [*warnings, *context.traces.warnings()]
     return verdict.model_copy(update={"models": costs, "warnings": warnings})
 
 

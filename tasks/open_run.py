@@ -24,6 +24,7 @@ from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.factory import open_target, target_hash
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.simulated_user import SimulatedUsers
+from fepflow.calls.traces import Traces
 from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
@@ -164,6 +165,7 @@ async def _working(
             context.models,
             context.shared_limits,
             hold_lease(renew, what),
+            nullcontext() if context.traces is None else context.traces.listening(),
             stopped_on_request(context.store, context.run.id, flow_run_id, lambda: context.stopping_shards),
         ):
             yield
@@ -208,8 +210,10 @@ async def _prepare(
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
     spans = await asyncio.to_thread(open_spans, record, spec)
+    trace = loaded.suite.target.trace
+    traces = None if trace is None else Traces(trace)
     context = RunContext(
-        store, record, owner, loaded, loaded.suite, target, models, spec, is_resumed=is_resumed, spans=spans
+        store, record, owner, loaded, loaded.suite, target, models, spec, traces, is_resumed=is_resumed, spans=spans
     )
     if context.target_client.budget.counts:
         await asyncio.to_thread(context.count_spending)

@@ -120,8 +120,16 @@ class RunSpans:
             "fepflow.attempt": len(record.attempts) + 1,
         }
         kind = self._trace.SpanKind.CLIENT
-        span = self._tracer.start_span("invoke_agent", self._of_run, kind, attributes=attributes)
+        parent, links = self._of_run, []
+        if record.trace is not None:  # each call has a trace of its own, from which the agent's spans come to us
+            ids = int(record.trace.trace_id, 16), int(record.trace.call_id, 16)
+            own = self._trace.SpanContext(*ids, is_remote=True, trace_flags=self._trace.TraceFlags(1))
+            parent = self._trace.set_span_in_context(self._trace.NonRecordingSpan(own))
+            links = [self._trace.Link(self._span.get_span_context())]
+        span = self._tracer.start_span("invoke_agent", parent, kind, attributes=attributes, links=links)
         record.span = span.get_span_context()
+        if record.trace is not None:
+            record.trace.call_id = f"{record.span.span_id:016x}"
         token = traceparent.set(_traceparent(record.span))
         try:
             with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):

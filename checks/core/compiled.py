@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from time import perf_counter
@@ -39,10 +39,11 @@ from fepflow.errors import (
     ModelError,
     Problem,
     RunLimitExceededError,
+    TraceUnknownError,
     ValidationMessage,
 )
 from fepflow.json.values import is_large
-from fepflow.jsonpath.path import Path, compile_path, is_path
+from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.check import AnyCheck, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
@@ -52,6 +53,7 @@ from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.models import check_ids
+from fepflow.traces.conventions import why_unknown
 
 TIME_LIMIT = 60.0
 """Seconds that a check which waits for something, or is not ours, may take."""
@@ -179,6 +181,17 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
     return special
 
 
+def _trace_parts(paths: Sequence[tuple[Any, Path]]) -> Iterator[str]:
+    """Yield the parts of an output's trace that paths read; empty for any of them."""
+    for _, path in paths:
+        for expression in path.paths if isinstance(path, TextTemplate) else (path.expression,):
+            keys = leading_keys(expression)
+            if keys[:3] == ("output", "metadata", "trace"):
+                keys = ("output", *keys[2:])
+            if keys[:2] == ("output", "trace"):
+                yield str(keys[2]) if len(keys) > 2 else ""
+
+
 class _Run(NamedTuple):
     """One run of a check: when it started, and its requests to models."""
 
@@ -232,6 +245,7 @@ class CompiledCheck:
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._is_slow = not self._template.is_quick or is_large(self._template.literal)
+        self._trace_parts = frozenset(_trace_parts(self._template.paths))
         self._metadata: dict[str, Any] = {"check_version": self.version, "check_id": self.check_id}
         if declared.turn is not None:
             self._metadata["turn"] = declared.turn
@@ -261,6 +275,10 @@ class CompiledCheck:
         run = _Run(perf_counter(), requests)
         if self.error is not None:
             return self.failed(self.error, None, run.started)
+        for part in self._trace_parts:
+            if (why := why_unknown(context["output"].get("trace"), part)) is not None:
+                unknown = TraceUnknownError(f"$.output.trace does not tell {part or 'all'}: {why}")
+                return self.failed(unknown, None, run.started)
         if self._is_slow or (is_large(context) if large is None else large):
             return self._compute_elsewhere(context, run)
         try:

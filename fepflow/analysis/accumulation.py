@@ -22,7 +22,7 @@ from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.check import Check, to_check
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import TestCase, output_context
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
@@ -292,8 +292,7 @@ class MetricAccumulator:
         """Take an output in; one that failed has no value."""
         value = None
         if self._path is not None and not stored.failed:
-            output = {"value": stored.output.value, "metadata": stored.output.metadata or {}}
-            value = _number(self._path, {"output": output})
+            value = _number(self._path, {"output": output_context(stored.output)})
         self._add(case_index, value, in_error=stored.failed)
 
     def add_counted(self, counts: CheckCounts) -> None:

@@ -67,6 +67,17 @@ attempt_under_way: ContextVar[AttemptUnderWay] = ContextVar("fepflow_attempt")
 traceparent: ContextVar[str | None] = ContextVar("fepflow_traceparent", default=None)
 """The W3C trace context that the attempt under way sends along; None where nobody traces it."""
 
+traced_requests: ContextVar[list[str] | None] = ContextVar("fepflow_traced_requests", default=None)
+"""The requests of the attempt under way that carry its trace context: a span of the agent is expected for each."""
+
+
+def pass_traceparent() -> str | None:
+    """Return the trace context for one more request to the agent; None where nobody traces it."""
+    context, requests = traceparent.get(), traced_requests.get()
+    if context is not None and requests is not None:
+        requests.append(context)
+    return context
+
 
 class Target(Protocol):
     """A system under test. One object serves a whole run, from one event loop, many calls at once."""

@@ -19,8 +19,11 @@ from fepflow.calls.base import (
     TargetResponse,
     attempt_under_way,
     progress_of_call,
+    traced_requests,
+    traceparent,
 )
 from fepflow.calls.policy import AdaptiveLimiter, CircuitBreaker, OnLimitChange, Retries, RunBudget, time_limit
+from fepflow.calls.traces import CallTrace, Traces
 from fepflow.errors import (
     CircuitOpenError,
     JSONPathError,
@@ -104,6 +107,10 @@ class CallRecord:
     """Seconds from then to the end of the last attempt, but for `queued`."""
     span: Any = None
     """The context of the span that the last attempt was exported as."""
+    trace: CallTrace | None = None
+    """The trace of the last attempt, until it is closed."""
+    failed_trace: dict[str, Any] | None = None
+    """The trace of the last attempt as far as it had come, if that failed."""
     queued: float = 0.0
     """Seconds in which the next attempt waited for its slot: it is other cases that take them."""
 
@@ -136,6 +143,8 @@ class CallRecord:
             partial = self.progress.response
             error = {**_describe(self.error), **({} if partial.value is None else {"partial": True})}
             failure = {"error": error, "attempts": len(self.attempts), "attempt_log": self._log()}
+            if self.failed_trace is not None:
+                failure["trace"] = self.failed_trace
             return Output(value=partial.value, metadata={**partial.metadata, **failure})
         last = self.attempts[-1].latency_ms
         times = {"latency_ms": max(round(self.lasted * 1000, 1), last), "last_attempt_ms": last}
@@ -171,10 +180,12 @@ class TargetClient:
         budget: RunBudget | None = None,
         on_retry: OnRetry = lambda *_: None,
         on_limit_change: OnLimitChange | None = None,
+        traces: Traces | None = None,
         observe: Observe = lambda *_: nullcontext(),
     ) -> None:
         self.budget = budget or RunBudget()
         self._target = target
+        self._traces = traces
         self._policy = policy
         self._retries = Retries(TargetError, policy.attempts, BACKOFF, LONGEST_BACKOFF)
         self._on_retry = on_retry
@@ -217,6 +228,7 @@ class TargetClient:
                 record.error = error
         except (TargetError, JSONPathError) as error:
             record.error = error
+        await self._end_trace(record)
         return record
 
     async def call_once_more(self, case: TestCase, record: CallRecord) -> bool:
@@ -233,7 +245,19 @@ class TargetClient:
             return False
         except (TargetError, JSONPathError) as error:
             record.error = error
+        await self._end_trace(record)
         return True
+
+    async def _end_trace(self, record: CallRecord) -> None:
+        """Put the trace of the last attempt into the record. No other call has to wait for its spans."""
+        if self._traces is None or record.trace is None:
+            return
+        trace, record.trace = record.trace, None
+        if record.response is None:
+            record.failed_trace = await self._traces.abandon(trace, self._target.secrets)
+        else:
+            record.failed_trace = None
+            record.response = await self._traces.finish(trace, record.response, self._target.secrets)
 
     def _case_time(self, record: CallRecord, seconds: float | None) -> AbstractAsyncContextManager[object]:
         def late() -> TargetTimeoutError:
@@ -276,6 +300,10 @@ class TargetClient:
         record.progress = Progress()
         progress_of_call.set(record.progress)
         attempt_under_way.set(AttemptUnderWay(case, record.repeat, self.budget, self._limiter.pace))
+        if self._traces is not None:
+            record.trace = self._traces.begin(instead_of=record.trace)
+            traceparent.set(record.trace.traceparent)
+            traced_requests.set(record.trace.requests)
         try:
             with self._observe(case, record):
                 answer = await self._within_deadline(case, record)

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.base import TargetResponse, Turn, refuse_reserved_names, template_context, traceparent
+from fepflow.calls.base import TargetResponse, Turn, pass_traceparent, refuse_reserved_names, template_context
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -146,7 +146,7 @@ class HttpTarget:
     async def _send(self, request: Any, reading: ResponseParser) -> TargetResponse:
         body = _encode(request) if self._body is not None else None
         method, url, headers = self._http.method, self._url, self._headers
-        if (parent := traceparent.get()) is not None:
+        if (parent := pass_traceparent()) is not None:
             headers = headers.copy()
             headers["traceparent"] = parent
         for _ in range(MAX_REDIRECTS + 1):

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from fepflow.calls.base import traceparent
 from fepflow.calls.processes import ChildProcess, ProcessRunner, Tail, drain
+from fepflow.calls.traces import traced_environment
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.security.redaction import excerpt
@@ -97,10 +99,13 @@ def _problem(message: str, section: str, advice: str) -> InputError:
 class Programs:
     """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
 
-    def __init__(self, config: target.EcpTarget | target.McpTarget, folder: Path) -> None:
+    def __init__(
+        self, config: target.EcpTarget | target.McpTarget, folder: Path, trace: target.Trace | None = None
+    ) -> None:
         self._config = config
+        self._trace = trace
         self._section = _section(config)
-        is_agent = isinstance(config, target.EcpTarget)
+        is_agent = self._is_agent = isinstance(config, target.EcpTarget)  # of one scenario, and a server of all
         self._called, self._request = ("agent", "agent/initialize") if is_agent else ("server", "initialize")
         self._folder = folder
         self._command: Command | None = None
@@ -116,7 +121,8 @@ class Programs:
             message = f"the {self._called} cannot be started: {reasons}"
             raise TargetError(message, kind="not_started", retryable=False) from None
         try:
-            return await self._runner.start(command.arguments, command.env, command.folder, self._config.max_bytes)
+            env = traced_environment(self._trace, command.env, traceparent.get() if self._is_agent else None)
+            return await self._runner.start(command.arguments, env, command.folder, self._config.max_bytes)
         except OSError as error:
             number = error.errno or 0
             if number in _NO_ROOM:

@@ -18,6 +18,7 @@ from fepflow.services.run_service import seconds_of
 from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cut
+from fepflow.traces.conventions import summary_of
 
 SHORT_DIGEST = 12
 MOST_SLICES = 30
@@ -254,6 +255,8 @@ def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[
     attempts = metadata.pop("attempt_log", None) or ()
     if failure:
         del metadata["error"]
+    if summary := summary_of(metadata.pop("trace", None)):
+        yield f"  trace     {one_line(summary)}"
     if metadata:
         yield f"  metadata  {one_line(metadata)}"
     yield from (f"            {safe(_attempt(attempt))}" for attempt in attempts)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
+from fepflow.calls.traces import require_traces
 from fepflow.checks.constants import CheckType
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.conversations import validate_conversations
@@ -20,7 +21,7 @@ from fepflow.diagnose.paths import validate_paths
 from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, validate_cases
 from fepflow.documents.loader import Document
 from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
-from fepflow.errors import DocumentPath, FepflowError, InputError, Problem
+from fepflow.errors import DocumentPath, FepflowError, InputError, MissingExtraError, Problem
 from fepflow.extras import require
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
@@ -132,6 +133,11 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 
         if (problem := model_problem(target.openai)) is not None:
             validation.error(("target", "openai", "model"), problem)
+    if target.trace is not None:
+        try:
+            require_traces()
+        except MissingExtraError as error:
+            validation.error(("target", "trace"), str(error))
     try:
         return open_target(
             target,

@@ -239,7 +239,7 @@ def _kind(value: object) -> str:
 
 CONTEXT: Mapping[str, Sequence[str]] = {
     "test_case": ("id", "input", "expected", "metadata"),
-    "output": ("value", "metadata"),
+    "output": ("value", "metadata", "trace"),
 }
 
 _ELSEWHERE = {

@@ -178,11 +178,14 @@ def evaluation_context(case: TestCase, output: Output) -> Context:
     test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
     if "expected" in case.model_fields_set:
         test_case["expected"] = case.expected
+    return {"test_case": test_case, "output": output_context(output)}
+
+
+def output_context(output: Output) -> Context:
+    """Build the part of the context that is about the output. The trace of its call stands beside the metadata, too."""
     metadata = output.metadata or {}
     seen = {"value": output.value, "metadata": metadata}
-    if "trace" in metadata:
-        seen["trace"] = metadata["trace"]
-    return {"test_case": test_case, "output": seen}
+    return {**seen, "trace": metadata["trace"]} if "trace" in metadata else seen
 
 
 def turn_context(context: Context, number: int) -> Context:

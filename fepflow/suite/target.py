@@ -353,6 +353,24 @@ KINDS = ("http", "openai", "python", "ecp", "a2a", "mcp", "recorded")
 """The kinds of targets that a suite file may have, by their names in it."""
 
 
+class Trace(Section):
+    """Traces of the target's calls, which the agent exports by OTLP over HTTP."""
+
+    otlp: Literal[True] = Field(True, description="The protocol by which spans come.")
+    port: Annotated[int, Field(ge=1, le=65535)] = Field(
+        4318, description="Port of 127.0.0.1 on which spans are received during the run. Runs can share it."
+    )
+    wait: Duration = Field(2.0, description="How long after an answer the spans of its call are waited for, at most.")
+    quiet: Duration = Field(
+        0.2, description="A trace whose spans are complete is taken when no span has come for so long."
+    )
+
+    @property
+    def endpoint(self) -> str:
+        """The address that an agent exports its spans to."""
+        return f"http://127.0.0.1:{self.port}"
+
+
 class GivenOutputs(Section):
     """Outputs that were stored when the run was created, by an interface; nothing is called."""
 
@@ -369,6 +387,9 @@ class Target(Section):
     recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Of runs that were requested with their outputs; a suite file cannot have it."""
+    trace: Trace | None = Field(
+        None, description="Traces of the calls: the agent's spans, its tool calls, tokens and cost ($.output.trace)."
+    )
     version: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
         None, description="Name of the version that is evaluated, such as ${GIT_SHA}: its runs are counted."
     )
@@ -399,6 +420,19 @@ class Target(Section):
     def _exactly_one(self) -> Target:
         if sum(getattr(self, kind) is not None for kind in (*KINDS, "given")) != 1:
             raise ValueError(f"give exactly one of {', '.join(KINDS)}")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_traced(self) -> Target:
+        if self.trace is None:
+            return self
+        if self.recorded is not None:
+            raise ValueError("trace is for targets that are called; recorded traces are read with recorded.format")
+        if self.ecp is not None and self.ecp.reuse:
+            raise ValueError("ecp.reuse does not go with trace: a process gets the trace of one scenario (TRACEPARENT)")
+        headers: dict[str, str] = getattr(getattr(self, self.kind), "headers", {})
+        if any(name.lower() == "traceparent" for name in headers):
+            raise ValueError("with trace, each call has a traceparent of its own: take that header out")
         return self
 
     @property

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 from fepflow.calls.a2a.transport import AgentTransport
-from fepflow.calls.base import Progress, TargetResponse, Turn, progress_of_call, template_context, traceparent
+from fepflow.calls.base import Progress, TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
 from fepflow.calls.http_client import address_without_secrets
 from fepflow.errors import InputError, MissingExtraError, Problem, TargetError
 from fepflow.extras import require
@@ -95,7 +95,7 @@ class A2aTarget:
         agent = await self._agent()
         from fepflow.calls.a2a.messages import Exchange, send_request
 
-        parent = traceparent.get()
+        parent = pass_traceparent()
         exchange = Exchange(thread.steps)
         try:
             with agent.errors(self.secrets):

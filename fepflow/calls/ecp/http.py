@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import httpx
 
+from fepflow.calls.base import traceparent
 from fepflow.calls.ecp.protocol import Request, malformed
 from fepflow.calls.http_client import (
     Client,
@@ -64,7 +65,9 @@ class Endpoint:
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
         """Send one request, once, and give its response, of which the head is there. Raises TargetError."""
         with wire_errors(self.url, self._timeout, ECP):
-            request = httpx.Request("POST", self.url, headers=self._headers, content=content)
+            context = traceparent.get()
+            headers = self._headers if context is None else httpx.Headers({**self._headers, "traceparent": context})
+            request = httpx.Request("POST", self.url, headers=headers, content=content)
             response = await self._client.send(request)
             try:
                 yield response

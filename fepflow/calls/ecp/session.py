@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from itertools import count
 from typing import Any, Final, Protocol
 
-from fepflow.calls.base import Progress, progress_of_call
+from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
 from fepflow.calls.ecp.protocol import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
@@ -85,6 +85,8 @@ class Session:
     async def step(self, text: str) -> Step:
         """Return the result of one step; raises TargetError."""
         tells_calls = "tool_calls" in self.agent.capabilities
+        if self._ecp.url is not None:
+            pass_traceparent()  # in a process, all steps may be one span
         return step_result(await self._ask("agent/step", {"input": text}), tells_calls=tells_calls)
 
     async def reset(self) -> None:

@@ -16,9 +16,10 @@ from fepflow.suite import target
 class Agents(Programs):
     """The agents of a suite in `folder`: its program, started anew for each connection."""
 
-    def __init__(self, ecp: target.EcpTarget, folder: Path, secrets: frozenset[str]) -> None:
-        super().__init__(ecp, folder)
-        self._limit = ecp.max_bytes
+    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
+        assert config.ecp is not None  # its callers have looked
+        super().__init__(config.ecp, folder, config.trace)
+        self._limit = config.ecp.max_bytes
         self._secrets = secrets
 
     async def connect(self) -> StdioConnection:

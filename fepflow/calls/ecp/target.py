@@ -52,7 +52,8 @@ class EcpTarget:
         self._agents: Final = open_agents(config, folder, self.secrets)
         self._sessions: Sessions
         if self._ecp.command is not None:
-            self._sessions = ProcessSessions(self._connect, self._initialize, self._ecp.reuse, config.concurrency)
+            reuse = self._ecp.reuse if config.trace is None else False  # a process knows the trace that it began with
+            self._sessions = ProcessSessions(self._connect, self._initialize, reuse, config.concurrency)
         else:
             self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
         asked = [*self._agents.identity, self._ecp.config]
@@ -153,7 +154,7 @@ def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents
     """
     assert target.ecp is not None  # the caller has looked
     if target.ecp.command is not None:
-        return Agents(target.ecp, folder, secrets)
+        return Agents(target, folder, secrets)
     from fepflow.calls.ecp.http import Endpoint  # loads httpx, which processes need not wait for
 
     return Endpoint(target, secrets)

@@ -28,7 +28,7 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from fepflow.calls.base import Progress, progress_of_call, traceparent
+from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
 from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, ProcessLines, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.processes import Tail
@@ -139,7 +139,7 @@ class Server:
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool; raises TargetError. A cancelled call is cancelled at the server, too."""
-        meta: Any = None if (context := traceparent.get()) is None else {"traceparent": context}
+        meta: Any = None if (context := pass_traceparent()) is None else {"traceparent": context}
         params = CallToolRequestParams(name=name, arguments=dict(arguments), _meta=meta)
         noting = partial(self._note_progress, progress_of_call.get(Progress()))
         with self._asking():

@@ -119,7 +119,7 @@ def open_servers(config: target.Target, folder: Path, secrets: frozenset[str]) -
     """
     assert config.mcp is not None  # the caller has looked
     if config.mcp.command is not None:
-        return ProcessStreams(Programs(config.mcp, folder), config.mcp.max_bytes, secrets)
+        return ProcessStreams(Programs(config.mcp, folder, config.trace), config.mcp.max_bytes, secrets)
     from fepflow.calls.mcp.http import Endpoint  # loads httpx2, which processes need not wait for
 
     return Endpoint(config, secrets)

@@ -21,12 +21,13 @@ from fepflow.calls.python import worker
 from fepflow.calls.python.source import MODULES, Source, find_interpreter, is_file, locate, locate_beside, source_hash
 from fepflow.calls.python.worker import Entry, Form, answer_text, awaited_text, failure_of, is_pending
 from fepflow.calls.thread_pool import ThreadPool
+from fepflow.calls.traces import traced_environment
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.host import can_fork
 from fepflow.json.codec import encode
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import excerpt, redact
-from fepflow.suite.target import PythonTarget
+from fepflow.suite.target import PythonTarget, Trace
 
 T = TypeVar("T")
 
@@ -224,6 +225,7 @@ class Agent:
     names: list[str] | None
     limit: int
     interpreter: str | None = None
+    trace: Trace | None = None
 
     @property
     def command(self) -> list[str]:
@@ -246,7 +248,8 @@ class Agent:
     def environment(self) -> dict[str, str]:
         """The variables that the worker gets."""
         left_out = _OURS if self.interpreter else ()
-        return {name: value for name, value in os.environ.items() if name not in left_out}
+        own = {name: value for name, value in os.environ.items() if name not in left_out}
+        return traced_environment(self.trace, own)
 
 
 @dataclass(frozen=True)
@@ -257,7 +260,9 @@ class Loaded:
     wants_case: bool
 
 
-def find_agent(config: PythonTarget, folder: Path, roots: Sequence[Path], names: list[str] | None) -> Agent:
+def find_agent(
+    config: PythonTarget, folder: Path, roots: Sequence[Path], names: list[str] | None, trace: Trace | None
+) -> Agent:
     """Return the agent that a suite names, of which nothing is loaded yet. Raises InputError."""
     if not can_fork():
         setting = "isolate" if config.interpreter is None else "interpreter"
@@ -270,7 +275,7 @@ def find_agent(config: PythonTarget, folder: Path, roots: Sequence[Path], names:
         source = locate_beside(config.function, folder)
     else:
         source = locate(config.function, folder, roots)
-    return Agent(config.function, source, folder, names, config.max_bytes, interpreter)
+    return Agent(config.function, source, folder, names, config.max_bytes, interpreter, trace)
 
 
 _loaded: dict[str, Loaded] = {}

@@ -8,10 +8,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.base import TargetResponse, Turn, refuse_reserved_names, sent_fields, template_context
+from fepflow.calls.base import (
+    TargetResponse,
+    Turn,
+    pass_traceparent,
+    refuse_reserved_names,
+    sent_fields,
+    template_context,
+)
 from fepflow.calls.python.executors import Failure, Processes, Threads, check, find_agent
 from fepflow.calls.python.source import locate, open_entry, source_hash
-from fepflow.calls.python.worker import CASE
+from fepflow.calls.python.worker import CASE, TRACEPARENT
 from fepflow.calls.response_parser import describe, found_metadata
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json.codec import decode
@@ -55,7 +62,7 @@ class PythonTarget:
             self._wants_case = entry.arguments.wants_case
             self._executor = Threads(entry, source.folder, python.max_bytes, config.concurrency)
         else:
-            agent = find_agent(python, folder, roots, names)
+            agent = find_agent(python, folder, roots, names, config.trace)
             loaded = check(agent)
             source, self._wants_case = loaded.source, loaded.wants_case
             self._executor = Processes(agent, config.concurrency)
@@ -96,6 +103,8 @@ class PythonTarget:
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the function once; raises TargetError."""
+        if (context := pass_traceparent()) is not None:
+            request = {**request, TRACEPARENT: context}
         reply = await self._executor.ask(request)
         if isinstance(reply, Failure):
             raise reply.error(self.secrets)

@@ -43,6 +43,9 @@ OLDEST = (3, 8)
 CASE = "test_case"
 """The parameter that gets the whole test case."""
 
+TRACEPARENT = "traceparent"
+"""The parameter that gets the W3C trace context of the call, or None where nobody traces it."""
+
 PROGRAMMING_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
     RecursionError, SyntaxError, TypeError,
@@ -97,10 +100,11 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Arguments of a function: `positional` says in which order, `input` and `test_case`."""
+    """Arguments of a function: `positional` says in which order, `input` and `test_case`; the others are by name."""
 
     positional: tuple[str, ...] = ()
     case_by_name: bool = False
+    traceparent_by_name: bool = False
 
     @property
     def wants_case(self) -> bool:
@@ -128,6 +132,8 @@ class Entry:
         keywords = request.get("arguments") or {}
         if self.arguments.case_by_name:
             keywords = {**keywords, CASE: case}
+        if self.arguments.traceparent_by_name:
+            keywords = {**keywords, TRACEPARENT: request.get(TRACEPARENT)}
         values = [case if name == CASE else request["input"] for name in self.arguments.positional]
         return self._made()(*values, **keywords)
 
@@ -219,23 +225,25 @@ def _arguments(
             wanted.remove("input")
     positional = [] if names is not None else _positional(parameters, wanted)
     left = [name for name in wanted if name not in positional]
+    traced = TRACEPARENT in parameters and TRACEPARENT not in (names or ())
     values = [None] * len(positional)
     if "input" in left:
         values.append(None)  # there is no parameter for it: let Python say so
     try:
-        signature.bind(*values, **dict.fromkeys([*(names or ()), *([CASE] if CASE in left else [])]))
+        by_name = [*(names or ()), *([CASE] if CASE in left else []), *([TRACEPARENT] if traced else [])]
+        signature.bind(*values, **dict.fromkeys(by_name))
     except TypeError as error:
         how = "the names in target.python.arguments" if names is not None else "the test case's input as its argument"
         message = f"{name}{signature} cannot be called with {how}: {error}"
         advice = "take one parameter, or list all by name in target.python.arguments"
         raise _unusable(file, function, message, advice) from None
-    return Arguments(tuple(positional), CASE in left)
+    return Arguments(tuple(positional), CASE in left, traced)
 
 
 def _takes_more(parameters: Any) -> bool:
     """Return whether there is a parameter for the input beside `test_case`: the first one, or one without a default."""
     empty, kinds = inspect.Parameter.empty, inspect.Parameter
-    others = [item for item in parameters.values() if item.name != CASE]
+    others = [item for item in parameters.values() if item.name not in (CASE, TRACEPARENT)]
     takes = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
     first = next(iter(parameters.values()))
     return any(item.default is empty for item in others if item.kind in takes) or (
@@ -248,7 +256,8 @@ def _positional(parameters: Any, wanted: Collection[str]) -> list[str]:
     kinds = inspect.Parameter
     order: list[str] = []
     for item in parameters.values():
-        if item.kind not in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL):
+        takes = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
+        if item.kind not in takes or item.name == TRACEPARENT:
             break
         name = CASE if item.name == CASE else "input"
         if name not in wanted or name in order:
@@ -583,7 +592,10 @@ def main() -> None:
     folder, limit = Path(config["folder"]), config["limit"]
     for line in requests:
         try:
-            returned = entry.begin(json.loads(line), form)
+            request = json.loads(line)
+            if TRACEPARENT in request:
+                os.environ["TRACEPARENT"] = request[TRACEPARENT]  # one call at a time: it is that of this one
+            returned = entry.begin(request, form)
             if is_pending(returned):
                 text = loop.run_until_complete(awaited_text(returned, limit, form))
             else:

@@ -1,0 +1,228 @@
+"""An OTLP/HTTP endpoint for the spans of agents, and the spool from which each run takes those of its own calls.
+
+All trace ids of a run begin with the same 8 bytes, and a folder of that name is there while it lasts. Whoever receives
+a span puts it there: the run itself, another run that listens on the same port, or `fepflow serve`. So runs on one
+machine share a port, and none of them has to be the first or the last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import stat
+import tempfile
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fepflow.calls.response_body import BodyError, read_body
+from fepflow.errors import InfrastructureError, InputError, Problem
+from fepflow.settings import settings
+from fepflow.traces.otlp import (
+    OtlpError,
+    request_of_json,
+    request_of_protobuf,
+    trace_ids,
+)
+
+if TYPE_CHECKING:
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+MAX_BODY = 8_000_000
+"""Bytes of a request, and of what it decompresses to. A batch of the SDKs has 512 spans."""
+
+MAX_WAITING = 500
+"""Requests that may wait in a run's folder, which it empties many times a second."""
+
+PREFIX_LENGTH = 16
+"""Characters of a trace id, in hexadecimal, that are the same for all traces of a run."""
+
+LOOPBACK = "127.0.0.1"
+
+_PROTOBUF, _JSON = "application/x-protobuf", "application/json"
+_SIGNALS = ("/v1/traces", "/v1/logs", "/v1/metrics")
+
+
+def spool_folder() -> Path:
+    """Return the folder with a folder for each run of this user, on this machine. Raises InfrastructureError."""
+    user = os.getuid() if hasattr(os, "getuid") else os.getpid()
+    folder = settings().traces or Path(tempfile.gettempdir()) / f"fepflow-traces-{user}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and (found.st_uid != user or found.st_mode & 0o022)):
+        message = f"{folder} is not a folder of this user that nobody else may write to"
+        raise InfrastructureError(f"{message}: remove it, or name another one (FEPFLOW_TRACES)")
+    return folder
+
+
+class Spool:
+    """The folders of runs: requests are put into them, a file each. `foreign` counts spans that belong to none."""
+
+    def __init__(self) -> None:
+        self._folder = spool_folder()
+        self.foreign = 0
+
+    def put(self, request: ExportTraceServiceRequest) -> tuple[int, int]:
+        """Give a request to each run that it has spans of; return how many spans were refused, and no run can take.
+
+        The first are those whose ids are not valid, the second those of a run whose folder is full.
+        """
+        counts = Counter(trace_id[:PREFIX_LENGTH] for trace_id in trace_ids(request))
+        invalid, full = counts.pop("", 0), 0
+        for prefix, count in counts.items():
+            folder = self._folder / prefix
+            try:
+                if len(os.listdir(folder)) >= MAX_WAITING:
+                    full += count
+                    continue
+                beginning = folder / f".{uuid.uuid4().hex}"
+                beginning.write_bytes(request.SerializeToString())
+                beginning.rename(folder / beginning.name[1:])
+            except FileNotFoundError:
+                self.foreign += count
+        return invalid, full
+
+
+class OtlpApp:
+    """The endpoint as an ASGI application, by the specification of OTLP/HTTP. Logs and metrics are taken, and dropped.
+
+    https://opentelemetry.io/docs/specs/otlp/#otlphttp
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self._spool = spool
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Answer one request (ASGI 3)."""
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        path = scope["path"].rstrip("/")
+        if path not in _SIGNALS:
+            await _answer(send, 404, _JSON, "spans go to /v1/traces")
+        elif scope["method"] != "POST":
+            await _answer(send, 405, _JSON, "send spans with POST")
+        elif kind not in (_PROTOBUF, _JSON):
+            await _answer(send, 415, _JSON, f"the Content-Type is {_PROTOBUF} or {_JSON}")
+        else:
+            try:
+                body = await read_body(_chunks(receive), headers.get("content-encoding", ""), MAX_BODY)
+            except BodyError as error:
+                status = 413 if error.kind == "too_large" else 400
+                await _answer(send, status, kind, str(error))
+                return
+            if path != "/v1/traces":
+                await _answer(send, 200, kind)
+                return
+            status, message, rejected = await asyncio.to_thread(self._take, body, is_json=kind == _JSON)
+            await _answer(send, status, kind, message, rejected)
+
+    def _take(self, body: bytes, *, is_json: bool) -> tuple[int, str, int]:
+        """Put a body into the spool; return the status, what is wrong, and how many spans were refused."""
+        try:
+            request = request_of_json(body) if is_json else request_of_protobuf(body)
+        except OtlpError as error:
+            return 400, f"the body {error}", 0
+        invalid, full = self._spool.put(request)
+        if full:
+            return 503, "the run has more spans waiting than it takes", 0
+        return 200, "ids of spans are not valid" if invalid else "", invalid
+
+
+async def _chunks(receive: Receive) -> Any:
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            raise BodyError("malformed", "ended too early")
+        if body := message.get("body", b""):
+            yield body
+        if not message.get("more_body", False):
+            return
+
+
+async def _answer(send: Send, status: int, kind: str, message: str = "", rejected: int = 0) -> None:
+    """Send a response: `partial_success` of a request that was taken, else a google.rpc.Status."""
+    from google.protobuf.json_format import MessageToJson
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+
+    if status == 200:
+        response = ExportTraceServiceResponse()
+        if rejected:
+            response.partial_success.rejected_spans = rejected
+            response.partial_success.error_message = message
+        body = response.SerializeToString() if kind == _PROTOBUF else MessageToJson(response).encode()
+    elif kind == _PROTOBUF:
+        text = message.encode()[:200]  # one field, `message`, number 2, whose length takes at most two bytes
+        length = bytes([len(text)]) if len(text) < 128 else bytes([len(text) & 0x7F | 0x80, len(text) >> 7])
+        body = b"\x12" + length + text
+    else:
+        body = b'{"message": "' + message.encode("ascii", "replace").replace(b"\\", b"").replace(b'"', b"'") + b'"}'
+    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+    headers += [(b"retry-after", b"1")] if status == 503 else []
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class Receiver:
+    """The endpoint on a port of loopback, in a thread, from `start` to `close`."""
+
+    def __init__(self, port: int) -> None:
+        self.spool = Spool()
+        self._port = port
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Listen. Raises InputError if the port cannot be had."""
+        import uvicorn
+
+        listener = _listen(self._port)
+        config = uvicorn.Config(
+            OtlpApp(self.spool),
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            server_header=False,
+            limit_concurrency=1_000,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        # Signals are heard in the main thread only: they stay the run's own.
+        self._thread = threading.Thread(target=self._server.run, args=([listener],), name="fepflow-otlp", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more."""
+        if self._thread is not None:
+            self._server.should_exit = True
+            self._thread.join(5)
+            self._thread = None
+
+
+def _listen(port: int) -> socket.socket:
+    """Return a socket that other runs of this user may listen on, too: whoever gets a span puts it in the spool."""
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    with suppress(OSError, AttributeError):
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    try:
+        listener.bind((LOOPBACK, port))
+        listener.listen(1_024)
+    except OSError as error:
+        listener.close()
+        why = "something else listens on it" if error.errno == errno.EADDRINUSE else os.strerror(error.errno or 0)
+        message = f"spans cannot be received on port {port}: {why}"
+        advice = "name another port here, and export the agent's spans to it (OTEL_EXPORTER_OTLP_ENDPOINT)"
+        raise InputError(Problem(message, path="target.trace.port", advice=advice)) from None
+    return listener

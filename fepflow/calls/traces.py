@@ -1,0 +1,263 @@
+"""The traces of a run's calls: each call has one of its own, and waits for its spans once it is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from fepflow.asyncio_helpers import in_background
+from fepflow.calls.base import TargetResponse
+from fepflow.extras import require
+from fepflow.security.redaction import known_secrets, redact_json
+from fepflow.suite.target import Trace
+
+if TYPE_CHECKING:
+    from fepflow.calls.otlp_receiver import Receiver
+    from fepflow.traces.span import Span
+
+MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
+"""Spans of a case that are kept, and their bytes."""
+
+POLL_SECONDS = 0.02
+"""How often the spool is looked into."""
+
+_TRACED = "01"
+"""The flag of a trace that is recorded."""
+
+logger = logging.getLogger("fepflow.calls")
+
+
+def require_traces() -> None:
+    """Raise MissingExtraError unless what reads spans is installed."""
+    require("otel", "target.trace", "opentelemetry.proto", "google.protobuf")
+
+
+class CallTrace:
+    """The trace of one call: its ids, and the spans that have come."""
+
+    def __init__(self, trace_id: str) -> None:
+        self.trace_id: Final = trace_id
+        self.call_id = secrets.token_hex(8)
+        """The span of the call, of which those that handle it are parts; fepflow may export it as one of its own."""
+        self.spans: dict[str, Span] = {}
+        self.dropped = 0
+        self.arrived = asyncio.Event()
+        self.last_arrival = 0.0
+        self.requests: list[str] = []
+        """The requests to the agent that carried it: a span is expected for each."""
+        self._bytes = 0
+
+    @property
+    def traceparent(self) -> str:
+        """The header that the call carries (W3C Trace Context)."""
+        return f"00-{self.trace_id}-{self.call_id}-{_TRACED}"
+
+    @property
+    def roots(self) -> int:
+        """The number of spans that handled requests of ours, and have come."""
+        return sum(span.parent_id == self.call_id for span in self.spans.values())
+
+    @property
+    def orphans(self) -> int:
+        """The number of spans whose parent has not come."""
+        known = {*self.spans, self.call_id, None}
+        return sum(span.parent_id not in known for span in self.spans.values())
+
+    def add(self, span: Span, now: float) -> None:
+        """Take a span; one that comes again, as exporters send what was not acknowledged, is the same."""
+        if span.span_id in self.spans or span.span_id == self.call_id:
+            return
+        self.last_arrival = now
+        self.arrived.set()
+        if len(self.spans) >= MAX_SPANS or self._bytes + span.size > MAX_BYTES:
+            self.dropped += 1
+            return
+        self._bytes += span.size
+        self.spans[span.span_id] = span
+
+
+class Traces:
+    """Traces of a run's calls, from one event loop.
+
+    `listening` has to be entered before the first call. `late` counts spans that came after their case was done.
+    """
+
+    def __init__(self, config: Trace) -> None:
+        require_traces()
+        self._config = config
+        self._prefix = secrets.token_hex(8)
+        self._open: dict[str, CallTrace] = {}
+        self._receiver: Receiver | None = None
+        self._folder: Path | None = None
+        self._done: set[str] = set()
+        self.late = 0
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        """Receive spans meanwhile. Raises InputError if the port cannot be had."""
+        from fepflow.calls.otlp_receiver import Receiver, spool_folder
+
+        self._folder = spool_folder() / self._prefix
+        self._folder.mkdir(mode=0o700)
+        receiver = self._receiver = Receiver(self._config.port)
+        try:
+            receiver.start()
+            async with in_background(self._poll(), "fepflow-traces"):
+                yield
+        finally:
+            await asyncio.to_thread(receiver.close)
+            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+
+    def begin(self, instead_of: CallTrace | None = None) -> CallTrace:
+        """Return the trace of a call that is about to be made, after one that failed."""
+        if instead_of is not None:
+            self._open.pop(instead_of.trace_id, None)
+        trace = CallTrace(self._prefix + secrets.token_hex(8))
+        self._open[trace.trace_id] = trace
+        return trace
+
+    async def finish(
+        self, trace: CallTrace, response: TargetResponse, target_secrets: frozenset[str]
+    ) -> TargetResponse:
+        """Return the response with its trace, once that is whole, or the wait for it is over.
+
+        It is whole when the spans that handled our requests have come, all parents are there, and no span has come
+        for the time that the suite calls `quiet`. What the trace tells of tokens and money is the output's, if
+        that does not tell itself.
+        """
+        expected = max(1, len(trace.requests))
+        await self._until_whole(trace, expected)
+        self._done.add(trace.trace_id)
+        content = await self._close(trace, self._problem(trace, expected), target_secrets)
+        costs: dict[str, Any] = {
+            name: content[name] for name in ("tokens", "usd") if name in content and response.metadata.get(name) is None
+        }
+        return TargetResponse(response.value, {**response.metadata, **costs, "trace": content})
+
+    async def abandon(self, trace: CallTrace, target_secrets: frozenset[str]) -> dict[str, Any] | None:
+        """Return the trace of a call that failed as far as it has come; None if nothing has."""
+        problem = "the call failed, and its trace is what had come until then"
+        content = await self._close(trace, problem, target_secrets)
+        return content if trace.spans else None
+
+    async def _until_whole(self, trace: CallTrace, expected: int) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._config.wait
+        while (now := loop.time()) < deadline:
+            trace.arrived.clear()
+            seconds = deadline - now
+            if trace.roots >= expected and not trace.orphans:
+                quiet = trace.last_arrival + self._config.quiet - now
+                if quiet <= 0:
+                    return
+                seconds = min(seconds, quiet)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await trace.arrived.wait()
+
+    def _problem(self, trace: CallTrace, expected: int) -> str | None:
+        """Return why the trace does not tell what the agent did, if it does not."""
+        wait = f"within {self._config.wait:g} s after the answer (target.trace.wait)"
+        advice = (
+            f"the agent has to continue the trace of `traceparent`, export it to {self._config.endpoint} "
+            "(OTEL_EXPORTER_OTLP_ENDPOINT), and soon: OTEL_BSP_SCHEDULE_DELAY=200, or force_flush() before it answers"
+        )
+        if trace.dropped:
+            limits = f"at most {MAX_SPANS:,} spans and {MAX_BYTES // 1_000_000} MB of a case are kept"
+            return f"the trace is truncated: {trace.dropped:,} spans were dropped, as {limits}"
+        if not trace.spans:
+            foreign = self.foreign
+            others = f"; {foreign:,} spans of other traces have come" if foreign else ""
+            return f"no span came {wait}{others}: {advice}"
+        if not trace.roots:
+            whose = "the one that handles the call, whose parent is the span of `traceparent`"
+            return f"{len(trace.spans):,} spans came {wait}, but not {whose}: {advice}"
+        if trace.roots < expected:
+            return f"spans of {trace.roots} of {expected} requests came {wait}: {advice}"
+        return None
+
+    async def _close(self, trace: CallTrace, problem: str | None, target_secrets: frozenset[str]) -> dict[str, Any]:
+        from fepflow.traces.conventions import read_trace
+
+        self._open.pop(trace.trace_id, None)
+        spans = list(trace.spans.values())
+
+        def read() -> dict[str, Any]:
+            content = read_trace(spans, trace.trace_id, trace.call_id, problem)
+            redacted: dict[str, Any] = redact_json(content, target_secrets | known_secrets())
+            return redacted
+
+        return await asyncio.to_thread(read) if len(spans) > 20 else read()
+
+    @property
+    def foreign(self) -> int:
+        """The number of spans that came here and belong to no run."""
+        return 0 if self._receiver is None else self._receiver.spool.foreign
+
+    def warnings(self) -> list[str]:
+        """Return what a reader of the verdict should know of spans that are in no trace."""
+        warnings = []
+        if self.late:
+            seconds = f"{self._config.wait:g} s"
+            cure = "raise target.trace.wait and target.trace.quiet, or have the agent export sooner"
+            warnings.append(f"{self.late:,} spans came when their case was done ({seconds} after the answer): {cure}.")
+        if self.foreign:
+            warnings.append(
+                f"{self.foreign:,} spans of other traces came and were dropped: they do not continue the trace of "
+                "`traceparent`."
+            )
+        return warnings
+
+    async def _poll(self) -> None:
+        assert self._folder is not None  # it is there while we listen
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            try:
+                names = os.listdir(self._folder)
+                if any(not name.startswith(".") for name in names):
+                    self._sort_in(await asyncio.to_thread(_take, self._folder))
+            except OSError as error:
+                logger.warning("spans cannot be read: %s", error.strerror)
+
+    def _sort_in(self, spans: list[Span]) -> None:
+        now = asyncio.get_running_loop().time()
+        for span in spans:
+            if (trace := self._open.get(span.trace_id)) is not None:
+                trace.add(span, now)
+            else:
+                self.late += span.trace_id in self._done
+
+
+def _take(folder: Path) -> list[Span]:
+    """Return the spans of all requests in a folder, and remove those."""
+    from fepflow.traces.otlp import request_of_protobuf, spans_of
+
+    spans: list[Span] = []
+    for name in sorted(os.listdir(folder)):
+        if not name.startswith("."):
+            file = folder / name
+            spans += [span for span in spans_of(request_of_protobuf(file.read_bytes())) if span is not None]
+            file.unlink()
+    return spans
+
+
+def traced_environment(trace: Trace | None, env: Mapping[str, str], parent: str | None = None) -> dict[str, str]:
+    """Return the environment of a process that a target starts: where its spans go, and their parent, if it has one.
+
+    One that is set for all processes on the machine, or for fepflow's own spans, gives way.
+    """
+    if trace is None:
+        return dict(env)
+    own = {name: value for name, value in env.items() if not name.startswith("OTEL_EXPORTER_OTLP_")}
+    own |= {"OTEL_EXPORTER_OTLP_ENDPOINT": trace.endpoint, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf"}
+    own.setdefault("OTEL_BSP_SCHEDULE_DELAY", "100")
+    if parent is not None:
+        own["TRACEPARENT"] = parent
+    return own

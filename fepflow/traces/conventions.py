@@ -1,0 +1,394 @@
+"""A trace as checks see it: its spans, and what they tell of tools and models.
+
+They are read by the GenAI semantic conventions of OpenTelemetry, with the names that they had before, and by
+OpenInference. What a trace does not tell is left out, and `unknown` says why: nothing is taken for "none" unless the
+trace tells so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from fepflow.json.values import finite, parse
+from fepflow.traces.span import Span
+
+READ = ("spans", "tool_calls", "model_calls", "tokens", "usd")
+"""Parts of a trace that checks read."""
+
+MAX_TEXT = 4_000
+"""Characters that a text in a stored attribute may have. What tools and models are told by is read before the cut."""
+
+MAX_REQUESTS = 1_000
+"""Calls of tools that the models of a trace may ask for."""
+
+_TOOL_ARGUMENTS = ("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "tool.parameters")
+_TOOL_RESULT = ("gen_ai.tool.call.result", "tool_response", "output.value")
+_MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion", "embeddings")
+_MODEL_KINDS = ("LLM", "EMBEDDING")
+_INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
+_OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
+_ALL_TOKENS = ("llm.token_count.total", "llm.usage.total_tokens")
+_COST = ("llm.cost.total", "gen_ai.usage.cost", "operation.cost")
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.response.model_name", "llm.model_name")
+_ASKS_FOR_TOOLS = ("tool_calls", "tool_call", "tool_use", "function_call")
+
+NO_SIGNS = (
+    "no span tells of a model, a tool or an agent in the GenAI semantic conventions or OpenInference: instrument the "
+    "agent's model client and tools (docs/traces.md)"
+)
+TOOLS_UNTOLD = (
+    "a model asked for tools, but no span tells which: instrument the tools, or let the instrumentation capture "
+    "the content of messages (docs/traces.md)"
+)
+
+
+def read_trace(spans: Sequence[Span], trace_id: str, call_id: str | None, problem: str | None) -> dict[str, Any]:
+    """Return a trace as it stands in an output: `{trace_id, spans, tool_calls, model_calls, tokens, usd, unknown}`.
+
+    `call_id` is the span of the call, the parent of the agent's own; `problem` says why nothing is known for sure.
+    `unknown` names parts that the trace does not tell, and why; all of them are left out, but for `spans` as far as
+    they came. Times are in milliseconds, `start_ms` from the beginning of the first span.
+    """
+    tree = _Tree(spans)
+    began = min((span.start for span in tree.spans if span.start), default=0)
+    trace: dict[str, Any] = {"trace_id": trace_id}
+    if call_id is not None:
+        trace["call_id"] = call_id
+    if spans:
+        trace["spans"] = [_shown(span, began) for span in tree.spans]
+    if problem is not None:
+        return {**trace, "unknown": dict.fromkeys(READ, problem)}
+    known, unknown = tree.read()
+    return {**trace, **known, **({"unknown": unknown} if unknown else {})}
+
+
+def why_unknown(trace: Any, part: str | None) -> str | None:
+    """Return why this part of an output's trace is not known, or any, for None; None where it is."""
+    unknown = trace.get("unknown") if isinstance(trace, dict) else None
+    if not isinstance(unknown, dict) or not unknown:
+        return None
+    # A path that goes round the names, such as $.output.trace[*], may read anything.
+    return unknown.get(part) if part in READ else next(iter(unknown.values()))
+
+
+def summary_of(trace: Any) -> str:
+    """Return a trace in a few words."""
+    if not isinstance(trace, dict):
+        return ""
+    words = []
+    for name, word in (("spans", "span"), ("tool_calls", "tool call"), ("model_calls", "model call")):
+        items = trace.get(name)
+        if isinstance(items, list):
+            words.append(f"{len(items)} {word}{'' if len(items) == 1 else 's'}")
+    words += [f"{trace[name]:,} {name}" for name in ("tokens", "usd") if isinstance(trace.get(name), int | float)]
+    unknown = trace.get("unknown")
+    reasons = unknown if isinstance(unknown, dict) else {}
+    for why in dict.fromkeys(map(str, reasons.values())):
+        names = ", ".join(name for name, reason in reasons.items() if reason == why)
+        words.append(f"unknown: {names} ({why})")
+    return "; ".join(words)
+
+
+class _Tree:
+    """Spans in the order of their beginning, with their places in each other; a circle of parents is cut."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self.spans = sorted(spans, key=lambda span: (span.start, span.end))
+        self._by_id = {span.span_id: span for span in self.spans}
+        self._named: dict[str | None, list[Span]] = {}
+        for span in self.spans:
+            self._named.setdefault(span.parent_id, []).append(span)
+        self._inner: dict[str, list[Span]] = {}
+        self._model_above: dict[str, Span | None] = {}
+        self._order: list[Span] = []
+        """All spans, each after the one that it is in."""
+        self._roots: list[Span] = []
+        tops = [span for span in self.spans if span.parent_id not in self._by_id]
+        for span in (*tops, *self.spans):  # those that only a circle holds come last
+            self._place(span)
+
+    def _place(self, top: Span) -> None:
+        waiting: list[tuple[Span, Span | None, Span | None]] = [(top, None, None)]
+        while waiting:
+            span, parent, model = waiting.pop()
+            if span.span_id in self._model_above:
+                continue
+            self._model_above[span.span_id] = model
+            self._order.append(span)
+            (self._roots if parent is None else self._inner.setdefault(parent.span_id, [])).append(span)
+            inner_model = span if _is_model(span) else model
+            waiting += [(child, span, inner_model) for child in reversed(self._named.get(span.span_id, ()))]
+
+    def read(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return what the spans tell, and why they do not tell the rest."""
+        if not any(map(_tells, self.spans)):
+            return {}, dict.fromkeys(READ[1:], NO_SIGNS)
+        known: dict[str, Any] = {}
+        unknown: dict[str, str] = {}
+        every_model = [span for span in self.spans if _is_model(span)]
+        models = [span for span in every_model if self._model_above[span.span_id] is None]
+        calls = [_tool_call(span) for span in self.spans if _is_tool(span) and not self._repeats_tool(span)]
+        asked = self._requested()
+        calls += _without_match(asked[:MAX_REQUESTS], calls)
+        if len(asked) > MAX_REQUESTS:
+            unknown["tool_calls"] = f"models asked for more than {MAX_REQUESTS:,} calls of tools"
+        elif not calls and any(map(_asks_for_tools, every_model)):
+            unknown["tool_calls"] = TOOLS_UNTOLD
+        else:
+            known["tool_calls"] = [{name: call[name] for name in call if name != "id"} for call in calls]
+        tokens, costs = self._sums(_tokens), self._sums(_cost)
+        known["model_calls"] = [
+            {
+                "model": _first(span, _MODEL),
+                "operation": _text(span, "gen_ai.operation.name") or _text(span, "openinference.span.kind").lower(),
+                "tokens": tokens.get(span.span_id),
+                "usd": costs.get(span.span_id),
+                "error": _error(span),
+                "ms": _milliseconds(span.end - span.start),
+            }
+            for span in models
+        ]
+        for name, sums in (("tokens", tokens), ("usd", costs)):
+            untold = [span for span in models if span.span_id not in sums and span.status != "error"]
+            told = [sums[span.span_id] for span in self._roots if span.span_id in sums]
+            if untold:
+                unknown[name] = f"{len(untold)} of {len(models)} calls of models do not tell their {name}"
+            elif not told:
+                unknown[name] = f"no span tells its {name}"
+            else:
+                known[name] = round(sum(told), 9)
+        return known, unknown
+
+    def _sums(self, own: Callable[[Span], float | None]) -> dict[str, float]:
+        """Return the sum of each span that has one: a model's own, else that of the spans inside, else its own.
+
+        An agent's span repeats what its models have reported, and a model's span what the client inside has.
+        """
+        sums: dict[str, float] = {}
+        for span in reversed(self._order):
+            below = [sums[child.span_id] for child in self._inner.get(span.span_id, ()) if child.span_id in sums]
+            reported = own(span)
+            if reported is not None and (_is_model(span) or not below):
+                sums[span.span_id] = reported
+            elif below:
+                sums[span.span_id] = sum(below)
+        return sums
+
+    def _repeats_tool(self, span: Span) -> bool:
+        """Return whether a span is the MCP request of the tool's span around it."""
+        around = self._by_id.get(span.parent_id or "")
+        is_inside = around is not None and _is_tool(around) and _tool_name(around) == _tool_name(span)
+        return is_inside and "mcp.method.name" in span.attributes
+
+    def _requested(self) -> list[dict[str, Any]]:
+        """Return the calls of tools that models asked for; the client inside of a model's span repeats them."""
+        asked: list[dict[str, Any]] = []
+        has_told: set[str] = set()
+        for span in self._order:
+            above = self._model_above[span.span_id]
+            if _is_model(span) and (above is None or above.span_id not in has_told):
+                requests = list(_requested(span))
+                asked += requests
+                has_told |= {span.span_id} if requests else set()
+            elif above is not None and above.span_id in has_told:
+                has_told.add(span.span_id)
+        return asked
+
+
+def _without_match(asked: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the calls that were asked for, and no tool's span tells of: those of tools without instrumentation."""
+    unmatched, missing = list(calls), []
+    for request in asked:
+        match = next((call for call in unmatched if _is_same_call(request, call)), None)
+        if match is None:
+            missing.append(request)
+        else:
+            unmatched.remove(match)
+    return missing
+
+
+def _milliseconds(nanoseconds: int) -> float:
+    return round(nanoseconds / 1e6, 3)
+
+
+def _shown(span: Span, began: int) -> dict[str, Any]:
+    shown = {
+        "name": _cut(span.name),
+        "kind": span.kind,
+        "span_id": span.span_id,
+        "parent_id": span.parent_id,
+        "start_ms": max(0.0, _milliseconds(span.start - began)),
+        "ms": _milliseconds(span.end - span.start),
+        "status": span.status,
+        "attributes": _cut(span.attributes),
+        "events": [
+            {
+                "name": _cut(event["name"]),
+                "start_ms": max(0.0, _milliseconds(event["time"] - began)),
+                "attributes": _cut(event["attributes"]),
+            }
+            for event in span.events
+        ],
+    }
+    return {**shown, "status_message": _cut(span.status_message)} if span.status_message else shown
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {_cut(key): _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list) else value
+
+
+# --- which span is what ----------------------------------------------------------------------------------------------
+
+
+def _text(span: Span, name: str) -> str:
+    value = span.attributes.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _first(span: Span, names: Sequence[str]) -> Any:
+    return next((span.attributes[name] for name in names if span.attributes.get(name) not in (None, "")), None)
+
+
+def _is_tool(span: Span) -> bool:
+    operation = _text(span, "gen_ai.operation.name")
+    if operation or _text(span, "openinference.span.kind"):
+        return operation == "execute_tool" or _text(span, "openinference.span.kind") == "TOOL"
+    return "gen_ai.tool.name" in span.attributes or _text(span, "mcp.method.name") == "tools/call"
+
+
+def _is_model(span: Span) -> bool:
+    operation, kind = _text(span, "gen_ai.operation.name"), _text(span, "openinference.span.kind")
+    if operation or kind:
+        return operation in _MODEL_OPERATIONS or kind in _MODEL_KINDS
+    return not _is_tool(span) and _first(span, _MODEL) is not None
+
+
+def _tells(span: Span) -> bool:
+    """Return whether a span is by one of the conventions, so that the agent is instrumented for them."""
+    names = ("gen_ai.operation.name", "openinference.span.kind")
+    return any(_text(span, name) for name in names) or _is_tool(span) or _is_model(span)
+
+
+def _tool_name(span: Span) -> str:
+    name = _first(span, ("gen_ai.tool.name", "tool.name"))
+    return str(name) if name is not None else span.name.removeprefix("execute_tool ").removeprefix("tools/call ")
+
+
+def _tool_call(span: Span) -> dict[str, Any]:
+    call_id = _first(span, ("gen_ai.tool.call.id", "tool_call.id", "tool.id"))
+    return {
+        "id": call_id,
+        "name": _tool_name(span),
+        "arguments": _arguments(_first(span, _TOOL_ARGUMENTS)),
+        "result": _json_of(_first(span, _TOOL_RESULT)),
+        "error": _error(span),
+        "ms": _milliseconds(span.end - span.start),
+        "span_id": span.span_id,
+    }
+
+
+def _json_of(value: Any) -> Any:
+    """Return the JSON value that a text is; the text itself if it is none."""
+    if not isinstance(value, str) or value[:1] not in '{["-0123456789tfn':
+        return value
+    try:
+        return parse(value)
+    except ValueError:
+        return value
+
+
+def _arguments(value: Any) -> dict[str, Any]:
+    """Return the arguments of a tool; a text, or a list, that is no object of arguments is the one `input`."""
+    arguments = _json_of(value)
+    if arguments in (None, ""):
+        return {}
+    return arguments if isinstance(arguments, dict) else {"input": arguments}
+
+
+def _error(span: Span) -> str | None:
+    if span.status != "error":
+        return None
+    raised: dict[str, Any] = next((event["attributes"] for event in span.events if event["name"] == "exception"), {})
+    name, message = raised.get("exception.type"), raised.get("exception.message")
+    words = [str(part) for part in (name, message) if part]
+    return span.status_message or ": ".join(words) or _text(span, "error.type") or "error"
+
+
+def _number(span: Span, names: Sequence[str]) -> float | None:
+    value = _first(span, names)
+    number = None if isinstance(value, bool) else finite(value)
+    return number if number is not None and number >= 0 else None
+
+
+def _tokens(span: Span) -> float | None:
+    parts = [_number(span, names) for names in (_INPUT_TOKENS, _OUTPUT_TOKENS)]
+    if parts[0] is None and parts[1] is None:
+        return _number(span, _ALL_TOKENS)
+    return int(sum(part for part in parts if part is not None))
+
+
+def _cost(span: Span) -> float | None:
+    return _number(span, _COST)
+
+
+# --- tools that a model asked for ------------------------------------------------------------------------------------
+
+
+def _asks_for_tools(span: Span) -> bool:
+    reasons = span.attributes.get("gen_ai.response.finish_reasons")
+    listed = reasons if isinstance(reasons, list) else [reasons, _text(span, "llm.finish_reason")]
+    return any(reason in _ASKS_FOR_TOOLS for reason in listed)
+
+
+def _requested(span: Span) -> Iterator[dict[str, Any]]:
+    """Yield the calls of tools in a model's answer, as far as the instrumentation captures it."""
+    for message in _messages(span.attributes.get("gen_ai.output.messages")):
+        for part in message.get("parts") or ():
+            if isinstance(part, dict) and part.get("type") == "tool_call" and isinstance(part.get("name"), str):
+                yield _request(span, part.get("id"), part["name"], part.get("arguments"))
+    for prefix, id_name, name, arguments in _FLAT:
+        for start in _starts(span, prefix, name):
+            values = [span.attributes.get(start + end) for end in (id_name, name, arguments)]
+            yield _request(span, values[0], str(values[1]), values[2])
+
+
+_FLAT = (
+    ("llm.output_messages.", "tool_call.id", "tool_call.function.name", "tool_call.function.arguments"),
+    ("gen_ai.completion.", "id", "name", "arguments"),
+)
+"""Attributes of OpenInference, and of the first GenAI instrumentations: a prefix, then the ends of their names."""
+
+
+def _starts(span: Span, prefix: str, name: str) -> Iterator[str]:
+    for key in span.attributes:
+        if key.startswith(prefix) and ".tool_calls." in key and key.endswith(f".{name}"):
+            yield key.removesuffix(name)
+
+
+def _is_same_call(request: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
+    """Return whether a call is the one that was asked for: by their ids, or by the name where one has no id."""
+    if request["id"] is not None and call["id"] is not None:
+        return bool(request["id"] == call["id"])
+    return bool(request["name"] == call["name"])
+
+
+def _messages(value: Any) -> list[dict[str, Any]]:
+    messages = _json_of(value)
+    return [message for message in messages if isinstance(message, dict)] if isinstance(messages, list) else []
+
+
+def _request(span: Span, call_id: Any, name: str, arguments: Any) -> dict[str, Any]:
+    return {
+        "id": call_id,
+        "name": name,
+        "arguments": _arguments(arguments),
+        "result": None,
+        "error": None,
+        "ms": None,
+        "span_id": span.span_id,
+    }

@@ -1,0 +1,24 @@
+"""A span of an agent's trace, whatever it came by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Span:
+    """A span as it came: ids in hexadecimal, times in nanoseconds since 1970, `size` in bytes of protobuf."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    start: int
+    end: int
+    status: str
+    status_message: str
+    attributes: dict[str, Any]
+    events: list[dict[str, Any]] = field(default_factory=list)
+    size: int = 0

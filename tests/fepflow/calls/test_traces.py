@@ -1,0 +1,113 @@
+"""Traces of calls: an agent with the OpenTelemetry SDK, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.factory import open_target
+from fepflow.calls.traces import Traces
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.suite.target import Target
+from tests.conftest import free_port
+from tests.traced_agent import TracedAgent
+
+
+@pytest.fixture(autouse=True)
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("FEPFLOW_TRACES", str(tmp_path / "spool"))
+    settings.cache_clear()
+    yield tmp_path / "spool"
+    settings.cache_clear()
+
+
+@asynccontextmanager
+async def asking(target: dict[str, Any], trace: dict[str, Any], folder: Path) -> AsyncIterator[Any]:
+    """Give a function that asks the target a question in a traced call, and returns the metadata; and the traces."""
+    config = Target.model_validate({**target, "trace": trace, "attempts": 1})
+    opened = open_target(config, folder=folder, case_ids=list)
+    assert config.trace is not None
+    traces = Traces(config.trace)
+    client = TargetClient(opened, RetryPolicy.of(config), traces=traces)
+
+    async def ask(question: str) -> dict[str, Any]:
+        record = await client.ask(TestCase(id=question, input=question))
+        output = record.output()
+        return {**(output.metadata or {}), "value": output.value}
+
+    try:
+        async with traces.listening():
+            yield ask, traces
+    finally:
+        await opened.aclose()
+
+
+def http(url: str) -> dict[str, Any]:
+    return {"http": {"url": url, "body": {"question": "$.test_case.input"}, "output": "$.answer"}}
+
+
+@pytest.mark.parametrize("batch", [True, False])
+async def test_a_call_has_the_trace_that_the_sdk_exports(batch: bool, tmp_path: Path) -> None:
+    port = free_port()
+    agent = TracedAgent(f"http://127.0.0.1:{port}", batch=batch)
+    with agent.serving() as url:
+        async with asking(http(url), {"port": port, "wait": 5.0}, tmp_path) as (ask, traces):
+            outputs = await asyncio.gather(*(ask(f"Paris {number}") for number in range(5)))
+    assert len({output["trace"]["trace_id"] for output in outputs}) == 5
+    trace = outputs[0]["trace"]
+    assert outputs[0]["value"] == "sunny"
+    assert outputs[0]["tokens"] == 40  # and not the agent's own 30 as well
+    assert [span["name"] for span in trace["spans"]] == [
+        "POST /ask", "invoke_agent weather", "chat small", "execute_tool get_weather", "chat small"
+    ]  # fmt: skip
+    assert trace["spans"][0]["parent_id"] == trace["call_id"]
+    assert trace["spans"][0]["kind"] == "server"
+    (call,) = trace["tool_calls"]
+    assert (call["name"], call["arguments"], call["result"], call["error"]) == (
+        "get_weather", {"city": "Paris"}, {"sky": "sunny"}, None
+    )  # fmt: skip
+    assert [model["tokens"] for model in trace["model_calls"]] == [15, 25]
+    assert trace["tokens"] == 40
+    assert trace["unknown"] == {"usd": "2 of 2 calls of models do not tell their usd"}
+    assert traces.warnings() == []
+
+
+async def test_missing_unfinished_and_foreign_spans_leave_the_trace_unknown(tmp_path: Path) -> None:
+    port = free_port()
+    agent = TracedAgent(f"http://127.0.0.1:{port}", batch=False)
+    with agent.serving() as url:
+        async with asking(http(url), {"port": port, "wait": 0.5}, tmp_path) as (ask, traces):
+            silent, alone, unfinished, late, failed, idle = await asyncio.gather(
+                *(ask(f"{mode} x") for mode in ("silent", "alone", "unfinished", "late", "fail", "idle"))
+            )
+            await asyncio.sleep(1.0)
+    assert silent["trace"]["unknown"]["tool_calls"].startswith("no span came within 0.5 s after the answer")
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in silent["trace"]["unknown"]["tool_calls"]
+    assert "spans of other traces have come" in alone["trace"]["unknown"]["tool_calls"]
+    for half in (unfinished, late):
+        assert "but not the one that handles the call" in half["trace"]["unknown"]["tool_calls"]
+        assert "tool_calls" not in half["trace"]
+        assert "tokens" not in half
+    assert failed["error"]["status"] == 500
+    assert idle["trace"]["tool_calls"] == []
+    assert traces.late == 1
+    assert any("came when their case was done" in warning for warning in traces.warnings())
+    assert any("5 spans of other traces" in warning for warning in traces.warnings())
+
+
+async def test_two_runs_share_a_port_and_get_their_own_spans(tmp_path: Path) -> None:
+    port = free_port()
+    agent = TracedAgent(f"http://127.0.0.1:{port}", batch=True)
+    trace = {"port": port, "wait": 5.0}
+    with agent.serving() as url:
+        async with asking(http(url), trace, tmp_path) as (ask, _), asking(http(url), trace, tmp_path) as (other, _):
+            outputs = await asyncio.gather(*(function(f"Paris {n}") for n in range(4) for function in (ask, other)))
+    assert [len(output["trace"]["spans"]) for output in outputs] == [5] * 8
+    assert len({output["trace"]["trace_id"][:16] for output in outputs}) == 2
