@@ -36,6 +36,9 @@ _OVER = {"completed", "input-required", *_FAILED}
 ENDED = _OVER - {"input-required", "auth-required"}
 """States after which a task goes on no more."""
 
+MAX_WHOLE = 2**53
+"""Largest whole number that a float holds with all those before it."""
+
 _SHOWN = 500
 
 
@@ -231,7 +234,7 @@ def _shown(part: Part) -> Any:
         case "text":
             return part.text
         case "data":
-            return MessageToDict(part.data)
+            return _json(part.data)
         case "url":
             source: dict[str, Any] = {"url": part.url}
         case _:
@@ -240,9 +243,22 @@ def _shown(part: Part) -> Any:
     return {"file": {**{name: text for name, text in described.items() if text}, **source}}
 
 
+def _json(message: Any) -> Any:
+    """Return a value or an object of protobuf as JSON. It has floats only: whole numbers become whole again."""
+    return _with_whole_numbers(MessageToDict(message))
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_WHOLE:
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _with_whole_numbers(item) for name, item in value.items()}
+    return [_with_whole_numbers(item) for item in value] if isinstance(value, list) else value
+
+
 def _usage(struct: Any) -> dict[str, Any]:
     """Return what an agent tells of its usage in metadata under the names that budgets count, or their like."""
-    told = MessageToDict(struct)
+    told = _json(struct)
     inner = told.get("usage")
     usage: dict[str, Any] = inner if isinstance(inner, dict) else {}
     names = {"tokens": ("tokens", "total_tokens"), "usd": ("usd", "cost_usd")}

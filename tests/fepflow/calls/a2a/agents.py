@@ -147,13 +147,13 @@ def app_of(executor: Scripted, card: AgentCard, key: str | None = None) -> ASGIA
 
 
 @asynccontextmanager
-async def grpc_server(executor: Scripted) -> AsyncIterator[str]:
+async def grpc_server(executor: Scripted, tls: grpc.ServerCredentials | None = None) -> AsyncIterator[str]:
     """The address of the agent in gRPC."""
     handler = DefaultRequestHandler(executor, InMemoryTaskStore(), card_of("", "GRPC", streaming=True))
     server = grpc.aio.server()
     add_A2AServiceServicer_to_server(GrpcHandler(handler), server)
     add_old_servicer(CompatGrpcHandler(handler), server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.add_secure_port("127.0.0.1:0", tls) if tls else server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
         yield f"127.0.0.1:{port}"

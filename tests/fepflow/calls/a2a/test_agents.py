@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import ssl
+from typing import Any
 
+import grpc
 import pytest
+import trustme
+from aiohttp import web
+from google.protobuf.json_format import MessageToJson
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, Turn, traceparent
@@ -13,7 +20,7 @@ from fepflow.calls.factory import open_target as open_any
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
-from tests.fepflow.calls.a2a.agents import BINDINGS
+from tests.fepflow.calls.a2a.agents import BINDINGS, Scripted, card_of, grpc_server
 
 
 async def answer(target, text) -> TargetResponse:
@@ -60,7 +67,8 @@ async def test_an_output_is_text_data_or_references_of_files(agent, open_target)
     _, card = await agent()
     target = open_target(card)
 
-    assert (await answer(target, "data")).value == {"total": 42, "paid": True}
+    data = (await answer(target, "data")).value
+    assert json.dumps(data, sort_keys=True) == '{"paid": true, "total": 42}', "whole numbers stay whole"
     assert (await answer(target, "words")).value == "First.\nSecond."
     mixed = await answer(target, "mixed")
     assert mixed.value == "The bill."
@@ -206,6 +214,33 @@ async def test_an_answer_over_grpc_is_bounded_alone_and_in_sum(agent, open_targe
     assert (error.kind, "target.a2a.max_bytes" in str(error)) == ("too_large", True), error
     error = await failure(open_target(card, max_bytes=300), "work")
     assert str(error) == "the answer is larger than 300 bytes (target.a2a.max_bytes)"
+
+
+async def test_grpc_is_encrypted_where_the_card_is(serve, open_target, tmp_path, monkeypatch) -> None:
+    authority = trustme.CA()
+    cert = authority.issue_cert("127.0.0.1")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem"))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    cert.configure_cert(context)
+    chain = b"".join(pem.bytes() for pem in cert.cert_chain_pems)
+    tls = grpc.ssl_server_credentials([(cert.private_key_pem.bytes(), chain)])
+
+    async def value_of_agent(place: str) -> Any:
+        card = card_of("", "GRPC", streaming=True, grpc_address=place)
+        described = json.loads(MessageToJson(card))
+
+        async def handler(request: web.Request) -> web.Response:
+            return web.json_response(described)
+
+        target = open_target(await serve(handler, context))
+        return (await answer(target, "say Hello.")).value
+
+    async with grpc_server(Scripted(), tls) as place:
+        assert await value_of_agent(place) == "Hello."
+    async with grpc_server(Scripted()) as place:
+        with pytest.raises(TargetError, match="gRPC UNAVAILABLE"):
+            await value_of_agent(place)
 
 
 def test_a_message_that_is_the_same_in_each_turn_holds_no_conversation(open_target) -> None:
