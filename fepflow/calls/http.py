@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -26,13 +26,14 @@ from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_bo
 from fepflow.calls.response_parser import EVALUATIONS_API, HTTP, ResponseParser, status_error
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.jsonpath.template import compile_template
+from fepflow.jsonpath.template import compile_template, has_placeholders
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
 from fepflow.security.redaction import known_secrets, redact, redact_json, remember
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target
+from fepflow.suite.request_texts import address_sample, fill_address, fill_header
 
 if TYPE_CHECKING:
     from fepflow.calls.asgi import AsgiApp
@@ -73,7 +74,9 @@ class HttpTarget:
         self._guard = None if addresses is None else addresses.for_url(self._http.url or "")
         self._connections = config.concurrency
         self._names = HTTP if addresses is None else EVALUATIONS_API
-        address = parse_address(self._http.url or "/", self._names.url, _IN_PROCESS)
+        self._filled = {name: text for name, text in self._http.headers.items() if has_placeholders(text)}
+        self._fills_address = has_placeholders(self._http.url or "")
+        address = parse_address(address_sample(self._http.url or "/"), self._names.url, _IN_PROCESS)
         self._url = address.copy_with(userinfo=b"", fragment=None)
         self.secrets = secrets | secrets_in_address(self._http.url or "")
         remember(self.secrets)
@@ -100,7 +103,8 @@ class HttpTarget:
     def _fingerprint(self) -> str:
         http = self._http
         headers = {name: value for name, value in http.headers.items() if not is_secret_name(name)}
-        asked = [address_without_secrets(self._url), http.method, headers, http.body, http.output, http.metadata]
+        address = http.url if self._fills_address else address_without_secrets(self._url)
+        asked = [address, http.method, headers, http.body, http.output, http.metadata]
         app = [] if self._app is None else [self._app.content_hash]
         session = [] if http.session is None else [http.session]
         return content_hash("http", redact_json([*asked, *session], self.secrets), *app)
@@ -116,10 +120,20 @@ class HttpTarget:
         return self._reading_session is not None
 
     def render(self, case: TestCase) -> Any:
-        """Return the JSON body for `case`; None for GET. Raises JSONPathError."""
-        if self._body is None:
-            return None
-        return self._body.render(template_context(case))
+        """Return the JSON body for `case`, None for GET; `{body, url, headers}` where an address or a header depends on
+        the case. Raises JSONPathError, and TargetError for what no address or header can hold."""
+        context = template_context(case)
+        return self._whole(None if self._body is None else self._body.render(context), context)
+
+    def _whole(self, body: Any, context: Mapping[str, Any]) -> Any:
+        if not (self._fills_address or self._filled):
+            return body
+        try:
+            url = fill_address(self._http.url or "", context) if self._fills_address else None
+            headers = {name: fill_header(text, context) for name, text in self._filled.items()}
+        except ValueError as error:
+            raise TargetError(str(error), kind="request", retryable=False) from None
+        return {"body": body, "url": url, "headers": headers}
 
     async def call(self, request: Any) -> TargetResponse:
         """Call once, following redirects within the host; raises TargetError."""
@@ -132,7 +146,8 @@ class HttpTarget:
 
     async def say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
         """Send a turn; return the answer and the session that goes with the next one. Raises TargetError."""
-        request = self._bodies.render(template_context(case, turn, session), session)
+        context = template_context(case, turn, session)
+        request = self._whole(self._bodies.render(context, session), context)
         if self._reading_session is None:
             return await self._send(request, self._reading), session
         answer = await self._send(request, self._reading_session)
@@ -144,8 +159,15 @@ class HttpTarget:
         return TargetResponse(answer.value, metadata), session
 
     async def _send(self, request: Any, reading: ResponseParser) -> TargetResponse:
-        body = _encode(request) if self._body is not None else None
         method, url, headers = self._http.method, self._url, self._headers
+        if self._fills_address or self._filled:
+            if request["url"] is not None:
+                address = parse_address(request["url"], self._names.url, _IN_PROCESS)
+                url = address.copy_with(userinfo=b"", fragment=None)
+            headers = headers.copy()
+            headers.update(request["headers"])
+            request = request["body"]
+        body = _encode(request) if self._body is not None else None
         if (parent := pass_traceparent()) is not None:
             headers = headers.copy()
             headers["traceparent"] = parent
@@ -270,7 +292,11 @@ def _headers(http: target.HttpTarget) -> httpx.Headers:
     headers["Accept-Encoding"] = ACCEPT_ENCODING
     if http.method != "GET":
         headers["Content-Type"] = "application/json"
-    add_headers(headers, http.headers, "target.http.headers")
+    add_headers(
+        headers,
+        {name: text for name, text in http.headers.items() if not has_placeholders(text)},
+        "target.http.headers",
+    )
     return headers
 
 

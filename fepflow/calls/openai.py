@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.base import TargetResponse, Turn, progress_of_call, template_context, traceparent
+from fepflow.calls.base import TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.models.model import Model, ModelOutput, usual_bases
@@ -91,9 +91,9 @@ class OpenAITarget:
         """Return the request for `case`; raises JSONPathError, and TargetError where the prompt has no place."""
         return self._request(case, case.input if _are_messages(case.input) else [_by_user(case.input)])
 
-    def _request(self, case: TestCase, messages: Sequence[Mapping[str, Any]]) -> Any:
+    def _request(self, case: TestCase, messages: Sequence[Mapping[str, Any]], turn: Turn | None = None) -> Any:
         """Return the request with these messages; the prompt, if there is one, stands for the user's first one."""
-        context = template_context(case)
+        context = template_context(case, turn)
         first = next((index for index, message in enumerate(messages) if message["role"] == "user"), None)
         if first is not None:
             context["test_case"]["input"] = messages[first]["content"]
@@ -106,11 +106,15 @@ class OpenAITarget:
             messages = [{"role": "system", "content": self._system.render(context)}, *messages]
         return {"messages": list(map(_as_sent, messages)), **self._rest.render(context)}
 
+    def request_of_turn(self, case: TestCase, turn: Turn) -> Any:
+        """Return the request of a turn, with all messages until then; raises as `render` does."""
+        return self._request(case, turn.messages, turn)
+
     async def call(self, request: Any) -> TargetResponse:
         """Ask the model once; raises TargetError."""
         if self._models is None or self._model is None:
             raise RuntimeError("the target was opened without a client of models")
-        parent = traceparent.get()
+        parent = pass_traceparent()
         headers = {} if parent is None else {"traceparent": parent}
         try:
             return self._response(await self._models.output(self._model, self._api, request, headers))
@@ -165,7 +169,7 @@ class _Conversation:
 
     async def say(self, turn: Turn) -> TargetResponse:
         """Send the messages so far, and return the answer."""
-        return await self.target.call(self.target._request(self.case, turn.messages))
+        return await self.target.call(self.target.request_of_turn(self.case, turn))
 
 
 def model_of(openai: target.OpenAITarget) -> Model:

@@ -142,7 +142,10 @@ def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> No
 def _request(target: Target, opened: OpenTarget | None) -> dict[DocumentPath, Any]:
     """Return the templates that are rendered for each call, by where they stand."""
     if target.http is not None:
-        return {} if target.http.method == "GET" else {("target", "http", "body"): target.http.body}
+        http: dict[str, Any] = {} if target.http.method == "GET" else {"body": target.http.body}
+        headers = {name: text for name, text in target.http.headers.items() if has_placeholders(text)}
+        around = {"url": target.http.url if has_placeholders(target.http.url or "") else None, "headers": headers}
+        return {("target", "http", name): value for name, value in {**http, **around}.items() if value is not None}
     if target.a2a is not None:
         return {("target", "a2a", "message"): target.a2a.message}
     if target.openai is not None:

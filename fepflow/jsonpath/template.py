@@ -110,12 +110,13 @@ class RenderedPrompt(str):
         return text
 
 
-_PLACEHOLDER = re.compile(r"\{\{\s*(\$\.(?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
+PLACEHOLDER = re.compile(r"\{\{\s*(\$\.(?:(?!\{\{|\}\}).)*)\}\}", re.DOTALL)
+"""A placeholder; its group is the path."""
 
 
 def placeholders(text: str) -> list[str]:
     """Return the paths of the placeholders of a text, as they are written."""
-    return [path.rstrip() for path in _PLACEHOLDER.findall(text)]
+    return [path.rstrip() for path in PLACEHOLDER.findall(text)]
 
 
 _BEGINNING = re.compile(r"\{\{\s*\\?\$\.")
@@ -137,7 +138,7 @@ class TextTemplate:
     def __init__(self, expression: str) -> None:
         """Compile the placeholders; raises JSONPathError for one that is no path, or not closed."""
         self.expression = expression
-        texts_and_paths = _PLACEHOLDER.split(expression)
+        texts_and_paths = PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
         self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
         self.is_quick = all(path.is_quick for path in self._paths)

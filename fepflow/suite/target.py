@@ -13,6 +13,7 @@ from pydantic_core import PydanticKnownError
 from fepflow.documents.messages import did_you_mean
 from fepflow.jsonpath.template import has_placeholders
 from fepflow.security.addresses import address_problem
+from fepflow.suite.request_texts import address_sample, header_problem, parsed_json_text
 from fepflow.suite.values import LIMIT_NAME, ByteSize, Duration, JSONPathText, Section, Template, checked_template
 
 Attribute = Annotated[str, Field(pattern=r"^[^:]+:[^\W\d]\w*(\.[^\W\d]\w*)*$")]
@@ -21,6 +22,10 @@ Arguments = Annotated[dict[str, Any], BeforeValidator(checked_template)]
 
 def _function(value: Any) -> Any:
     return {"function": value} if isinstance(value, str) else value
+
+
+def _body(value: Any) -> Any:
+    return parsed_json_text(value) if isinstance(value, str) else value
 
 
 def _command(value: Any) -> Any:
@@ -48,16 +53,19 @@ class HttpTarget(Section):
         None,
         repr=False,
         validate_default=True,
-        description="Address, http or https; with app only its path or host, default: /.",
+        description="Address, http or https, with {{$.path}} in its path and query; with app only its path or host, "
+        "default: /.",
         json_schema_extra={"pattern": r"^(https?://[^\s/]|/|\$\{)"},  # in the file it may be a reference yet
     )
     method: Literal["POST", "PUT", "GET"] = "POST"
-    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
-    body: Template = Field(
+    headers: dict[str, str] = Field(
+        {}, repr=False, description="Request headers; secrets only as ${NAME}, others with {{$.path}} in them."
+    )
+    body: Annotated[Template, BeforeValidator(_body)] = Field(
         {"input": "$.test_case.input"},
-        description="JSON body; JSONPaths over the test case inside, and of conversations over $.turn.input, "
-        "$.turn.messages, $.turn.number and $.session. Default: {input: $.test_case.input}; of conversations "
-        "{input: $.turn.input, messages: $.turn.messages, session: $.session}.",
+        description="JSON body, or its text; JSONPaths over the test case inside, and of conversations over "
+        "$.turn.input, $.turn.messages, $.turn.number and $.session. Default: {input: $.test_case.input}; of "
+        "conversations {input: $.turn.input, messages: $.turn.messages, session: $.session}.",
     )
     session: JSONPathText | None = Field(
         None,
@@ -81,10 +89,20 @@ class HttpTarget(Section):
                 raise PydanticKnownError("missing")
             return None
         # An application has a host, also where its address is a path only.
-        whole = f"http://app{url}" if app is not None and url.startswith("/") else url
+        whole = address_sample(f"http://app{url}" if app is not None and url.startswith("/") else url)
+        if "{{" in whole or "$." in whole:
+            raise ValueError("a path in an address stands in two braces, such as {{$.test_case.id}}")
         if problem := address_problem(whole):
             raise ValueError(f"{problem[0]} ({problem[1]})")
         return url
+
+    @field_validator("headers")
+    @classmethod
+    def _sendable(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name, text in headers.items():
+            if problem := header_problem(name, text):
+                raise ValueError(problem)
+        return headers
 
 
 _CHAT = """temperature top_p top_k max_tokens max_completion_tokens stop seed frequency_penalty presence_penalty

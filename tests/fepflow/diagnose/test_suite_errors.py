@@ -231,7 +231,12 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ('target: {http: {url: "http://x", body: {q: $.output.value}}}', 2, "has no output yet", "$.test_case.input"),
     ('target: {http: {url: "http://x", body: {q: $.test_case.inptu}}}', 2, "has no inptu", "$.test_case.input?"),
     ('target: {http: {url: "http://x", body: {q: $.input}}}', 2, "$.input is not there", "$.test_case.input?"),
-    ('target: {http: {url: "http://x", body: "{$.test_case.input}"}}', 2, "has one brace", "{{$.test_case.input}}"),
+    (
+        'target: {http: {url: "http://x", body: {q: "Say {$.test_case.input}"}}}',
+        2,
+        "has one brace",
+        "{{$.test_case.input}}",
+    ),
     (
         'target: {http: {url: "http://x", body: {q: "Hi {{$.test_case.metadata.naem}}"}}}',
         2,
@@ -303,7 +308,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ('target: {http: {url: "localhost:8000"}}', 2, "the address has no scheme", "write http:// or https://"),
     ('target: {http: {url: "http://localhost:99999"}}', 2, "the port 99999 is none", "1 to 65535"),
     ('target: {http: {url: "http://local host"}}', 2, "there is a space in the address", "take it out"),
-    ('target: {http: {url: "http://x/{{$.test_case.id}}"}}', 2, "the same for all test cases", "body"),
+    ('target: {http: {url: "http://{{$.test_case.id}}/x"}}', 2, "a test case cannot choose the host", "behind it"),
     (JUDGE.replace("http://127.0.0.1:9", "localhost:9"), 5, "api_base: the address has no scheme", "write http://"),
     # Times, sizes, numbers, booleans.
     ('target: {http: {url: "http://x"}, timeout: 30 seconds}', 2, "a duration reads like 500ms, 30s", ""),
