@@ -101,6 +101,8 @@ def _open(
         require("mcp", "a target that speaks MCP", "mcp")
         from fepflow.calls.mcp.target import McpTarget
 
+        if is_called:
+            _load_mcp()
         return McpTarget(config, folder, secrets)
     if config.python is not None:
         from fepflow.calls.python.target import PythonTarget
@@ -149,7 +151,7 @@ def target_hash(opened: Target, config: target.Target, folder: Path) -> str:
 def load_early(section: Mapping[str, Any]) -> None:
     """Load what a target, by its section of a suite, is going to need, so that its first call does not wait for it."""
     match section:
-        case {"http": {"url": _}} | {"ecp": {"url": _}} | {"mcp": {"url": _}}:
+        case {"http": {"url": _}} | {"ecp": {"url": _}}:
             _load_connections()
         case {"a2a": _}:
             with suppress(ImportError):  # the target will say what is missing
@@ -158,6 +160,17 @@ def load_early(section: Mapping[str, Any]) -> None:
             from fepflow.calls.models import _litellm
 
             _litellm.load()
+        case {"mcp": _}:
+            with suppress(ImportError):
+                _load_mcp()
+
+
+def _load_mcp() -> None:
+    """Load the SDK of MCP, which takes half a second, once."""
+    import fepflow.calls.mcp.http
+    import fepflow.calls.mcp.session  # noqa: F401
+
+    _load_connections()
 
 
 def _load_connections() -> None:

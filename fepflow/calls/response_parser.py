@@ -68,6 +68,7 @@ class SettingNames:
 
 HTTP = SettingNames.of_suite("target.http")
 ECP = SettingNames.of_suite("target.ecp")
+MCP = SettingNames.of_suite("target.mcp")
 A2A = SettingNames("target.a2a.card", "target.a2a.headers", "target.a2a.max_bytes")
 EVALUATIONS_API = SettingNames("agent_endpoint_url")
 """The contract through which addresses are given over the network."""

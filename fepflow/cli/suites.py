@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,24 +22,71 @@ STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
-def init(folder: Path) -> None:
-    """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here)."""
+@click.option("--mcp", "server", metavar="COMMAND|URL", help="Write a suite for an MCP server: a case for each tool.")
+@click.option("--env", "variables", multiple=True, metavar="NAME", help="With --mcp: a variable that it gets.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="'NAME: VALUE'",
+    help="With --mcp: a request header; secrets only as ${NAME}.",
+)
+def init(folder: Path, server: str | None, variables: Sequence[str], headers: Sequence[str]) -> None:
+    """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here).
+
+    With --mcp only the suite: the server is asked for its tools, and calls of those that only read are its cases.
+    """
+    names = STARTER if server is None else STARTER[:1]
+    _refuse_existing(folder, names)
+    if server is not None:
+        _init_for_mcp(folder, server, variables, headers)
+        return
+    if variables or headers:
+        raise click.UsageError("--env and --header go with --mcp.")
     from importlib.resources import files
 
+    starter = files("fepflow.cli").joinpath("starter")
+    _write_files(folder, {name: starter.joinpath(name).read_text(encoding="utf-8") for name in names})
+    click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
+
+
+def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
     from fepflow.errors import UserError
 
-    taken = [name for name in STARTER if (folder / name).exists()]
+    taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder / taken[0]} is there already: choose another folder, or remove it")
+
+
+def _write_files(folder: Path, texts: Mapping[str, str]) -> None:
+    from fepflow.errors import UserError
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name in STARTER:
-            text = files("fepflow.cli").joinpath("starter", name).read_text(encoding="utf-8")
+        for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write to {folder}: {error.strerror}") from None
-    click.echo(f"Wrote {', '.join(str(folder / name) for name in STARTER)}.")
-    click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
+    click.echo(f"Wrote {', '.join(str(folder / name) for name in texts)}.")
+
+
+def _init_for_mcp(folder: Path, server: str, variables: Sequence[str], headers: Sequence[str]) -> None:
+    import asyncio
+
+    from fepflow.extras import require
+    from fepflow.text import known_names, printable
+
+    require("mcp", "a suite for an MCP server", "mcp")
+    from fepflow.calls.mcp.starter import starter_suite, target_of
+
+    target, written = target_of(server, variables, headers)
+    suite = asyncio.run(starter_suite(target, written, folder))
+    _write_files(folder, {"suite.yaml": suite.text})
+    click.echo(f"Test cases of the tools: {printable(known_names(suite.called))}.")
+    if suite.left_out:
+        names = printable(", ".join(suite.left_out))
+        click.echo(f"Left as comments, for these tools do not say that they only read: {names}.")
+    click.echo(f"Next: put real values where TODO stands, then fepflow run {folder / 'suite.yaml'}.")
 
 
 MOST_PROBLEMS = 1_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
@@ -30,9 +30,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
 from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
-from fepflow.calls.mcp.traffic import Exchange, ProcessLines, Reader, Traffic, Writer, exchange_under_way
-from fepflow.calls.processes import Tail
-from fepflow.calls.programs import Programs, end_process
+from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.response_parser import MAX_VALUES
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import TargetError
@@ -48,30 +46,6 @@ _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToo
 
 OpenStreams = Callable[[Traffic], AbstractAsyncContextManager[tuple[Reader, Writer]]]
 """Opens what a session reads and writes; raises TargetError."""
-
-
-class ProcessStreams:
-    """Streams to the process of a suite, which is started for each session, and killed after it."""
-
-    def __init__(self, programs: Programs, limit: int, secrets: frozenset[str]) -> None:
-        self.identity: Final = programs.identity
-        self._programs = programs
-        self._limit = limit
-        self._secrets = secrets
-
-    @asynccontextmanager
-    async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
-        """Give the streams of a session."""
-        process = await self._programs.start()
-        try:
-            lines = ProcessLines(process, traffic, self._limit, self._secrets)
-            yield Reader(traffic, lines.receive), Writer(traffic, lines.send)
-        finally:
-            await end_process(process, Tail())
-
-    async def aclose(self) -> None:
-        """Kill what is left of the processes."""
-        await self._programs.aclose()
 
 
 class Server:
@@ -184,7 +158,9 @@ class Server:
             return incompatible(words_of(error))
         words = excerpt(error.message, self._secrets, _SHOWN)
         if error.code == CONNECTION_CLOSED and not self._traffic.is_open:
-            return TargetError("the connection to the server was closed", kind="connect", retryable=True)
+            return self._traffic.unheard or TargetError(
+                "the connection to the server was closed", kind="connect", retryable=True
+            )
         if error.code == PARSE_ERROR:
             return malformed(f"the answer is no message of JSON-RPC 2.0: {words}")
         return RpcError(error.code, f"the server answered with the error {error.code}: {words}")
@@ -275,7 +251,8 @@ def json_of(result: Result, limit: int = MAX_VALUES) -> dict[str, Any]:
     """Return a result as JSON, as it came. Raises TargetError for one of too many values, or that is no JSON."""
     data: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
     try:
-        text = json.dumps(data, allow_nan=False)
+        # The dump as JSON has null for NaN.
+        text = json.dumps(result.model_dump(by_alias=True, exclude_unset=True), allow_nan=False, default=str)
     except (ValueError, RecursionError):
         raise malformed("the result is not JSON: it holds NaN, a number too large, or is nested too deep") from None
     if has_more_values(text, limit):

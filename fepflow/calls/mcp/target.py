@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mcp_types import Tool
-
 from fepflow.calls.base import Progress, TargetResponse, progress_of_call
-from fepflow.calls.mcp.session import Connection, ProcessStreams, Server, json_of
-from fepflow.calls.programs import Programs
+from fepflow.calls.mcp.servers import open_servers
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json.values import is_large
@@ -25,9 +21,9 @@ from fepflow.suite import target
 from fepflow.suite.mcp_calls import call_problem
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from mcp_types import Tool
 
-    from fepflow.calls.mcp.http import Endpoint
+    from fepflow.calls.mcp.session import Connection, Server
 
 MAX_SCHEMA = 100_000
 """Characters of an outputSchema that is kept with each output."""
@@ -64,6 +60,8 @@ class McpTarget:
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the tool once; raises TargetError."""
+        from fepflow.calls.mcp.session import json_of  # the SDK, which takes half a second to load
+
         progress = progress_of_call.get(None) or Progress()
         progress.place = "initialize"
         server = await self._server()
@@ -77,6 +75,8 @@ class McpTarget:
         return TargetResponse(value, metadata)
 
     async def _server(self) -> Server:
+        from fepflow.calls.mcp.session import Connection
+
         if self._connection is None or not self._connection.is_open:
             if self._connection is not None:
                 ending = asyncio.ensure_future(self._connection.aclose())
@@ -110,28 +110,3 @@ def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error
         return TargetResponse(data["structuredContent"], metadata)
     is_text = len(content) == 1 and content[0].get("type") == "text"
     return TargetResponse(content[0].get("text") if is_text else content, metadata)
-
-
-def open_servers(config: target.Target, folder: Path, secrets: frozenset[str]) -> ProcessStreams | Endpoint:
-    """Return the servers of a target that has `mcp`; nothing is started yet. `secrets` are shown in no message.
-
-    Raises InputError for an address or a header that cannot be used.
-    """
-    assert config.mcp is not None  # the caller has looked
-    if config.mcp.command is not None:
-        return ProcessStreams(Programs(config.mcp, folder, config.trace), config.mcp.max_bytes, secrets)
-    from fepflow.calls.mcp.http import Endpoint  # loads httpx2, which processes need not wait for
-
-    return Endpoint(config, secrets)
-
-
-@asynccontextmanager
-async def open_server(config: target.Target, folder: Path, secrets: frozenset[str]) -> AsyncIterator[Server]:
-    """Give a server of a target that has `mcp`, set up. Raises TargetError, and as `open_servers`."""
-    servers = open_servers(config, folder, secrets)
-    connection = Connection(servers.streams, secrets)
-    try:
-        yield await connection.server()
-    finally:
-        await connection.aclose()
-        await servers.aclose()

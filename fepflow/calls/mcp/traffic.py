@@ -7,6 +7,7 @@ the requests under way get their error at once, in words that say what came inst
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
@@ -14,6 +15,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+import anyio
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp_types import (
@@ -34,6 +36,8 @@ from fepflow.calls.programs import obituary
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
+
+logger = logging.getLogger("fepflow.calls")
 
 _LARGE = 30_000
 """From so many bytes on a line is read in a thread: as JSON, they may take a millisecond."""
@@ -58,6 +62,8 @@ class Traffic:
     def __init__(self) -> None:
         self.is_open = True
         self.errors: Final[deque[SessionMessage]] = deque()
+        self.unheard: TargetError | None = None
+        """An error that came before the first request, which it ends: what a server prints as it starts."""
         self._under_way: dict[RequestId, Exchange] = {}
         self._last_id = 0
 
@@ -66,7 +72,11 @@ class Traffic:
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._last_id = max(self._last_id, message.id if isinstance(message.id, int) else 0)
-            self._under_way[message.id] = exchange_under_way.get()
+            exchange = exchange_under_way.get()
+            if self.unheard is not None:
+                exchange.fault = self.unheard
+                raise anyio.ClosedResourceError  # the SDK takes it for the end of the connection
+            self._under_way[message.id] = exchange
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
             self._under_way.pop((message.params or {}).get("requestId", 0), None)
 
@@ -91,6 +101,10 @@ class Traffic:
     def fail(self, error: TargetError) -> None:
         """End all requests under way with an error. Of several it is not known which one is to blame: all may try
         again."""
+        if not self._last_id:
+            self.unheard = self.unheard or error
+        elif not self._under_way:
+            logger.warning("between two calls: %s", error)
         if len(self._under_way) > 1 and not error.retryable:
             error = TargetError(f"{error} (of {len(self._under_way)} calls under way)", kind=error.kind, retryable=True)
         for request_id, exchange in self._under_way.items():
@@ -98,11 +112,6 @@ class Traffic:
             data = ErrorData(code=INTERNAL_ERROR, message="failed")
             self.errors.append(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=data)))
         self._under_way.clear()
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no request is under way."""
-        return not self._under_way
 
 
 class _Stream:
@@ -203,13 +212,15 @@ class ProcessLines:
                 raise StopAsyncIteration
             if (item := await self._read(line)) is not None:
                 return item
+            if self._traffic.errors:
+                return self._traffic.errors.popleft()
 
     async def _read(self, line: bytes) -> SessionMessage | None:
         read = partial(jsonrpc_message_adapter.validate_json, line, by_name=False)
         try:
             message = await READERS.run(read) if len(line) > _LARGE else read()
         except (ValidationError, UnicodeDecodeError):
-            if line.strip():
+            if line.strip() and line.endswith(b"\n"):  # half a line is what a process leaves that dies
                 self._refuse(line)
             return None
         if isinstance(message, JSONRPCResponse | JSONRPCError):
