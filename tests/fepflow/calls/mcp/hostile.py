@@ -75,6 +75,11 @@ def asks_back(request: dict[str, Any]) -> None:
     answer(request, text(json.dumps(told.get("error"))))
 
 
+def twice(request: dict[str, Any]) -> None:
+    act(request)
+    act(request)
+
+
 def sleeps(request: dict[str, Any]) -> None:
     time.sleep(60)
 
@@ -122,7 +127,7 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
     "no tools": {"tools/list": lambda request: answer(request, {"tools": []})},
     "odd tools": {"tools/list": lambda request: answer(request, {"tools": [{"name": 5}]})},
     "asks back": {"tools/call": asks_back},
-    "answers twice": {"tools/call": lambda request: [act(request), act(request)]},  # type: ignore[dict-item, return-value]
+    "answers twice": {"tools/call": twice},
 }
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from ruamel.yaml import YAML
 
 from fepflow.calls.mcp.starter import sample, suite_text
 from fepflow.diagnose.validate_suite import validate_suite
+from fepflow.protocol.check import to_check
 from tests.fepflow.calls.mcp.conftest import ORDERS
 from tests.fepflow.calls.mcp.test_hostile import HOSTILE
 from tests.fepflow.conftest import Cli
@@ -73,7 +74,7 @@ def test_init_writes_a_case_for_each_tool_once_and_nothing_else(cli: Cli, home: 
     assert [path.name for path in (home / "made").iterdir()] == ["suite.yaml"]
     validation = validate_suite(home / "made" / "suite.yaml")
     assert validation.problems == []
-    checks = {case.id: [check.type for check in case.checks or ()] for case in validation.cases}
+    checks = {case.id: [to_check(check).type for check in case.checks or ()] for case in validation.cases}
     assert (checks["get_order"], checks["greet"]) == (["declared"], ["is_empty"])
     assert "delete_order" not in checks
     before = (home / "made" / "suite.yaml").read_text()
