@@ -28,7 +28,7 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter, ValidationError
 
-from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
+from fepflow.calls.base import Progress, pass_traceparent, progress_of_call, traceparent
 from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.response_parser import MAX_VALUES
@@ -196,6 +196,7 @@ class Connection:
 
     async def _run(self) -> None:
         handlers: list[Server] = []
+        traceparent.set(None)  # the session is not the first call's alone
 
         async def note(message: Any) -> None:
             for server in handlers:
