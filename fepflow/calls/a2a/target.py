@@ -79,7 +79,7 @@ class A2aTarget:
     @property
     def conversation_problem(self) -> str | None:
         """Why it can hold no conversation: all turns would be the same message; None if it can."""
-        if any(path.expression.startswith("$.turn") for _, path in self._message.paths):
+        if any("$.turn" in path.expression for _, path in self._message.paths):
             return None
         return "each turn would be the same message: put $.turn.input into target.a2a.message"
 

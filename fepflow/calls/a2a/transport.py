@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import httpx
 
@@ -58,33 +58,35 @@ class AgentTransport(httpx.AsyncBaseTransport):
         self._connections = config.concurrency
         # Without a limit of its own for reading, the deadline of the whole call is enough.
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
-        self._clients: dict[str, Client] = {}
-        self._client(self.card)
+        self._peers: dict[str, _Peer] = {}
+        self._peer(self.card)
 
-    def _client(self, url: httpx.URL) -> Client:
+    def _peer(self, url: httpx.URL) -> _Peer:
+        """Return the peer at an address; raises TargetError if it must not be called."""
         origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
-        if origin not in self._clients:
-            guard = self.hosts.permission(url).guard
-            self._clients[origin] = Client(connections_to(url, self._connections, self._timeout, guard))
-        return self._clients[origin]
+        if origin not in self._peers:
+            permission = self.hosts.permission(url)
+            client = Client(connections_to(url, self._connections, self._timeout, permission.guard))
+            self._peers[origin] = _Peer(client, permission.gets_headers)
+        return self._peers[origin]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Send a request; its response is complete, or a stream of events that are checked one by one."""
         await request.aread()  # httpx forgets the body of a redirected request
         url = request.url
-        gets_headers = self.hosts.permission(url).gets_headers
-        if gets_headers:
+        peer = self._peer(url)
+        if peer.gets_headers:
             request.headers.update(self.headers)
         request.headers["User-Agent"], request.headers["Accept-Encoding"] = "fepflow", ACCEPT_ENCODING
         with wire_errors(url, self._timeout, A2A):
-            response = await self._client(url).send(request)
+            response = await peer.client.send(request)
             kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
             answer = Answer(request, self._secrets)
             if response.status_code < 300 and kind == "text/event-stream":
                 events = _Events(response, answer, self._max_bytes, self._timeout)
                 return httpx.Response(response.status_code, headers={"Content-Type": kind}, stream=events)
             try:
-                return await self._read(response, answer, gets_headers=gets_headers)
+                return await self._read(response, answer, gets_headers=peer.gets_headers)
             finally:
                 await response.aclose()
                 del response.stream  # refers to the response: else each one would wait for the garbage collector
@@ -116,8 +118,15 @@ class AgentTransport(httpx.AsyncBaseTransport):
 
     async def aclose(self) -> None:
         """Close all connections."""
-        for client in self._clients.values():
-            await client.aclose()
+        for peer in self._peers.values():
+            await peer.client.aclose()
+
+
+class _Peer(NamedTuple):
+    """The owner of an origin: the client that calls it, and whether it gets the suite's headers."""
+
+    client: Client
+    gets_headers: bool
 
 
 def headers_withheld(url: httpx.URL) -> str:

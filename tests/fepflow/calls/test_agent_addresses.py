@@ -126,7 +126,7 @@ async def test_a_name_that_is_resolved_to_another_address_each_time_is_judged_by
     port = int((await serve(_hearing(heard))).rpartition(":")[2].partition("/")[0])
     hidden = await asyncio.start_server(lambda reader, writer: heard.append("hidden"), "127.0.0.2", port)
     answers = itertools.cycle([["127.0.0.1"], ["127.0.0.2"], ["127.0.0.2", "127.0.0.1"], ["127.0.0.1", "127.0.0.2"]])
-    _resolve(monkeypatch, "rebound.example", answers)
+    resolve(monkeypatch, "rebound.example", answers)
     addresses = AgentAddresses(allowed_hosts("127.0.0.1"))
     url = f"http://rebound.example:{port}/"
     assert addresses.problem(url) is None, "by its text there is nothing wrong with it"
@@ -141,7 +141,7 @@ async def test_a_name_that_is_resolved_to_another_address_each_time_is_judged_by
 
 async def test_a_name_of_a_metadata_service_is_not_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("169.254.169.254", "fd00:ec2::254", "100.100.100.200", "168.63.129.16", "10.0.0.1", "fe80::1"):
-        _resolve(monkeypatch, "metadata.example", itertools.repeat([address]))
+        resolve(monkeypatch, "metadata.example", itertools.repeat([address]))
         message = await message_of("http://metadata.example/latest/meta-data/")
         assert message == (
             "not called: metadata.example is not a public address, and FEPFLOW_AGENT_HOSTS does not allow it"
@@ -179,7 +179,7 @@ async def test_no_proxy_of_the_environment_is_used(
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{canary.port}")
         monkeypatch.setenv(name.lower(), os.environ[name])
-    _resolve(monkeypatch, "agent.example", itertools.repeat(["127.0.0.1"]))
+    resolve(monkeypatch, "agent.example", itertools.repeat(["127.0.0.1"]))
     url = (await serve(echo)).replace("127.0.0.1", "agent.example")
     assert await message_of(url, AgentAddresses(allowed_hosts("127.0.0.1"))) == ""
     assert canary.connections == 0
@@ -203,7 +203,7 @@ def _hearing(heard: list[str]) -> Any:
     return handler
 
 
-def _resolve(monkeypatch: pytest.MonkeyPatch, name: str, answers: Any) -> None:
+def resolve(monkeypatch: pytest.MonkeyPatch, name: str, answers: Any) -> None:
     """Have the system's resolver, which no test may teach names, know one more, with another answer each time."""
     known = socket.getaddrinfo
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import ssl
 from typing import Any
@@ -21,6 +22,7 @@ from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from tests.fepflow.calls.a2a.agents import BINDINGS, Scripted, card_of, grpc_server
+from tests.fepflow.calls.test_agent_addresses import resolve
 
 
 async def answer(target, text) -> TargetResponse:
@@ -110,10 +112,25 @@ async def test_a_conversation_keeps_its_context_and_the_task_that_waits(agent, o
     assert said == ["Which order?", None, None], "a step belongs to its turn, whatever the task's history tells"
 
 
+async def test_an_interface_that_is_resolved_to_a_private_address_is_not_dialled(
+    serve, open_target, monkeypatch
+) -> None:
+    resolve(monkeypatch, "agent.example", itertools.repeat(["10.1.2.3"]))
+    interface = {"url": "https://agent.example/", "protocolBinding": "JSONRPC"}
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"name": "A", "supportedInterfaces": [interface]})
+
+    error = await failure(open_target(await serve(handler)), "say Hello.")
+    assert str(error) == "not called: agent.example is not a public address, and FEPFLOW_AGENT_HOSTS does not allow it"
+    assert not error.retryable
+
+
 async def test_a_message_is_a_template_over_the_test_case_and_its_turn(agent, open_target) -> None:
     executor, card = await agent()
-    target = open_target(card, message=["say hi", {"kind": "data", "data": {"asked": "$.turn.input"}}])
-    await answer(target, "Where is it?")
+    target = open_target(card, message=["say {{$.turn.input}}", {"kind": "data", "data": {"asked": "$.turn.input"}}])
+    assert (await answer(target, "Where is it?")).value == "Where is it?"
+    assert target.conversation_problem is None
     async with target.converse(conversation_of("And now?")) as conversation:
         await conversation.say(Turn(1, "And now?", []))
     assert [message.parts[1].data.struct_value["asked"] for message in executor.seen] == ["Where is it?", "And now?"]
@@ -246,6 +263,7 @@ async def test_grpc_is_encrypted_where_the_card_is(serve, open_target, tmp_path,
 def test_a_message_that_is_the_same_in_each_turn_holds_no_conversation(open_target) -> None:
     assert open_target("http://127.0.0.1:9/").conversation_problem is None
     same = open_target("http://127.0.0.1:9/", message="$.test_case.input")
+    assert open_target("http://127.0.0.1:9/", message="Briefly: {{$.turn.input}}").conversation_problem is None
     assert same.conversation_problem.endswith("put $.turn.input into target.a2a.message")
 
 
