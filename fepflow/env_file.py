@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from io import StringIO
 from pathlib import Path
 
+from fepflow.errors import InfrastructureError
 from fepflow.security.redaction import remember, secrets_among
 
 ENV_FILE = ".env"
@@ -52,10 +53,49 @@ class EnvFile:
         ]
 
 
+BLOCK = "prefect:"
+"""Begins a reference to a block of Prefect: `prefect:secret/NAME`, `prefect:variable/NAME`."""
+
+BlockReader = Callable[[str, str], str | None]
+"""Returns the value of a block by its kind, `secret` or `variable`, and its name; None if there is none.
+
+Raises InfrastructureError where Prefect cannot be asked.
+"""
+
+
+def _no_reader(kind: str, name: str) -> str | None:
+    raise InfrastructureError("no Prefect API is configured here")
+
+
 class SuiteVariables(Mapping[str, str]):
-    """Variables that suites refer to: the environment's, then those of the file."""
+    """Variables that suites refer to: the environment's, then those of the file; and blocks of Prefect.
+
+    A block is read once a process, when a suite refers to it, by what this process reads blocks with.
+    """
+
+    def __init__(self) -> None:
+        self._read_block: BlockReader = _no_reader
+        self._blocks: dict[str, str | None] = {}
+
+    def read_blocks_with(self, reader: BlockReader) -> None:
+        """Read blocks with this from now on, also those that were read already."""
+        self._read_block = reader
+        self._blocks.clear()
+
+    def _block(self, name: str) -> str:
+        if name not in self._blocks:
+            kind, _, block = name.removeprefix(BLOCK).partition("/")
+            value = self._read_block(kind, block)
+            if kind == "secret" and value is not None:
+                remember([value])
+            self._blocks[name] = value
+        if (found := self._blocks[name]) is None:
+            raise KeyError(name)
+        return found
 
     def __getitem__(self, name: str) -> str:
+        if name.startswith(BLOCK):
+            return self._block(name)
         value = current_file().get(name)
         if (value := os.environ.get(name, value)) is None:
             raise KeyError(name)

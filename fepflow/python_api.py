@@ -242,7 +242,7 @@ def run_variants(
         for value in (values if isinstance(values, list | tuple) else [values])
     ]
     run_options = replace(run_options, variants=wanted)
-    validation = run_service.require_valid(Path(suite), run_options, note)
+    validation = run_service.require_valid(Path(suite), run_options, note, show_logs=verbose)
     if not validation.variants:
         raise UserError(f"{suite} has no variants: take fepflow.run.")
     wanted_variants(validation, run_options, yes=True)

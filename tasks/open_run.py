@@ -28,18 +28,20 @@ from fepflow.calls.traces import Traces
 from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
-from fepflow.errors import FepflowError, InputError, RunBusyError, RunInterruptedError
+from fepflow.errors import FepflowError, InfrastructureError, InputError, RunBusyError, RunInterruptedError
 from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.response_cache import StoredResponseCache, delete_expired_responses
 from fepflow.store.store import Store
+from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.reader import LoadedSuite, read_snapshot
 from fepflow.tasks.batches import FULL_RUN, ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, Interruption, local_run, run_store
+from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import report_replaced_executor
 from fepflow.tasks.spans import open_spans
 
@@ -177,6 +179,8 @@ def _stored_suite(record: RunRecord) -> LoadedSuite:
     # Nothing that a caller of the network has said is filled in from our environment.
     env = {} if record.is_requested else SUITE_VARIABLES
     loaded = read_snapshot(record.suite, record.suite_path, record.name, env)
+    if unknown := [problem for problem in loaded.problems if CANNOT_LOOK_UP in problem.message]:
+        raise InfrastructureError("\n".join(map(str, unknown)))
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
     if problems := [*problems, *load_plugins(loaded)]:
         raise InputError(problems)
@@ -186,6 +190,7 @@ def _stored_suite(record: RunRecord) -> LoadedSuite:
 async def _prepare(
     store: Store, record: RunRecord, owner: str, spec: ShardSpec, loaded: LoadedSuite | None = None
 ) -> RunContext:
+    SUITE_VARIABLES.read_blocks_with(read_block)
     loaded = loaded or _stored_suite(record)
     if loaded.suite is None:
         raise InputError(loaded.problems)

@@ -15,6 +15,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
 from fepflow.diagnose.validate_suite import validate_suite
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import UserError
 from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
@@ -23,6 +24,7 @@ from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
 from fepflow.tasks.local_run import local_run, local_variants, reaped_elsewhere
+from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import reap
 from fepflow.text import plural
 
@@ -105,6 +107,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
         if planned.retried is not None:
             run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
         return planned
+    SUITE_VARIABLES.read_blocks_with(read_block)
     validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit, version=options.version)
     for problem in validation.notes:
         run_log().warning("%s", problem)

@@ -103,7 +103,7 @@ def run(
 
         options["metadata"] = dict(options.get("metadata", ()))
         run_options = RunOptions(**options)
-        validation = run_service.require_valid(suite, run_options, console.note)
+        validation = run_service.require_valid(suite, run_options, console.note, show_logs=verbose)
         if validation.variants:
             from fepflow.services.variants import begin_variants, wanted_variants
 

@@ -43,7 +43,7 @@ class SuiteValidation:
     problems: list[Problem] = field(default_factory=list)
     origin: RemoteFiles | None = None
     unreachable: list[Problem] = field(default_factory=list)
-    """Errors among the problems that nobody can mend in the suite: trying again later may."""
+    """Problems that nobody can mend in the suite, such as a source that does not answer: trying again later may."""
     variants: list[SuiteValidation] = field(default_factory=list)
     """The suite of each combination, if it has variants; this one is then the first, with the problems of all."""
 
@@ -99,8 +99,8 @@ class SuiteValidation:
 
     @property
     def is_only_unreachable(self) -> bool:
-        """True if no error is one of the suite."""
-        return bool(self.unreachable) and len(self.errors) == len(self.unreachable)
+        """True if the suite cannot be run now, and no error is one of the suite."""
+        return bool(self.unreachable) and all(problem in self.unreachable for problem in self.errors)
 
     def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
         """Add an error at `location` of the suite."""

@@ -24,6 +24,7 @@ from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_f
 from fepflow.errors import DocumentPath, FepflowError, InputError, MissingExtraError, Problem
 from fepflow.extras import require
 from fepflow.settings import settings
+from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
@@ -63,6 +64,11 @@ def validate_suite(
             validation.warn(("test_cases",), remark.message, remark.advice)
     files: dict[Path, dict[str, str]] = {}
     validation.problems = [_with_env_file(problem, loaded.folder, files) for problem in validation.problems]
+    validation.problems = [
+        replace(problem, severity="warning") if CANNOT_LOOK_UP in problem.message else problem
+        for problem in validation.problems
+    ]
+    validation.unreachable += (problem for problem in validation.problems if CANNOT_LOOK_UP in problem.message)
     validation.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )

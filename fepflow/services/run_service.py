@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fepflow.env_file import current_file, use_folder_file, use_named_file
+from fepflow.env_file import SUITE_VARIABLES, current_file, use_folder_file, use_named_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.extras import is_installed
 from fepflow.prefect_settings import ignored_files
@@ -117,14 +118,41 @@ def seconds_of(run: RunRecord | RunSummary) -> float | None:
     return ((run.completed_at or utc_now()) - run.started_at).total_seconds()
 
 
-def validate(path: Path, limit: float | None = None, version: str | None = None) -> SuiteValidation:
+def validate(
+    path: Path,
+    limit: float | None = None,
+    version: str | None = None,
+    use_api: Callable[[], None] | None = None,
+) -> SuiteValidation:
     """Static validation of a suite. Raises InputError if it is no document.
 
     `limit` is how many of its cases are to be called, or which fraction; `version` is the target's, if a run names it.
+    `use_api` has this process use Prefect's API, if the suite refers to a block; default: the one that is known.
     """
     from fepflow.diagnose.validate_suite import validate_suite
 
+    connect_once = cache(use_api or _use_known_api)
+
+    def read(kind: str, name: str) -> str | None:
+        connect_once()
+        from fepflow.tasks.prefect_blocks import read_block  # loads Prefect, which most suites do not need to be read
+
+        return read_block(kind, name)
+
+    SUITE_VARIABLES.read_blocks_with(read)
     return validate_suite(path, limit=limit, version=version)
+
+
+def _use_known_api() -> None:
+    """Use the API that is configured, or the local server if it runs. Raises InfrastructureError without one."""
+    if not is_installed("run"):
+        raise InfrastructureError('that needs Prefect: pip install "fepflow[run]"')
+    from fepflow.services import prefect_api
+
+    api = prefect_api.known_api()
+    if api is None:
+        raise InfrastructureError("no Prefect API is configured here, and the local server is not running")
+    prefect_api.use(api, show_logs=False)
 
 
 def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
@@ -165,12 +193,12 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
         ]
 
 
-def require_valid(path: Path, options: RunOptions, note: Note) -> SuiteValidation:
+def require_valid(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> SuiteValidation:
     """Return the suite that is to be run; `note` hears of what it can live with.
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
-    validation = validate(path, options.limit, options.version)
+    validation = validate(path, options.limit, options.version, partial(connect, note, show_logs=show_logs))
     validation.require()
     for problem in validation.notes:
         note(f"{problem.severity}: {problem}")
@@ -184,7 +212,7 @@ def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = Fals
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
-    validation = require_valid(path, options, note)
+    validation = require_valid(path, options, note, show_logs=show_logs)
     if validation.variants:
         raise UserError(
             f"{path} has variants, each of which is a run: take fepflow.run_variants, or `fepflow run` on the command "

@@ -1,4 +1,7 @@
-"""`${NAME}` and `${NAME:-default}` in suite files: the only way in which a secret gets into a run."""
+"""`${NAME}` and `${NAME:-default}` in suite files: the only way in which a secret gets into a run.
+
+A name is that of a variable of the environment, or of a block: `prefect:secret/NAME`, `prefect:variable/NAME`.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fepflow.documents.loader import Document
-from fepflow.errors import DocumentPath, Problem
+from fepflow.env_file import BLOCK
+from fepflow.errors import DocumentPath, InfrastructureError, Problem
 from fepflow.security.secret_names import holds_secret_parts, is_secret_name
+from fepflow.text import brief
 
-_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?\}")
+_NAME = r"[A-Za-z_][A-Za-z0-9_]*|prefect:(?:secret|variable)/[A-Za-z0-9][A-Za-z0-9_-]*"
+_REFERENCE = re.compile(rf"\$\{{({_NAME})(?::-((?:(?!\$\{{)[^}}])*))?\}}")
+_MEANT = re.compile(r"\$\{\s*prefect\b[^}]*\}?", re.IGNORECASE)
+"""Whatever somebody may have written who meant a block."""
+
+CANNOT_LOOK_UP = "cannot be looked up"
+"""Stands in each message about a block that Prefect could not be asked for."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """One reference and what it stands for; a default is no secret, for it stands in the file."""
+    """One reference and what it stands for; a default is no secret, for it stands in the file.
+
+    `unavailable` is why it is not known whether there is a value.
+    """
 
     name: str
     path: DocumentPath
     value: str = field(repr=False)
     secret: bool
     missing: bool
+    unavailable: str = ""
+
+    @property
+    def problem(self) -> tuple[str, str]:
+        """What is wrong with one that is missing, and advice."""
+        shown, is_block = f"${{{brief(self.name, 100)}}}", self.name.startswith(BLOCK)
+        if self.unavailable:
+            return (
+                f"{shown} {CANNOT_LOOK_UP}: {self.unavailable}",
+                "start one with `fepflow up`, or set PREFECT_API_URL",
+            )
+        if not is_block:
+            return (
+                f"{shown} is not set in the environment",
+                f"export {self.name}, or give a default: ${{{self.name}:-...}}",
+            )
+        kind, _, name = self.name.removeprefix(BLOCK).partition("/")
+        if kind == "variable":
+            return f"Prefect has no variable {name}", f"set it: prefect variable set {name} VALUE"
+        if kind == "secret":
+            return (
+                f"Prefect has no Secret block {name}",
+                "create it in Prefect's UI (Blocks), or: prefect block create secret",
+            )
+        return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
 
 
 def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: list[Reference]) -> Any:
@@ -36,12 +75,19 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
     def replace(match: re.Match[str]) -> str:
         name, default = match[1], match[2]
-        replacement = env.get(name) or default
+        try:
+            known = env.get(name)
+        except InfrastructureError as error:  # a default is for what is not there, which is not known
+            references.append(Reference(name, path, "", False, True, str(error)))
+            return match[0]
+        replacement = known or default
         names = [name, *(str(step) for step in path[-1:] if isinstance(step, str))]
-        secret = bool(env.get(name)) and ("headers" in path or any(map(is_secret_name, names)))
+        secret = bool(known) and ("headers" in path or any(map(is_secret_name, names)))
         references.append(Reference(name, path, replacement or "", secret, replacement is None))
         return match[0] if replacement is None else replacement
 
+    for written in _MEANT.findall(_REFERENCE.sub("", value)):
+        references.append(Reference(f"{BLOCK}{written[2:].rstrip('}')}", path, "", False, True))
     return _REFERENCE.sub(replace, value)
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -120,7 +120,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
             Problem(f"{what}, but a suite is a mapping with name, target, ...", document.file, advice=advice)
         )
     problems = list(_unknown_sections(document, raw))
-    expanded, references = _expand_references(document, raw, env, problems)
+    expanded, references = _expand_references(raw, env)
     problems += holds_a_literal_secret(document)
     sections: dict[str, Any] = {}
     for name, info in Suite.model_fields.items():
@@ -129,12 +129,13 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
         elif info.is_required():
             problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
     _add_own_check(document, sections, problems)
-    problems = _without_consequences(references, problems)
+    problems = [*_problems_of_references(document, references), *_without_consequences(references, problems)]
     for reference in references:
         if reference.missing:
             sections.pop(str(reference.path[0]), None)
     errors = [problem for problem in problems if problem.severity == "error"]
-    suite = None if errors else Suite.model_construct(**sections)
+    unknown = any(reference.unavailable for reference in references)
+    suite = None if errors or unknown else Suite.model_construct(**sections)
     secrets = frozenset(reference.value for reference in references if reference.secret and len(reference.value) > 3)
     return LoadedSuite(document, folder, raw, sections, problems, secrets, suite)
 
@@ -157,9 +158,7 @@ _LITERAL_SECTIONS = ("checks", "judge", "embedding", "user", "metrics", "gate")
 """Where `${NAME}` stays as it is: a value from the environment would end up in resolved arguments."""
 
 
-def _expand_references(
-    document: Document, raw: dict[str, Any], env: Mapping[str, str], problems: list[Problem]
-) -> tuple[dict[str, Any], list[Reference]]:
+def _expand_references(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], list[Reference]]:
     references: list[Reference] = []
     expanded = {}
     for name, value in raw.items():
@@ -168,18 +167,21 @@ def _expand_references(
             expanded[name] = value
         else:
             expanded[name] = expand(value, (name,), env, references)
-    missing = {(reference.path, reference.name): reference for reference in references if reference.missing}
-    for reference in islice(missing.values(), SPELLED_OUT):
-        message = f"${{{reference.name}}} is not set in the environment"
-        advice = f"export {reference.name}, or give a default: ${{{reference.name}:-...}}"
-        problems.append(document.problem(reference.path, message, advice))
     return expanded, references
 
 
+def _problems_of_references(document: Document, references: Sequence[Reference]) -> Iterator[Problem]:
+    """Yield an error for each reference without a value, and a warning for each whose value is not known here."""
+    missing = {(reference.path, reference.name): reference for reference in references if reference.missing}
+    for reference in islice(missing.values(), SPELLED_OUT):
+        problem = document.problem(reference.path, *reference.problem)
+        yield replace(problem, severity="warning") if reference.unavailable else problem
+
+
 def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
-    """Leave out errors of values whose reference is not set: they follow from that one."""
+    """Leave out errors of values whose reference has no value: they follow from that one."""
     missing = {dotted(reference.path) for reference in references if reference.missing}
-    return [problem for problem in problems if problem.path not in missing or "is not set" in problem.message]
+    return [problem for problem in problems if problem.path not in missing]
 
 
 def _unknown_sections(document: Document, raw: dict[str, Any]) -> Sequence[Problem]:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fepflow.calls.policy import RunBudget
 from fepflow.documents.messages import did_you_mean
-from fepflow.env_file import SUITE_VARIABLES
+from fepflow.env_file import BLOCK, SUITE_VARIABLES
 from fepflow.security.addresses import address_problem
 from fepflow.security.secret_names import is_secret_name, is_secret_parameter
 from fepflow.suite.env_vars import Reference, address_holds_literal_secret, expand
@@ -238,8 +238,10 @@ def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:
                 f"provider_config.{name}: ${{{reference.name}}} is named like a secret, and is not sent there"
             )
         if reference.missing:
-            message = f"${{{reference.name}}} is not set in the environment (export {reference.name})"
-            raise ValueError(f"provider_config.{name}: {message}")
+            message, advice = reference.problem
+            if not reference.name.startswith(BLOCK):
+                advice = f"export {reference.name}"
+            raise ValueError(f"provider_config.{name}: {message} ({advice})")
     return expanded
 
 

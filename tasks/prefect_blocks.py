@@ -1,0 +1,44 @@
+"""Secret and Variable blocks of Prefect, as values of suites: a worker needs no environment of secrets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from prefect import get_client
+from prefect.exceptions import ObjectNotFound
+
+from fepflow.errors import InfrastructureError
+from fepflow.security.redaction import remember, words_of
+
+
+def read_block(kind: str, name: str) -> str | None:
+    """Return the value of a Secret block or a variable as a text, JSON if it is none; None if there is none.
+
+    Raises InfrastructureError where Prefect's API does not answer.
+    """
+    try:
+        with get_client(sync_client=True) as client:
+            if kind == "variable":
+                variable = client.read_variable_by_name(name)
+                return None if variable is None else _text(variable.value)
+            # Not by the block's class: it would take a digit for a number, and JSON for what it stands for.
+            value = client.read_block_document_by_name(name, "secret", include_secrets=True).data.get("value")
+    except ObjectNotFound:
+        return None
+    except Exception as error:  # whatever httpx, pydantic and Prefect raise where the API is away, or another one
+        raise InfrastructureError(f"Prefect's API does not answer: {words_of(error) or type(error).__name__}") from None
+    remember(_texts_in(value))
+    return None if value is None else _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _texts_in(value: Any) -> list[str]:
+    """Return all texts in a value, each of which is a secret."""
+    if isinstance(value, str):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for item in items for text in _texts_in(item)]
