@@ -214,7 +214,7 @@ async def _prepare(
         record = record.replaced(target_hash=asked)
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
-    spans = await asyncio.to_thread(open_spans, record, spec)
+    spans = await asyncio.to_thread(open_spans, record, spec, loaded.suite.target.trace)
     trace = loaded.suite.target.trace
     traces = None if trace is None else Traces(trace)
     context = RunContext(

@@ -25,6 +25,8 @@ class ExportedSpan:
     attributes: dict[str, Any]
     resource: dict[str, Any]
     lasted_ns: int
+    links: list[str]
+    """Ids of spans."""
 
 
 @dataclass
@@ -58,6 +60,7 @@ def _spans(body: bytes) -> Iterator[ExportedSpan]:
                 {item.key: _value(item.value) for item in span.attributes},
                 resource,
                 span.end_time_unix_nano - span.start_time_unix_nano,
+                [link.span_id.hex() for link in span.links],
             )
 
 

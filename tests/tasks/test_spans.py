@@ -10,11 +10,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fepflow import extras
+from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch, ShardSpec
 from fepflow.tasks.call_target import call_target
@@ -25,6 +27,7 @@ from fepflow.tasks.spans import open_spans, spans_endpoint
 from fepflow.verdict.verdict import Verdict
 from tests.collector import Collector, collecting
 from tests.conftest import free_port
+from tests.traced_agent import TracedAgent
 
 from .conftest import SAME, Agent, Plan
 
@@ -37,6 +40,15 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as running:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", running.url)
         yield running
+
+
+@pytest.fixture
+def spool(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A folder of its own for the spans that agents export to the run."""
+    monkeypatch.setenv("FEPFLOW_TRACES", str(tmp_path / "spool"))
+    settings.cache_clear()
+    yield
+    settings.cache_clear()
 
 
 async def evaluated(run_id: str, calls: int) -> Verdict:
@@ -116,6 +128,68 @@ async def test_repeats_are_told_apart_and_a_resumed_runs_checks_are_in_its_span(
         assert await run_checks_of_batch(context, await context.begin(Batch(0, 2))) == 2
     (run,) = collector.named("evaluate s")
     assert {span.parent_id for span in collector.named("gen_ai.evaluation.result")} == {run.span_id}
+
+
+async def test_an_agents_own_spans_are_below_the_call(plan: Plan, collector: Collector) -> None:
+    traced = TracedAgent(collector.url, batch=False)
+    with traced.serving() as url:
+        await evaluated(plan(["Paris x", "Rome x"], target={"http": {"url": url}}), 2)
+    calls = {span.span_id: span.trace_id for span in collector.named("invoke_agent")}
+    assert {span.parent_id: span.trace_id for span in collector.named("POST /ask")} == calls
+    assert len(calls) == 2
+
+
+TOOLS = {
+    "type": "tool_usage",
+    "arguments": {
+        "calls": "$.output.trace.tool_calls",
+        "expected": [{"name": "get_weather", "arguments": {"city": "Paris"}}],
+    },
+}
+
+
+@pytest.mark.parametrize("sampler", ["parentbased_always_on", "always_off"])
+async def test_a_call_whose_trace_is_judged_has_one_of_its_own_linked_to_the_run(
+    plan: Plan, collector: Collector, store: Store, spool: None, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    port = free_port()
+    traced = TracedAgent(f"http://127.0.0.1:{port}", batch=False)
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)  # of what we export: the agent has its own
+    with traced.serving() as url:
+        target = {"http": {"url": url}, "trace": {"port": port, "wait": "5s"}}
+        run_id = plan(["Paris", "idle x"], checks=[TOOLS], target=target)
+        verdict = await evaluated(run_id, 2)
+    results = {result.case.id: result for result in store.results.by_case(run_id)}
+    assert {name: result.checks[0].results["missing"] for name, result in results.items()} == {
+        "Paris": [],
+        "idle x": ["get_weather"],
+    }
+    assert (verdict.outcome, verdict.warnings) == ("fail", [])
+    if sampler == "always_off":
+        assert collector.spans == []
+        return
+    (run,) = collector.named("evaluate s")
+    calls = collector.named("invoke_agent")
+    assert {span.trace_id for span in calls} == {
+        result.output.metadata["trace"]["trace_id"]
+        for result in results.values()
+        if result.output is not None and result.output.metadata is not None
+    }
+    assert [(span.parent_id, span.links) for span in calls] == [("", [run.span_id])] * 2
+    assert {span.parent_id for span in collector.named("gen_ai.evaluation.result")} == {span.span_id for span in calls}
+
+
+async def test_spans_are_not_exported_to_the_run_itself(
+    plan: Plan, spool: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An agent in the same environment needs the variable to export to the run."""
+    port = free_port()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://localhost:{port}")
+    traced = TracedAgent(f"http://127.0.0.1:{port}", batch=False)
+    with traced.serving() as url:
+        target = {"http": {"url": url}, "trace": {"port": port, "wait": "5s"}}
+        verdict = await evaluated(plan(["Paris"], checks=[TOOLS], target=target), 1)
+    assert (verdict.outcome, verdict.warnings) == ("pass", [])
 
 
 async def test_a_run_that_breaks_off_says_so(plan: Plan, agent: Agent, collector: Collector) -> None:
