@@ -32,7 +32,7 @@ def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) 
     Prefect adds the flow run, its task run, flow, deployment and tags as related resources. It sends in a thread of
     its own, which the process waits for at its end.
     """
-    resource = {"prefect.resource.id": resource_id(run.name), "prefect.resource.name": run.name}
+    resource = _resource_of(run)
     payload = payload_of(run, verdict, compared)
     emit_event(f"fepflow.verdict.{verdict.outcome}", resource, payload=payload)
     if compared is not None and compared.worsened:
@@ -41,8 +41,13 @@ def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) 
 
 def emit_drift(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> None:
     """Emit one event of the metrics that have drifted in a run."""
-    resource = {"prefect.resource.id": resource_id(run.name), "prefect.resource.name": run.name}
-    emit_event(DRIFT, resource, payload=drift_payload(run, verdict, drifted))
+    emit_event(DRIFT, _resource_of(run), payload=drift_payload(run, verdict, drifted))
+
+
+def _resource_of(run: RunRecord) -> dict[str, str]:
+    """Return the suite that an event is about: who asks to hear of it means all its variants."""
+    suite = run.name if run.variant is None else str(run.suite["name"])
+    return {"prefect.resource.id": resource_id(suite), "prefect.resource.name": suite}
 
 
 def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> dict[str, Any]:

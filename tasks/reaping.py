@@ -154,8 +154,9 @@ async def _report_variants(
         cancelled: State[None] = Cancelled(message="cancelled while it was running")
         await client.set_flow_run_state(flow_run.id, cancelled)
         return
-    go_on = f"`fepflow run --resume {variants[0].variants_id}` goes on"
-    gone: State[None] = Crashed(message=not_evaluated(f"its executor is gone: {go_on}"))
+    left = any(run.outcome is None for run in variants)
+    then = f"`fepflow run --resume {variants[0].variants_id}` goes on" if left else "another flow run went on"
+    gone: State[None] = Crashed(message=not_evaluated(f"its executor is gone; {then}"))
     await client.set_flow_run_state(flow_run.id, gone)
     await mark_flow_run(client, flow_run.id, None)
 

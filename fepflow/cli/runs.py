@@ -223,7 +223,7 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
-        runs = store.runs.newest(limit, name)
+        runs = store.runs.newest(limit, name, variants=True)
     if as_json:
         from fepflow.reports.fep import run_summary
 

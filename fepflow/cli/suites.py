@@ -115,7 +115,8 @@ def validate(suite: Path) -> None:
     checks = plural(len(validation.require().checks), "shared check")
     if own := sum(len(case.checks or ()) for case in validation.cases.with_checks()):
         checks = f"{checks}, {own:,} of single test cases"
-    click.echo(f"{suite} is valid: {plural(len(validation.cases), 'test case')}, {checks}.")
+    variants = f"{plural(len(validation.variants), 'variant')}, " if validation.variants else ""
+    click.echo(f"{suite} is valid: {variants}{plural(len(validation.cases), 'test case')}, {checks}.")
     if validation.origin is not None:
         click.echo(f"Test cases from {of_origin(validation.origin.data())}.")
     from fepflow.extras import is_installed

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from fepflow.store.store import Store
 
 
+MOST_NAMED = 5
+"""Variants that a message names."""
+
+
 def compare(
     store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
 ) -> JudgedComparisons:
@@ -109,6 +113,9 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
 
     judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None and not run.filtered]
     if not judged:
+        if variants := [name for name in store.runs.suite_names() if name.startswith(f"{suite} [")]:
+            names = ", ".join(repr(name) for name in variants[:MOST_NAMED])
+            raise NotFoundError(f"{suite} has variants, and each has trends of its own: name one, such as {names}.")
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
     alike = store.runs.alike(judged[0], MOST_RUNS)
     return _series(judged[0], alike, metric), len(judged) - len(alike)

@@ -358,4 +358,6 @@ def _is_of(scheduled: dict[str, Any], run: RunSummary) -> bool:
     if suite_tag(run.name) in (scheduled.get("tags") or ()):
         return True
     path = (scheduled.get("parameters") or {}).get("suite")
-    return isinstance(path, str) and path != "" and run.suite_path is not None and run.suite_path.endswith(f"/{path}")
+    if not isinstance(path, str) or not path or run.suite_path is None:
+        return False
+    return run.suite_path == path or run.suite_path.endswith(f"/{path}")

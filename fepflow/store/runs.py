@@ -128,10 +128,15 @@ class Runs(Repository):
             raise NotFoundError(f"{run_id!r} could be any of {ids}: write more characters of the id.")
         raise NotFoundError(f"There is no run {run_id!r}: `fepflow list` shows the runs there are.")
 
-    def newest(self, limit: int = 20, name: str | None = None) -> list[RunRecord]:
-        """Return the newest runs first, of one suite where its name is given."""
+    def newest(self, limit: int = 20, name: str | None = None, *, variants: bool = False) -> list[RunRecord]:
+        """Return the newest runs first, of one suite where its name is given, with those of its `variants` if asked."""
         newest = select(RunRecord).order_by(_newest_first, self._database.by_code_points(RUN.c.id).desc()).limit(limit)
-        return self._records(newest if name is None else newest.where(RUN.c.name == name))
+        if name is None:
+            return self._records(newest)
+        of_suite = RUN.c.name == name
+        if variants:
+            of_suite |= RUN.c.name.startswith(f"{name} [", autoescape=True)
+        return self._records(newest.where(of_suite))
 
     def before(self, run: RunRecord, *, alike: bool = True) -> RunRecord | None:
         """Return the newest older run of this name with an outcome, whose cases no filter chose.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import signal
+import time
 from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
 
 from fepflow.store.store import Store
+from fepflow.tasks.reaping import UNCLAIMED
 
-from .conftest import Workplace
+from .conftest import Stack, Workplace, wait_for
+from .worker import working
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +29,9 @@ class Agent(ThreadingHTTPServer):
     """Versions of an agent: `/v1` answers every other question, `/v2` all, and 3 tokens each; none when asked hotly."""
 
     asked: Counter[tuple[str, float]]
-    most_at_once = 0
+    held: Event
+    holds: tuple[str, float] | None = None
+    """The version that answers only while the agent is not held; None for all."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -35,6 +41,8 @@ class _Handler(BaseHTTPRequestHandler):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         version, question, temperature = self.path.strip("/"), request["question"], request["temperature"]
         self.server.asked[version, temperature] += 1
+        if self.server.holds in (None, (version, temperature)):
+            self.server.held.wait(60)
         is_down = (version, temperature) == ("v1", 0.7)
         knows = version == "v2" or int(question[1:]) % 2
         body = json.dumps({"answer": question if knows else "?"}).encode()
@@ -51,7 +59,9 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def agent() -> Iterator[Agent]:
     with Agent(("127.0.0.1", 0), _Handler) as server:
-        server.asked = Counter()
+        server.asked, server.held = Counter(), Event()
+        server.held.set()
+        server.daemon_threads = True
         Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -144,3 +154,76 @@ def test_some_variants_are_chosen_and_the_rest_is_resumed(workplace: Workplace, 
     assert again.returncode == 0, again.stderr
     assert [run["outcome"] for run in json.loads(again.stdout)["runs"]] == ["pass", "pass"]
     assert agent.asked["v2", 0.1] == agent.asked["v2", 0.7] == 30, "no answer is asked for again"
+
+
+def _parent(workplace: Workplace) -> dict[str, Any]:
+    """The flow run of which those of the variants are subflows."""
+    api = workplace.stack.api
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        flow_run_id = next(run.flow_run_id for run in store.runs.newest() if run.flow_run_id is not None)
+    child = api.get(f"/flow_runs/{flow_run_id}").raise_for_status().json()
+    task = api.get(f"/task_runs/{child['parent_task_run_id']}").raise_for_status().json()
+    return dict(api.get(f"/flow_runs/{task['flow_run_id']}").raise_for_status().json())
+
+
+def _statuses(workplace: Workplace) -> list[str]:
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        return sorted(run.status for run in store.runs.newest())
+
+
+@pytest.mark.battery
+def test_a_worker_runs_the_same_parent_and_retry_goes_on(workplace: Workplace, agent: Agent, stack: Stack) -> None:
+    write(workplace, agent)
+    with working(stack, workplace.env) as pool:
+        flow_run_id = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: stack.api.state_of(flow_run_id)[0] == "FAILED", "the end of all variants")
+    assert _parent(workplace)["id"] == flow_run_id
+    assert _statuses(workplace) == ["completed"] * 4
+    assert set(agent.asked.values()) == {30}
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        assert len(store.runs.of_variants(flow_run_id.replace("-", ""))) == 4
+        assert {run.cause for run in store.runs.newest()} == {"api"}
+
+
+@pytest.mark.battery
+def test_cancel_of_the_parent_stops_the_variant_under_way(workplace: Workplace, agent: Agent, stack: Stack) -> None:
+    agent.held.clear()
+    write(workplace, agent)
+    with working(stack, workplace.env) as pool:
+        flow_run_id = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: agent.asked, "the first call")
+        stack.api.set_state(flow_run_id, type="CANCELLING", name="Cancelling")
+        wait_for(lambda: stack.api.state_of(flow_run_id)[0] == "CANCELLED", "the end of the parent")
+        wait_for(lambda: "running" not in _statuses(workplace), "the end of the run")
+    agent.held.set()
+    assert "completed" not in _statuses(workplace)
+
+
+@pytest.mark.battery
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_was_stopped_is_gone_on_with(workplace: Workplace, agent: Agent, stack: Stack, number: int) -> None:
+    agent.holds = ("v2", 0.1)
+    agent.held.clear()
+    write(workplace, agent)
+    with workplace.running("run", workplace.suite) as process:
+        wait_for(lambda: agent.asked["v2", 0.1], "the third variant")
+        parent_id = _parent(workplace)["id"]
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    agent.held.set()
+    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
+        variants_id = str(store.runs.newest()[0].variants_id)
+    if number == signal.SIGINT:
+        assert process.returncode == 130, err
+        assert f"fepflow run --resume {variants_id[:8]}" in out
+        assert stack.api.state_of(parent_id)[0] == "CANCELLED"
+        assert _statuses(workplace) == ["cancelled", "cancelled", "completed", "completed"]
+    done = workplace.fepflow("run", "--resume", variants_id[:8], "--json")
+    assert done.returncode == 1, done.stderr
+    assert [run["outcome"] for run in json.loads(done.stdout)["runs"]] == ["fail", "inconclusive", "pass", "pass"]
+    assert agent.asked["v1", 0.1] == 30, "no variant with a verdict is asked again"
+    if number == signal.SIGKILL:  # Prefect would say Running for good
+        assert stack.api.state_of(parent_id)[0] == "RUNNING"
+        time.sleep(UNCLAIMED.total_seconds())
+        workplace.run("--variant", "version=v2")
+        assert stack.api.state_of(parent_id)[0] == "CRASHED"

@@ -54,6 +54,10 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         mixed = [simple("flips", False), *(simple(f"good {number}") for number in range(69))]
         silent = Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")})
         fill(store, [*mixed, silent], run_id="bbbb2222", tags=["nightly"])
+        for number, model in enumerate(("a", "b")):
+            rows = [simple(f"v{n}", n < 10 or number > 0) for n in range(40)]
+            options = {"variants": "dddd0000", "variant_number": number}
+            fill(store, rows, run_id=f"dddd000{number}", options=options, variant={"model": model})
         fill(store, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="cccc3333", ended=False)
         stored(store, [{"passed": number % 3 > 0, "score": number, "tone": "plain"} for number in range(12)])
         yield store
@@ -234,6 +238,7 @@ def audited(store: Store) -> list[str]:
         label_address(store),
         "/runs/bbbb2222",
         "/runs/cccc3333",
+        "/variants/dddd0000",
         *cases,
         compared,
         *lists,
