@@ -127,6 +127,8 @@ async def meet(transport: AgentTransport, config: A2aTarget, secrets: frozenset[
 
 
 def _card_error(error: Exception, secrets: frozenset[str]) -> TargetError:
+    if isinstance(error, httpx.InvalidURL):
+        return _unreadable(error, secrets)
     if isinstance(error.__cause__, httpx.TooManyRedirects):
         return _redirects()
     if isinstance(error, AgentCardResolutionError | ProtoJsonError):
@@ -143,6 +145,10 @@ def _card_error(error: Exception, secrets: frozenset[str]) -> TargetError:
     )
 
 
+def _unreadable(error: httpx.InvalidURL, secrets: frozenset[str]) -> TargetError:
+    return malformed(f"the agent's card names an address that cannot be read: {excerpt(str(error), secrets, _SHOWN)}")
+
+
 def _redirects() -> TargetError:
     return TargetError(f"more than {_MAX_REDIRECTS} redirects", kind="redirect", retryable=False)
 
@@ -154,6 +160,8 @@ def _target_error(error: Exception, secrets: frozenset[str]) -> TargetError:
         return _grpc_error(cause, words, secrets)
     if isinstance(cause, httpx.TooManyRedirects):
         return _redirects()
+    if isinstance(error, httpx.InvalidURL):  # httpx reads it with the first call
+        return _unreadable(error, secrets)
     if isinstance(error, A2AClientTimeoutError):
         return TargetTimeoutError("the agent did not answer in time")
     if isinstance(error, A2AError) and not isinstance(error, A2AClientError):

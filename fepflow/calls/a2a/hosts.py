@@ -62,9 +62,9 @@ class AgentHosts:
 
 def refused(url: httpx.URL, problem: str) -> TargetError:
     """Return the error of an address in a card that is not called."""
-    place = host_and_port(str(url))
-    message = f"the agent's card names {place}, which is not called: {problem}; an agent's other hosts are listed in "
-    return TargetError(f"{message}target.a2a.hosts", kind="connect", retryable=False)
+    message = f"the agent's card names {host_and_port(str(url))}, which is not called: {problem}"
+    advice = "; the agent's other hosts are listed in target.a2a.hosts" if url.host else ""
+    return TargetError(f"{message}{advice}", kind="connect", retryable=False)
 
 
 def _has(entries: Sequence[AllowedHost], url: httpx.URL) -> bool:

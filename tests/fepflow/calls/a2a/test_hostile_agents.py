@@ -198,6 +198,10 @@ async def test_text_of_an_event_may_hold_line_ends_of_unicode(serve, open_target
             "a host that the suite",
         ),
         (lambda _: web.json_response(card("not a host", binding="GRPC")), "connect", "not called"),
+        (lambda _: web.json_response(card("/rpc")), "connect", "the address has no host"),
+        (lambda _: web.json_response(card("http://[::1")), "malformed", "names an address that cannot be read"),
+        (lambda _: web.json_response(card("ipv4:127.0.0.1:1", binding="GRPC")), "malformed", "that cannot be read"),
+        (lambda _: web.json_response(card("unix:/tmp/x", binding="GRPC")), "connect", "a host that the suite"),
     ],
 )
 async def test_a_card_that_cannot_be_trusted_is_an_error_of_every_case(serve, open_target, reply, kind, words) -> None:
