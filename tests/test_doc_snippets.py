@@ -91,9 +91,10 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
         (tmp_path / name).write_text(content)
     for plugin in sections.get("plugins") or ():
         (tmp_path / plugin).write_text(python_named(plugin, page))
-    base = (
-        {**BASE, "test_cases": [{"input": "?", "expected": "Paris"}]} if "ecp" in sections.get("target", {}) else BASE
-    )
+    inputs = {"ecp": "?", "mcp": {"tool": "get_order"}}
+    base = BASE
+    for kind in inputs.keys() & sections.get("target", {}).keys():
+        base = {**BASE, "test_cases": [{"input": inputs[kind], "expected": "Paris"}]}
     with (tmp_path / "suite.yaml").open("w") as file:
         YAML(typ="safe", pure=True).dump({**base, **sections}, file)
     for name in re.findall(r"\$\{([A-Z_]+)", text):

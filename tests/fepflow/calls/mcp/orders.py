@@ -56,7 +56,7 @@ def was_cancelled() -> str:
 def environment(ctx: Context) -> list[Any]:
     """Tell what the process got, and the request."""
     meta: Any = ctx.request_context.meta or {}
-    return [os.environ.get("ORDERS_TOKEN"), os.environ.get("UNNAMED"), meta.get("traceparent")]
+    return [os.environ.get("ORDERS_TOKEN", "none"), os.environ.get("UNNAMED", "none"), meta.get("traceparent", "none")]
 
 
 @app.tool(annotations=ToolAnnotations(destructive_hint=True))
