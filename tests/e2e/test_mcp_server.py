@@ -70,7 +70,7 @@ def test_errors_of_tools_fail_unless_expected_and_results_are_held_against_what_
     assert "the tool answered with an error" in shown
     assert "the tool declares no outputSchema" in shown
     assert "the server has no tool get_ordr (did you mean get_order?)" in shown
-    rows = ElementTree.parse(junit).iter("testcase")  # noqa: S314  # our own file
+    rows = ElementTree.parse(junit).iter("testcase")  # our own file
     assert {"unexpected", "not refused"} <= {row.get("name") for row in rows if row.find("failure") is not None}
 
 
