@@ -78,7 +78,7 @@ class ToolUsageCheck(BaseCheck):
     `calls: null` counts as no calls, and so does null in a step. If a call was required, the check fails; if the check
     would pass because there are no more calls, it is an error, as the agent may not report calls at all. An assistant's
     message in the form of chat APIs (`role: assistant`) does report them: without `tool_calls`, or with null, it made
-    none.
+    none. Where a trace does not tell the arguments of a call, comparing them is an error.
     """
 
     check_type: ClassVar[str] = "tool_usage"
@@ -118,11 +118,9 @@ class ToolUsageCheck(BaseCheck):
             raise ValueError("min_count must be at most max_count")
         self._require_expected(is_resolved=info.context is RESOLVED)
         if info.context is RESOLVED:  # also where arguments that are still paths are validated beforehand
-            if isinstance(self.calls, list):
-                read_calls(self.calls)
-            if not any(isinstance(value, JSONPath) for value in self.__dict__.values()) and self._leaves_doubt():
-                what = "a list" if self.calls is None else "lists in all steps"
-                raise ValueError(f"calls: must be {what}: null does not tell that no tool was called")
+            calls = read_calls(self.calls) if isinstance(self.calls, list) else []
+            if not any(isinstance(value, JSONPath) for value in self.__dict__.values()):
+                self._require_known(calls)
         return self
 
     def _require_expected(self, *, is_resolved: bool) -> None:
@@ -135,6 +133,18 @@ class ToolUsageCheck(BaseCheck):
             raise ValueError("order: give `expected` or `order`, not both; `match: in_order` is an order, too")
         if isinstance(self.expected, list):
             _read_expected(self.expected, "equal")
+
+    def _require_known(self, calls: Sequence[ToolCall]) -> None:
+        """Raise ValueError if arguments are compared that are not known, or a pass needs calls that are not."""
+        if self._leaves_doubt():
+            what = "a list" if self.calls is None else "lists in all steps"
+            raise ValueError(f"calls: must be {what}: null does not tell that no tool was called")
+        expected = _read_expected(self.expected or [], self.match_arguments)
+        compared = {item.call.name for item in expected if item.arguments != "ignore"}
+        for index, call in enumerate(calls):
+            counts = bool(self.arguments) and self.name in (None, call.name)
+            if call.arguments is None and (counts or call.name in compared):
+                raise ValueError(f"calls[{index}].arguments are not known: {_UNTOLD}")
 
     def _leaves_doubt(self) -> bool:
         """Return whether the check passes, but would not if calls were made that the agent does not report."""
@@ -170,10 +180,9 @@ class ToolUsageCheck(BaseCheck):
 
     def _counts(self, call: ToolCall) -> bool:
         wanted: dict[str, Any] = self.arguments or {}  # type: ignore[assignment]  # resolved: no path is left
+        own = call.arguments or {}
         has_name = self.name is None or call.name == self.name
-        return has_name and all(
-            name in call.arguments and json_equal(call.arguments[name], value) for name, value in wanted.items()
-        )
+        return has_name and all(name in own and json_equal(own[name], value) for name, value in wanted.items())
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
@@ -201,6 +210,12 @@ class ToolUsageCheck(BaseCheck):
             return f"called {wanted} {_times(results['count'])}; wanted at least {_times(least)}"
         called = (_alike(calls, name) if arguments and name else "") or _named(names)
         return f"called {called}; wanted {wanted}{f' at least {_times(least)}' if least > 1 else ''}"
+
+
+_UNTOLD = (
+    "the spans do not tell them: let the agent's instrumentation capture content, often by "
+    "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=true, or compare names only (match_arguments: ignore)"
+)
 
 
 _WANTED = {

@@ -68,7 +68,7 @@ def _masks(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall]) -> list[
 
 
 def _items(call: ToolCall) -> frozenset[Hashable]:
-    return frozenset((name, json_key(value)) for name, value in call.arguments.items())
+    return frozenset((name, json_key(value)) for name, value in (call.arguments or {}).items())
 
 
 def _meets(items: frozenset[Hashable], own: frozenset[Hashable], mode: ArgumentMode) -> bool:

@@ -20,10 +20,10 @@ _OTHER_ITEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool."""
+    """One call of a tool. `arguments` is None where they are not known: a span need not tell them."""
 
     name: str
-    arguments: dict[str, Any]
+    arguments: dict[str, Any] | None
 
 
 def tool_name(call: Mapping[str, Any]) -> Any:
@@ -66,6 +66,8 @@ def read_call(call: Mapping[str, Any], location: str) -> ToolCall:
     if not isinstance(name, str):
         raise ValueError(f"{location} must have a name, a text")
     arguments = tool_arguments(call)
+    if arguments is None and "span_id" in call:
+        return ToolCall(name, None)
     if arguments == "":  # a call without any, as some models write it
         arguments = None
     if isinstance(arguments, str):

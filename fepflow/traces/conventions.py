@@ -205,6 +205,8 @@ def _without_match(asked: Sequence[dict[str, Any]], calls: Sequence[dict[str, An
             missing.append(request)
         else:
             unmatched.remove(match)
+            if match["arguments"] is None:
+                match["arguments"] = request["arguments"]
     return missing
 
 
@@ -302,11 +304,14 @@ def _json_of(value: Any) -> Any:
         return value
 
 
-def _arguments(value: Any) -> dict[str, Any]:
-    """Return the arguments of a tool; a text, or a list, that is no object of arguments is the one `input`."""
+def _arguments(value: Any) -> dict[str, Any] | None:
+    """Return the arguments of a tool; a text, or a list, that is no object of arguments is the one `input`.
+
+    None where no attribute tells them: most instrumentations leave them out unless told otherwise.
+    """
     arguments = _json_of(value)
     if arguments in (None, ""):
-        return {}
+        return None if arguments is None else {}
     return arguments if isinstance(arguments, dict) else {"input": arguments}
 
 

@@ -189,6 +189,37 @@ def test_a_step_that_does_not_tell_its_calls_is_an_error_where_a_pass_needs_that
     assert "null does not tell that no tool was called" in why
 
 
+SPAN = {"name": "search", "arguments": None, "result": None, "error": None, "ms": 3.0, "span_id": "a" * 16}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "passes"),
+    [
+        ({"expected": ["search"]}, True),
+        ({"expected": [SEARCH], "match_arguments": "ignore"}, True),
+        ({"expected": [LOOKUP]}, False),
+        ({"name": "search"}, True),
+        ({"name": "lookup", "arguments": {"id": 7}, "max_count": 0}, True),
+    ],
+)
+def test_a_span_need_not_tell_arguments_that_are_not_compared(passed, arguments, passes):
+    assert passed("tool_usage", answer=[SPAN], calls="$.output.value", **arguments) is passes
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"expected": [SEARCH]},
+        {"expected": [SEARCH], "match_arguments": "subset", "match": "any_order"},
+        {"name": "search", "arguments": {"q": "Paris"}, "max_count": 0},
+        {"arguments": {"q": "Paris"}},
+    ],
+)
+def test_arguments_that_a_span_does_not_tell_are_neither_right_nor_wrong(refused, arguments):
+    why = refused("tool_usage", answer=[SPAN], calls="$.output.value", **arguments)
+    assert "calls[0].arguments are not known: the spans do not tell them" in why
+
+
 @pytest.mark.parametrize("match", ["exact", "subset", "any_order"])
 def test_nothing_expected_is_not_met_by_calls_that_are_not_told(refused, match):
     assert "null does not tell" in refused("tool_usage", answer=None, calls="$.output.value", expected=[], match=match)
