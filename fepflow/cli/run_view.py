@@ -12,6 +12,7 @@ from fepflow.analysis.causes import causes_of, show_command
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
 from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, coloured, interval, number, one_line, safe, table
+from fepflow.protocol.conversations import ending, exchanges
 from fepflow.protocol.results import CheckResult
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
@@ -249,9 +250,15 @@ def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[
     failure = result.output.failure
     if failure:
         yield f"  {'broke off' if result.output.is_partial else 'no output'} {one_line(failure['message'])}"
-    if not failure or result.output.is_partial:
+    if turns := exchanges(result.output.value):
+        for number, turn in enumerate(turns, 1):
+            yield f"  {f'turn {number}':9} user:  {one_line(turn.said)}"
+            yield f"            agent: {one_line(turn.step['public_output']) if turn.step else '[yellow]no answer[/]'}"
+    elif not failure or result.output.is_partial:
         yield f"  output    {one_line(result.output.value)}"
     metadata = dict(result.output.metadata or {})
+    if ended := ending(metadata):
+        yield f"  ended     {one_line(ended)}"
     attempts = metadata.pop("attempt_log", None) or ()
     if failure:
         del metadata["error"]

@@ -8,6 +8,7 @@ from itertools import islice
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.models import _litellm
+from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import CheckArgumentsError, DocumentPath
@@ -18,9 +19,9 @@ from fepflow.suite.reader import SPELLED_OUT
 
 def validate_conversations(validation: SuiteValidation, opened: Target | None) -> None:
     """Find what is wrong with conversations; `opened` is the target, if it opens."""
-    first = next(_conversations(validation), None)
-    if first is None:
+    if not validation.has_conversations:
         return
+    first = next(_conversations(validation))
     if isinstance(opened, ConversationTarget) and (problem := opened.problem):
         validation.error(("test_cases",), f"{first.id} is a conversation: {problem}")
     target = validation.loaded.section("target")
@@ -29,6 +30,12 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
         for case in islice(wrong, SPELLED_OUT):
             validation.error(_place(validation, case), f"{case.id}: what is said to an ECP agent is a text")
     _validate_users(validation)
+    for index, check in enumerate(validation.loaded.section("checks") or ()):
+        for use in paths_of(check) if check is not None and check.turn is None else ():
+            if use.arguments is not None and use.expression == "$.output.value":
+                message = f"of a conversation such as {first.id}, {use.expression} is an object with steps and messages"
+                advice = "name an answer: $.output.value.messages[-1].content is the last; or give the check a turn"
+                validation.warn(("checks", index, "arguments", *use.location), message, advice)
 
 
 def _validate_users(validation: SuiteValidation) -> None:

@@ -40,6 +40,7 @@ from fepflow.suite.target import MODEL_METADATA, Target
 BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
 """The remark on a text with placeholders that nothing fills in."""
 
+_OF_CONVERSATIONS = ("steps", "completed", "tool_calls", "usage", "tokens", "usd", "user")
 _OF_TURN = ("input", "messages", "number")
 _NO_OUTPUT = Output(value=None)
 _MOST_TRIED = 1_000
@@ -221,7 +222,11 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
     if target is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
         return True
     if target.http is not None:
-        known = [*target.http.metadata, *RESERVED_METADATA]
+        known = [
+            *target.http.metadata,
+            *RESERVED_METADATA,
+            *(_OF_CONVERSATIONS if validation.has_conversations else ()),
+        ]
     elif target.openai is not None:
         known = [*MODEL_METADATA, *RESERVED_METADATA]
     else:

@@ -13,6 +13,7 @@ from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
 from fepflow.pages.rendering import State, state_of
 from fepflow.pages.text import Span, differences, shown
+from fepflow.protocol.conversations import Exchange, ending, exchanges
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
@@ -44,7 +45,13 @@ class RepeatView:
     attempts: list[AttemptView]
     chart: Markup | None
     steps: Sequence[Mapping[str, Any]]
+    turns: Sequence[Exchange]
+    ending: str | None
     metadata: Mapping[str, Any]
+
+    def checks_of(self, turn: int) -> list[CheckResult]:
+        """Return the checks of one turn, by its number from 1."""
+        return [check for check in self.result.checks if (check.metadata or {}).get("turn") == turn]
 
 
 class EarlierView(NamedTuple):
@@ -113,7 +120,8 @@ def repeat_view(result: CaseResult) -> RepeatView:
         for attempt in attempts
     ]
     rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
-    return RepeatView(result, expected, output, attempts, attempts_chart(bars), _steps(value), rest)
+    chart, turns = attempts_chart(bars), exchanges(value)
+    return RepeatView(result, expected, output, attempts, chart, _steps(value), turns, ending(metadata), rest)
 
 
 def _steps(value: Any) -> Sequence[Mapping[str, Any]]:
