@@ -244,7 +244,7 @@ class Comparison(Part):
 
 
 class ModelCosts(Part):
-    """The cost of the models of checks and simulated users in this run, as far as it is known; cached answers cost nothing.
+    """The cost of the models of a run's checks and simulated users, as far as it is known; cached answers cost nothing.
 
     `requests` are all that were made, also those without an answer. Of `without_usd` answers it is not known what they
     cost: it is not in `usd`, and it is not nothing.
