@@ -69,8 +69,8 @@ bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memo
 lock: ## Resolve the pinned versions anew (requirements*.lock).
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
 	@$(LOCK) --extra dev pyproject.toml -o requirements-dev.lock
-	@$(LOCK) --extra serve --extra postgres --extra a2a --extra mcp --extra otel -c requirements-dev.lock pyproject.toml \
-		-o requirements.lock
+	@$(LOCK) --extra serve --extra postgres --extra a2a --extra mcp --extra otel --extra remote \
+		-c requirements-dev.lock pyproject.toml -o requirements.lock
 	@for lock in requirements.lock requirements-dev.lock; do \
 		{ echo "$$LOCK_NOTE"; awk "$$LOCK_EXTRA" $$lock; } > $$lock.new && mv $$lock.new $$lock; done
 

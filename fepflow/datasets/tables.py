@@ -75,7 +75,7 @@ def parquet_records(
                         return
                     if (record := _json_record(row, number, errors)) is not None:
                         yield number, record
-    except (pyarrow.ArrowException, KeyError, UnicodeDecodeError) as error:
+    except (pyarrow.ArrowException, KeyError, ValueError, OverflowError) as error:  # also of moments past year 9999
         errors.add(f"is no Parquet file that can be read: {brief(str(error), 200)}", number + 1 if number else None)
     except OSError as error:
         if error.errno is not None:

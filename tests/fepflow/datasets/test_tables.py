@@ -87,6 +87,11 @@ def test_a_value_without_json_form_is_an_error_of_its_row(tmp_path: Path, value:
     assert [case["input"] for case in cases_of(file, input="$.input")] == ["a", "b"]
 
 
+def test_a_moment_past_the_years_of_the_calendar_is_an_error(tmp_path: Path) -> None:
+    file = parquet_file(tmp_path / "cases.parquet", input=["a"], when=pa.array([10**12], pa.timestamp("s")))
+    assert "is no Parquet file that can be read" in mistakes(file)
+
+
 def test_hostile_parquet_is_an_error_and_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = parquet_file(tmp_path / "wide.parquet", **{f"c{number}": [1] for number in range(1_500)})
     assert "has 1,500 columns, more than 1,000" in mistakes(wide)
