@@ -67,6 +67,8 @@ def data_address_problem(
     The message quotes nothing of the address, which may hold a secret.
     """
     scheme = scheme_of(address)
+    if scheme == "file":
+        return "path", "is a file of this machine", "write its path alone, from the suite's folder on"
     if is_remote and scheme not in _KNOWN:
         name = _OTHER_NAMES.get(scheme) or closest(scheme, _KNOWN)
         advice = f"did you mean {name}://?" if name else "known are https://, s3://, gs:// and hf://datasets/"

@@ -94,6 +94,20 @@ TEST_CASE: Mapping[str, str] = {
 }
 """Keys of a test case."""
 
+DATASET: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("url", "uri", "file", "address", "source", "repo", "repoid", "dataset", "datafiles"), "it is path"
+    ),
+    **dict.fromkeys(
+        ("config", "configname", "subset", "name"), "a folder stands in path: hf://datasets/ORG/NAME/FOLDER"
+    ),
+    **dict.fromkeys(("commit", "branch", "tag", "ref", "version", "sha"), "it is revision"),
+    **dict.fromkeys(("sheet", "sheetname"), "the first sheet is read"),
+    **dict.fromkeys(("token", "apikey", "auth", "headers", "storageoptions"), "see docs/test-cases.md for credentials"),
+    **dict.fromkeys(("limit", "sample", "shuffle", "seed"), "it is an option of `fepflow run`: --limit, --seed"),
+}
+"""Keys of a file of test cases."""
+
 CHECK_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("icontains", "containsall", "icontainsall", "includes"), _CONTAINS),
     **dict.fromkeys(("containsany", "notcontains", "noticontains"), "use contains; see match_all and negate"),

@@ -259,7 +259,8 @@ def _add_own_check(document: Document, sections: dict[str, Any], problems: list[
 def _problems_of(
     document: Document, prefix: DocumentPath, value: Any, error: ValidationError, annotation: Any
 ) -> list[Problem]:
-    messages = validation_messages(value, error, annotation, _ELSEWHERE.get(str(prefix[0])))
+    elsewhere = foreign_names.DATASET if annotation is Dataset else _ELSEWHERE.get(str(prefix[0]))
+    messages = validation_messages(value, error, annotation, elsewhere)
     without_input = {item.path[:-1] for item in messages if item.path[-1:] == ("input",)}
     if prefix[:1] == ("checks",):
         messages = [item for item in map(partial(_of_short_form, value), messages) if item is not None]

@@ -230,6 +230,10 @@ def test_credentials_go_to_the_host_that_they_are_for_and_are_never_shown(
         ("https:///cases.jsonl", "the address has no host"),
         ("ftp://example.com/cases.jsonl", "ftp:// is not known"),
         ("gcs://bucket/cases.jsonl", "did you mean gs://?"),
+        ("huggingface://datasets/ORG/NAME", "did you mean hf://?"),
+        ("file://cases.jsonl", "is a file of this machine (write its path alone"),
+        ("{path: hf://datasets/ORG/NAME, subset: main}", "subset is not known here (a folder stands in path"),
+        ("{url: https://example.com/cases.jsonl}", "url is not known here (it is path)"),
         ("s3://bucket", "the address names no file (it reads like s3://BUCKET/FOLDER/cases.jsonl)"),
         ("s3://KEY:${SECRET_KEY:-}@bucket/cases.jsonl", "an address at s3:// holds no credentials"),
         ("https://reader:pass-word@example.com/cases.jsonl", "a secret must not stand in the address"),
@@ -243,7 +247,7 @@ def test_credentials_go_to_the_host_that_they_are_for_and_are_never_shown(
 def test_an_address_that_cannot_be_meant_is_an_error_with_its_line(
     home: Path, source_in_suite: str, words: str
 ) -> None:
-    quoted = source_in_suite if source_in_suite.startswith("{path") else f'"{source_in_suite}"'
+    quoted = source_in_suite if source_in_suite.startswith("{") else f'"{source_in_suite}"'
     errors = told(quoted)
     assert "suite.yaml:4: test_cases" in errors
     assert words in errors
