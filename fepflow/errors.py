@@ -259,8 +259,8 @@ class TargetError(EndpointError):
 
     `kind` is `connect`, `http_status`, `malformed`, `too_large`, `redirect`, `request`, `timeout`, `circuit_open`,
     `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of
-    ECP and A2A agents `agent_error` and `incompatible`; of models `unauthorized`, `quota` and `refused`;
-    `simulated_user` is no fault of the target's.
+    ECP and A2A agents and MCP servers `agent_error` and `incompatible`; of models `unauthorized`, `quota` and
+    `refused`; `simulated_user` is no fault of the target's.
     """
 
     recoverable = True

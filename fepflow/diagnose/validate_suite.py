@@ -170,9 +170,13 @@ def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
 def _validate_mcp(validation: SuiteValidation, mcp: McpTarget) -> None:
     _validate_process(validation, mcp, "mcp")
     dataset = validation.dataset
-    cases = enumerate(validation.cases.with_lines())
-    wrong = ((*case, problem) for case in cases if (problem := call_problem(case[1][0].input)) is not None)
-    for index, (case, line), problem in islice(wrong, SPELLED_OUT):
+    wrong = (
+        (index, case, line, problem)
+        for index, (case, line) in enumerate(validation.cases.with_lines())
+        # That the target holds no conversations is told elsewhere.
+        if not case.is_conversation and (problem := call_problem(case.input)) is not None
+    )
+    for index, case, line, problem in islice(wrong, SPELLED_OUT):
         advice = "write input: {tool: NAME, arguments: {...}}"
         if dataset is None:
             validation.error(("test_cases", index, "input"), problem, advice)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
@@ -43,6 +44,17 @@ MAX_PAGES = 100
 _CLOSING_SECONDS = 2.0
 _SHOWN = 300
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
+
+_LOGGERS = ("client", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "httpx2")
+
+
+def _is_of_others(_: logging.LogRecord) -> bool:
+    return exchange_under_way.get(None) is None
+
+
+for _name in _LOGGERS:
+    # The SDK logs what servers send, with tracebacks, and whole addresses; here all of that is an error of its call.
+    logging.getLogger(_name).addFilter(_is_of_others)
 
 OpenStreams = Callable[[Traffic], AbstractAsyncContextManager[tuple[Reader, Writer]]]
 """Opens what a session reads and writes; raises TargetError."""
@@ -197,6 +209,7 @@ class Connection:
     async def _run(self) -> None:
         handlers: list[Server] = []
         traceparent.set(None)  # the session is not the first call's alone
+        exchange_under_way.set(Exchange())
 
         async def note(message: Any) -> None:
             for server in handlers:

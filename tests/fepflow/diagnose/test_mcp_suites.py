@@ -88,6 +88,11 @@ def test_an_input_that_is_no_call_is_a_mistake_in_its_line(tmp_path: Path, case_
     ]
 
 
+def test_a_conversation_with_a_server_is_one_mistake(tmp_path: Path) -> None:
+    (problem,) = told(tmp_path, "{command: [sh]}", "[{id: a, turns: [x, y]}]")
+    assert "a is a conversation: a target of the kind mcp holds no conversations" in problem
+
+
 def test_an_input_in_a_file_has_the_line_of_its_record(tmp_path: Path) -> None:
     (tmp_path / "cases.jsonl").write_text('{"id": "a", "input": {"tool": "x"}}\n{"id": "b", "input": {}}\n')
     (problem,) = told(tmp_path, "{command: [sh]}", "cases.jsonl")

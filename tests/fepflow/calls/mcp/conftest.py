@@ -10,6 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
+import fepflow.calls.mcp.http
+import fepflow.calls.mcp.session  # noqa: F401  # loaded before an event loop would wait for it
 from fepflow.calls import programs
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
