@@ -5,6 +5,7 @@ A case that still fails is called again in a task run of its own, which Prefect 
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +21,7 @@ from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.calls.base import output_hash
 from fepflow.calls.client import CallRecord
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import REUSED_FROM, TestCase
 from fepflow.store.records import NewOutput
 from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
 from fepflow.tasks.context import RunContext
@@ -53,6 +54,8 @@ class BatchResult:
     """The result of a batch: calls that ended, cases to retry, cases not called as the circuit is open."""
 
     calls: int = 0
+    reused: int = 0
+    """Outputs of earlier runs."""
     to_retry: list[CallOutcome] = field(default_factory=list)
     failed: list[tuple[str, str]] = field(default_factory=list)
     """Cases without a response, and why; without those that were not called as the circuit is open."""
@@ -68,11 +71,26 @@ async def call_target(context: RunContext, work: BatchWork) -> BatchResult:
     """
     context.count(calls=len(work.units) - len(work.missing))
     result = BatchResult()
+    if context.run.reuses_outputs:
+        result.reused = await _reuse_outputs(context, work)
     if work.missing and not context.target_client.budget.ended:
         async with context.shared_limits.slots(len(work.missing)) as slot:
             await gather_or_raise(_call(context, slot, result, work, unit) for unit in work.missing)
     await context.writer.committed()
     return result
+
+
+async def _reuse_outputs(context: RunContext, work: BatchWork) -> int:
+    """Take outputs of earlier runs whose request was the same, and return their number. They cost nothing now."""
+    hashes = {unit: output_hash(context.target, work.case(unit), unit[1]) for unit in work.missing}
+    known = await asyncio.to_thread(context.store.results.reusable, set(hashes.values()), context.run.id)
+    reused = {unit: (hashed, *known[hashed]) for unit, hashed in hashes.items() if hashed in known}
+    for unit, (hashed, made_by, earlier) in reused.items():
+        output = earlier.model_copy(update={"metadata": {**(earlier.metadata or {}), REUSED_FROM: made_by}})
+        context.writer.add(outputs=[NewOutput(*unit, hashed, output)])
+        work.add_output(CaseOutput(work.case(unit), unit, output, hashed))
+    context.count(calls=len(reused))
+    return len(reused)
 
 
 async def _call(context: RunContext, slot: Slot, result: BatchResult, work: BatchWork, unit: Unit) -> None:
@@ -135,7 +153,11 @@ async def call_target_task(context: RunContext, work: BatchWork, label: str) -> 
     if result.to_retry:
         names = listed_cases([work.name_of(outcome.case, outcome.unit[1]) for outcome in result.to_retry])
         sentences.append(f"Still without an answer, each gets a task run of its own: {names}.")
+    if result.reused:
+        sentences.append(f"{result.reused} {of} not called for: the output is of an earlier run.")
     message = " ".join(sentences) or None
+    if result.reused == len(work.units):
+        return Completed(name="Cached", message=message, data=result)
     return Failed(message=message, data=result) if failed else Completed(message=message, data=result)
 
 

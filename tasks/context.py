@@ -19,7 +19,7 @@ from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.errors import TargetError
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import REUSED_FROM, TestCase
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
@@ -168,7 +168,7 @@ class RunContext:
         last = calls.stop // run.repeats
         for start in range(calls.start // run.repeats, last, 1_000):
             for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last)).values():
-                if not stored.failed:
+                if not stored.failed and REUSED_FROM not in (stored.output.metadata or {}):
                     self.target_client.budget.spend(stored.output.metadata)
         for found in usages(self.store, run.id):
             if calls.start <= found.case_index * run.repeats + found.repeat < calls.stop:

@@ -17,7 +17,7 @@ from fepflow.errors import UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
-from fepflow.store.records import Cause, NewRun, RunRecord
+from fepflow.store.records import REUSE_OUTPUTS, Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
@@ -49,6 +49,8 @@ class RunOptions:
     """Whether answers of models that are kept are used."""
     version: str | None = None
     """Name of the target's version."""
+    reuse_outputs: bool = False
+    """Whether outputs of earlier runs take the place of calls with the same request."""
     variants: Sequence[tuple[str, str]] = ()
     """Only the variants of the suite that have these values, by name."""
 
@@ -83,9 +85,12 @@ def create_run(
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
     _require_version(suite, options)
+    _require_own_outputs(suite, options)
     cases, case_options, n_cases = _wanted(store, validation, options, suite)
     if validation.origin is not None:
         case_options = {**(case_options or {}), "origin": validation.origin.data()}
+    if options.reuse_outputs:
+        case_options = {**(case_options or {}), REUSE_OUTPUTS: True}
     run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
@@ -202,6 +207,15 @@ def _require_version(suite: Suite, options: RunOptions) -> None:
         )
     if options.verdict_mode == "point":
         raise UserError("Runs that are pooled are judged by intervals: leave out --verdict point, or gate.looks.")
+
+
+def _require_own_outputs(suite: Suite, options: RunOptions) -> None:
+    """Raise UserError for outputs of earlier runs where these are judged together with the run."""
+    if options.reuse_outputs and suite.gate is not None and suite.gate.looks is not None:
+        raise UserError(
+            "gate.looks: pooled judges earlier runs together with this one, so their outputs would count twice: leave "
+            "out --reuse-outputs."
+        )
 
 
 def _wanted(

@@ -34,6 +34,7 @@ async def decide_run(context: RunContext) -> Verdict:
         reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
     verdict = await asyncio.to_thread(_with_second_tries, context, verdict)
+    verdict = await asyncio.to_thread(_with_reused_outputs, context, verdict)
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
@@ -84,6 +85,18 @@ def _with_second_tries(context: RunContext, verdict: Verdict) -> Verdict:
         decides = "it would pass all the same" if outcome == "pass" else "it would not pass"
         warning = f"{warning} If the first tries counted as errors, {decides}."
     return verdict.model_copy(update={"second_tries": len(units), "warnings": [warning, *verdict.warnings]})
+
+
+def _with_reused_outputs(context: RunContext, verdict: Verdict) -> Verdict:
+    """Return the verdict with how many outputs are of earlier runs: it says nothing of how the target answers now."""
+    reused = context.store.results.progress(context.run.id).reused if context.run.reuses_outputs else 0
+    if not reused:
+        return verdict
+    warning = (
+        f"{reused} of {plural(context.run.calls, 'output')} from earlier runs: the target was not called for them "
+    )
+    warning += "(--reuse-outputs)."
+    return verdict.model_copy(update={"reused_outputs": reused, "warnings": [warning, *verdict.warnings]})
 
 
 def _left_out(context: RunContext) -> list[str]:

@@ -72,6 +72,8 @@ def chosen(store: Store, runs: Sequence[RunRecord], before: datetime) -> Base:
 def require_poolable(runs: Sequence[RunRecord]) -> None:
     """Raise UserError for runs that are not of the same suite and cases."""
     first = runs[0]
+    if reusing := [run for run in runs if run.reuses_outputs and len(runs) > 1]:
+        raise UserError(f"Run {reusing[0].id[:8]} cannot be pooled: outputs of earlier runs would count twice.")
     for run in runs[1:]:
         if run.name != first.name or run.suite_hash is None or run.suite_hash != first.suite_hash:
             raise UserError(f"Runs {first.id[:8]} and {run.id[:8]} cannot be pooled: their suites are not the same.")

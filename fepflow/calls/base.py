@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 from fepflow.calls.policy import RunBudget
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import REUSED_FROM, TestCase
 from fepflow.security.redaction import redact_json
 
-RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms", "trace")
+RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_attempt_ms", "trace", REUSED_FROM)
 """Names in an output's metadata that describe the call; a response cannot set them."""
 
 

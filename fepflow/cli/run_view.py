@@ -18,7 +18,7 @@ from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunRecord
 from fepflow.store.store import Store
-from fepflow.text import cut
+from fepflow.text import cut, plural
 from fepflow.traces.conventions import summary_of
 
 SHORT_DIGEST = 12
@@ -108,6 +108,7 @@ def _causes(store: Store, run: RunRecord) -> Iterator[str]:
 def _head(store: Store, run: RunRecord) -> str:
     seen = store.results.progress(run.id)
     failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
+    failed += f", {plural(seen.reused, 'output')} from earlier runs" if seen.reused else ""
     return (
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
         f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"

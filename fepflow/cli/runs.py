@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
+from click.core import ParameterSource
 
 from fepflow.cli.options import Deadline, Reports, count_or_fraction, echo_json_lines, pair, report_options
 
@@ -51,6 +52,15 @@ if TYPE_CHECKING:
     type=bool,
     default=None,
     help="Ask judges and embedding models again, and store the new answers.",
+)
+@click.option(
+    "--reuse-outputs",
+    "reuse_outputs",
+    is_flag=True,
+    default=None,
+    envvar="FEPFLOW_RUN_REUSE_OUTPUTS",
+    show_envvar=True,
+    help="Take outputs of earlier runs where the same was asked, in place of calls.",
 )
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
 @click.option(
@@ -113,7 +123,7 @@ def run(
             begin = run_service.begin(validation, run_options, console.note, show_logs=verbose)
     elif resume is None:
         raise click.UsageError("give a suite, or --resume RUN")
-    elif options:
+    elif options.keys() - _of_environment():
         raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
@@ -166,6 +176,12 @@ def _run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Repo
         write_run(begun.store, finished.run, json_to)
     print_end(console, begun.store, finished, written)
     return finished.exit_code
+
+
+def _of_environment() -> set[str]:
+    """Return the options that the environment sets: it knows nothing of a run that goes on."""
+    context = click.get_current_context()
+    return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT}
 
 
 @contextmanager

@@ -13,6 +13,9 @@ from fepflow.protocol.check import Check, Checks, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel, construct_fast, defaults_of
 
+REUSED_FROM = "reused_from"
+"""Name in an output's metadata of the earlier run that the output is of."""
+
 
 class ScriptedTurn(FepModel):
     """A turn of a conversation: what the user says, and checks that see its answer as the output."""

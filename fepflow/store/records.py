@@ -37,6 +37,9 @@ KeyState = Literal["active", "expired", "revoked"]
 FILTERS = ("metadata", "failing_in", "case_ids")
 """The options of a run that choose among the suite's cases, but for a random sample."""
 
+REUSE_OUTPUTS = "reuse_outputs"
+"""The option of a run that takes outputs of earlier runs in place of calls."""
+
 OPERATION = "operation"
 """The kind of the requests whose runs are FEP's operations."""
 
@@ -129,6 +132,11 @@ class RunRecord(Row, table=True):
         return self.n_cases * self.repeats
 
     @property
+    def reuses_outputs(self) -> bool:
+        """True if outputs of earlier runs take the place of calls."""
+        return bool((self.options or {}).get(REUSE_OUTPUTS))
+
+    @property
     def is_requested(self) -> bool:
         """True for a run that was requested over the network; no suite file and no caller can set or hide it."""
         return self.cause == "network"
@@ -205,10 +213,13 @@ class ShardRow(Row, table=True):
 
 
 class OutputRow(Row, table=True):
-    """The target's output for one repeat of one test case."""
+    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that it is of."""
 
     __tablename__: ClassVar[str] = "output"
-    __table_args__ = (_case_key(),)
+    __table_args__ = (
+        _case_key(),
+        Index("ix_output_content_hash", "content_hash"),  # by which an output of an earlier run is found
+    )
 
     run_id: str = Field(primary_key=True, max_length=64)
     case_index: int = Field(primary_key=True)
@@ -218,6 +229,7 @@ class OutputRow(Row, table=True):
     value: Any = Field(sa_type=JsonText)
     metadata_: Any = Field(sa_column=Column("metadata", OptionalJson))
     failed: bool
+    reused_from: str | None = Field(max_length=64)
     created_at: datetime = Field(sa_type=UtcDateTime)
 
 
@@ -653,7 +665,8 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of what is in the store. `outputs` includes the failed ones, `checks` every status.
+    """Counts of what is in the store. `outputs` includes the failed ones and those that were `reused`, of earlier runs;
+    `checks` every status.
 
     `passed` and `failed` count completed checks with that answer, `error` and `skipped` the others.
     """
@@ -665,6 +678,7 @@ class Progress:
     failed: int
     error: int
     skipped: int
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

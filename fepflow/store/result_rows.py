@@ -17,6 +17,7 @@ from sqlalchemy import (
 from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
+from fepflow.protocol.test_case import REUSED_FROM
 from fepflow.store.records import (
     CHECK_RESULT,
     OUTPUT,
@@ -72,6 +73,7 @@ def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
         "value": value,
         "metadata": metadata,
         "failed": failed,
+        "reused_from": (new.output.metadata or {}).get(REUSED_FROM),
         "created_at": now,
     }
 

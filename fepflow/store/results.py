@@ -84,6 +84,21 @@ class Results(Repository):
         with self._database.reading() as connection:
             return _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
 
+    def reusable(self, hashes: Collection[str], run_id: str) -> dict[str, tuple[str, Output]]:
+        """Return outputs of other runs by their content hash, each with the id of the run that made it: the newest that
+        did not fail."""
+        table, known = OUTPUT.c, dict[str, tuple[str, Output]]()
+        columns = table.content_hash, table.run_id, table.reused_from, table.output_id, table.value, table.metadata
+        wanted = sorted(hashes)
+        with self._database.reading() as connection:
+            for start in range(0, len(wanted), _KEYS_AT_ONCE):
+                same = table.content_hash.in_(wanted[start : start + _KEYS_AT_ONCE])
+                found = select(*columns).where(same, ~table.failed, table.run_id != run_id)
+                for row in connection.execute(found.order_by(table.created_at)):
+                    made_by = row.reused_from or row.run_id
+                    known[row.content_hash] = made_by, _output(row.output_id, row.value, row.metadata)
+        return known
+
     def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
         """Return the check results of the cases from `start` up to, without, `stop`; no `result` is read."""
         checks = CHECK_RESULT.c
@@ -143,8 +158,9 @@ class Results(Repository):
             .where(checks.run_id == run_id)
             .group_by(checks.status, checks.passed)
         )
+        reused = func.count(OUTPUT.c.reused_from).label("reused")
         by_failure = (
-            select(OUTPUT.c.failed, func.count().label("rows"))
+            select(OUTPUT.c.failed, func.count().label("rows"), reused)
             .where(OUTPUT.c.run_id == run_id)
             .group_by(OUTPUT.c.failed)
         )
@@ -152,7 +168,8 @@ class Results(Repository):
             if connection.scalar(select(RUN.c.id).where(RUN.c.id == run_id)) is None:
                 raise no_such_run(run_id)
             outcomes = {(status, passed): count for status, passed, count in connection.execute(by_outcome)}
-            failures = {row.failed: row.rows for row in connection.execute(by_failure)}
+            of_outputs = connection.execute(by_failure).all()
+        failures = {row.failed: row.rows for row in of_outputs}
         return Progress(
             outputs=sum(failures.values()),
             failed_outputs=failures.get(True, 0),
@@ -161,6 +178,7 @@ class Results(Repository):
             failed=outcomes.get(("completed", False), 0),
             error=sum(count for (status, _), count in outcomes.items() if status == "error"),
             skipped=sum(count for (status, _), count in outcomes.items() if status == "skip"),
+            reused=sum(row.reused for row in of_outputs),
         )
 
     def check_totals(self, run_id: str) -> list[CheckCounts]:

@@ -36,6 +36,7 @@ from fepflow.store.records import (
     BASELINE,
     CASE,
     FILTERS,
+    REUSE_OUTPUTS,
     RUN,
     Baseline,
     NewCheckResult,
@@ -171,12 +172,12 @@ class Runs(Repository):
     def looks(self, run: RunRecord) -> list[tuple[str, Outcome | None]]:
         """Return the ids and outcomes of the other runs of the same suite on the same version of its target, the
         oldest first: those with an outcome, and those that were created earlier and are under way. A random sample of
-        the cases is one, cases that a filter chose are not."""
+        the cases is one; cases that a filter chose are not, nor outputs that are reused."""
         under_way = RUN.c.status.in_(("pending", "running")) & (RUN.c.created_at < run.created_at)
         same = "name", "suite_hash", "target_hash", "version"
         others = (
             select(RUN.c.id, RUN.c.outcome)
-            .where(*_equal(run, *same), *_unfiltered(), RUN.c.id != run.id)
+            .where(*_equal(run, *same), *_unfiltered(), _without_option(REUSE_OUTPUTS), RUN.c.id != run.id)
             .where(RUN.c.outcome.is_not(None) | under_way)
             .order_by(RUN.c.created_at, RUN.c.id)
         )
@@ -416,9 +417,13 @@ def _equal(run: RunRecord, *names: str) -> list[ColumnElement[bool]]:
 
 def _unfiltered() -> Iterator[ColumnElement[bool]]:
     """Yield the conditions that no filter chose the cases of a run."""
-    for name in FILTERS:  # a key of a JSON object: with its quotes it is found whole
-        has_filter = type_coerce(RUN.c.options, Text).contains(str(encode(name)), autoescape=True)
-        yield or_(RUN.c.options.is_(None), ~has_filter)
+    yield from map(_without_option, FILTERS)
+
+
+def _without_option(name: str) -> ColumnElement[bool]:
+    # A key of a JSON object: with its quotes it is found whole.
+    has_option = type_coerce(RUN.c.options, Text).contains(str(encode(name)), autoescape=True)
+    return or_(RUN.c.options.is_(None), ~has_option)
 
 
 def _case_rows(run_id: str, cases: Iterable[TestCase]) -> Iterator[dict[str, Any]]:

@@ -286,7 +286,8 @@ class Verdict(Part):
     `blocks` says whether the outcome stops a release (exit code other than 0). `thresholds_digest` is the SHA-256 of
     the thresholds that were applied, see `fepflow.evalguard.models`. `baseline` is there if the suite names one that
     can be compared with, else `not_compared` says why not; `models` if checks call models.
-    `second_tries` counts the results of a resumed run whose first try ended in an error.
+    `second_tries` counts the results of a resumed run whose first try ended in an error, `reused_outputs` the outputs
+    of earlier runs.
     """
 
     outcome: Outcome
@@ -303,6 +304,7 @@ class Verdict(Part):
     top_up: TopUpVerdict | None = None
     looks: LooksVerdict | None = None
     second_tries: int | None = None
+    reused_outputs: int | None = None
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None
