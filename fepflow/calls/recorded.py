@@ -9,10 +9,11 @@ from typing import Any
 
 from fepflow.calls.base import TargetResponse, refuse_reserved_names
 from fepflow.calls.response_parser import describe, found_metadata
+from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import Output, TestCase, output_context
 from fepflow.suite import target
 from fepflow.suite.test_cases import id_text, read_records
 
@@ -51,7 +52,7 @@ class RecordedTarget:
         """Yield each output, as checks see it, with the id of its test case."""
         for case_id, record in self._records.items():
             if record.answer is not None:
-                yield case_id, {"value": record.answer.value, "metadata": record.answer.metadata}
+                yield case_id, output_context(Output(value=record.answer.value, metadata=record.answer.metadata))
 
     async def call(self, request: Any) -> TargetResponse:
         """Return the recorded answer."""
@@ -73,7 +74,8 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
 
     def mapped(line: int, document: Any) -> _Record:
         try:
-            answer = TargetResponse(output.resolve(document), found_metadata(metadata, document))
+            traced = {"trace": document["trace"]} if config.format in TRACES else {}
+            answer = TargetResponse(output.resolve(document), {**found_metadata(metadata, document), **traced})
         except JSONPathError:
             return _Record(line, None, describe(document))
         return _Record(line, answer, "")

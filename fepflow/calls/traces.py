@@ -17,13 +17,11 @@ from fepflow.calls.base import TargetResponse
 from fepflow.extras import require
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
+from fepflow.traces.span import MAX_BYTES, MAX_SPANS
 
 if TYPE_CHECKING:
     from fepflow.calls.otlp_receiver import Receiver
     from fepflow.traces.span import Span
-
-MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
-"""Spans of a case that are kept, and their bytes."""
 
 POLL_SECONDS = 0.02
 """How often the spool is looked into."""

@@ -24,6 +24,7 @@ from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.json import values as parser
 from fepflow.text import brief
+from fepflow.traces.recorded import atif_records, otlp_records
 
 SPELLED_OUT = 20
 MAX_ERRORS = 10_000
@@ -76,7 +77,10 @@ class ErrorCollector:
             raise InputError([*self._first, *rest])
 
 
-Format = Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"]
+Format = Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx", "otlp", "atif"]
+
+TRACES = ("otlp", "atif")
+"""Formats of traces, which no ending of a file tells."""
 
 MAX_LINE_BYTES = 10_000_000
 MAX_STREAM_BYTES = 2_000_000_000
@@ -112,6 +116,9 @@ def records(
         from fepflow.datasets.tables import excel_records, parquet_records  # libraries that most suites do without
 
         return parquet_records(path, errors, columns) if format == "parquet" else excel_records(path, errors)
+    if format in TRACES:
+        read = otlp_records if format == "otlp" else atif_records
+        return read(_traces(path, errors), errors.add)
     if format == "jsonl":
         return _jsonl(_lines(path, errors), errors)
     if format == "csv":
@@ -187,6 +194,20 @@ def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector) -> Iterator
             errors.add(f"is not valid JSON: {error}", number)
         else:
             yield number, record
+
+
+def _traces(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
+    """Yield documents, of a .json file the one that it is, or those of its list; else one a line."""
+    if ".json" not in [suffix.lower() for suffix in path.suffixes]:
+        yield from _jsonl(_lines(path, errors), errors)
+        return
+    text = "".join(line for _, line in _lines(path, errors))
+    try:
+        document = parser.parse(text) if not errors else []
+    except ValueError as error:
+        errors.add(f"is not valid JSON: {error}")
+    else:
+        yield from ((1, item) for item in (document if isinstance(document, list) else [document]))
 
 
 def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:

@@ -17,6 +17,7 @@ from fepflow.calls.recorded import RecordedTarget
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of, texts_in
 from fepflow.checks.registry import is_ours
+from fepflow.datasets.records import TRACES
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean, kind_name
 from fepflow.errors import DocumentPath, ValidationMessage, dotted
@@ -219,14 +220,18 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
     if misshaped is not None:
         _report(validation, use, *misshaped, is_error=not use.optional)
         return False
+    if target is not None and use.keys[:2] == ("output", "trace") and _lacks_trace(target):
+        advice = "set target.trace, and have the agent export its spans (docs/traces.md)"
+        if target.recorded is not None:
+            advice = "recorded outputs have one with target.recorded.format: otlp or atif"
+        _report(validation, use, f"{use.expression} finds nothing: the calls are not traced", advice)
+        return False
     if target is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
         return True
     if target.http is not None:
-        known = [
-            *target.http.metadata,
-            *RESERVED_METADATA,
-            *(_OF_CONVERSATIONS if validation.has_conversations else ()),
-        ]
+        known = [*target.http.metadata, *RESERVED_METADATA]
+        known += _OF_CONVERSATIONS if validation.has_conversations else ()
+        known += ("tokens", "usd") if target.trace is not None else ()
     elif target.openai is not None:
         known = [*MODEL_METADATA, *RESERVED_METADATA]
     else:
@@ -238,6 +243,12 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
         advice = f"map it: target.http.metadata: {{{use.keys[2]}: $.…}}"
     _report(validation, use, f"{use.expression} finds nothing: an output's metadata has {', '.join(known)}", advice)
     return False
+
+
+def _lacks_trace(target: Target) -> bool:
+    if target.recorded is not None:
+        return target.recorded.format not in TRACES
+    return target.trace is None and target.given is None
 
 
 def _look_into_cases(validation: SuiteValidation, uses: Sequence[_Use]) -> None:

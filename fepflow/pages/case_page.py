@@ -14,6 +14,7 @@ from fepflow.pages.charts import attempts_chart
 from fepflow.pages.rendering import State, state_of
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.conversations import Exchange, ending, exchanges
+from fepflow.pages.trace_tree import TraceView, trace_view
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
@@ -21,7 +22,7 @@ from fepflow.store.store import Store
 
 EARLIER_RUNS = 10
 
-_OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms", "last_attempt_ms"})
+_OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms", "last_attempt_ms", "trace"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class RepeatView:
     steps: Sequence[Mapping[str, Any]]
     turns: Sequence[Exchange]
     ending: str | None
+    trace: TraceView | None
     metadata: Mapping[str, Any]
 
     def checks_of(self, turn: int) -> list[CheckResult]:
@@ -120,8 +122,8 @@ def repeat_view(result: CaseResult) -> RepeatView:
         for attempt in attempts
     ]
     rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
-    chart, turns = attempts_chart(bars), exchanges(value)
-    return RepeatView(result, expected, output, attempts, chart, _steps(value), turns, ending(metadata), rest)
+    chart, turns, trace = attempts_chart(bars), exchanges(value), trace_view(metadata.get("trace"))
+    return RepeatView(result, expected, output, attempts, chart, _steps(value), turns, ending(metadata), trace, rest)
 
 
 def _steps(value: Any) -> Sequence[Mapping[str, Any]]:

@@ -93,8 +93,8 @@ class Dataset(Section):
     revision: Annotated[str, Field(min_length=1)] | None = Field(
         None, description="Branch, tag or commit of a dataset at hf://; default: main."
     )
-    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"] | None = Field(
-        None, description="Default: by the file's ending."
+    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx", "otlp", "atif"] | None = Field(
+        None, description="Default: by the file's ending. otlp and atif are traces: spans, and trajectories, in JSON."
     )
     id: RecordPath | None = None
     input: RecordPath | None = None

@@ -207,8 +207,8 @@ class RecordedTarget(Section):
     path: str = Field(
         description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz, .parquet, .xlsx)."
     )
-    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx"] | None = Field(
-        None, description="Default: by the file's ending."
+    format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx", "otlp", "atif"] | None = Field(
+        None, description="Default: by the file's ending. otlp and atif are traces: spans, and trajectories, in JSON."
     )
     id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
     output: JSONPathText = Field("$.value", description="Where the output is in a record.")

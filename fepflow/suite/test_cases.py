@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.datasets.records import ErrorCollector, format_of, records
+from fepflow.datasets.records import TRACES, ErrorCollector, format_of, records
 from fepflow.documents.messages import closest, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
@@ -72,6 +72,8 @@ def read_test_cases(
     """
     format = format_of(path, dataset.format, file)
     errors = ErrorCollector(file)
+    if format in TRACES:  # a record has more that is no part of the case: what came of it
+        dataset = dataset.model_copy(update={"id": dataset.id or "$.id", "input": dataset.input or "$.input"})
     reader = _Reader(dataset, errors, is_table=format in ("csv", "xlsx"))
     cases = CasesOnDisk()
     for part, errors.file in ((path, file), *more):

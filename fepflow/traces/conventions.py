@@ -90,6 +90,43 @@ def summary_of(trace: Any) -> str:
     return "; ".join(words)
 
 
+def ends_of(spans: Sequence[Span]) -> tuple[Span, dict[str, Any]]:
+    """Return the first span of a trace, and what went in and came out of it, `{input, value}`, as far as it is told.
+
+    The outermost span that tells it counts; where only models do, the first one's input and the last one's output.
+    """
+    tree = _Tree(spans)
+    ends: dict[str, Any] = {}
+    models = [span for span in tree.spans if _is_model(span)]
+    others = [span for span in tree.order if not _is_model(span) and not _is_tool(span)]
+    for name, value_of, order in (
+        ("input", _input_of, [*others, *models]),
+        ("value", _output_of, [*others, *sorted(models, key=lambda span: -span.end)]),
+    ):
+        told = next((value for span in order if (value := value_of(span)) is not None), None)
+        if told is not None:
+            ends[name] = told
+    return tree.order[0], ends
+
+
+def _input_of(span: Span) -> Any:
+    return _end_of(span, "input", "gen_ai.input.messages", "user")
+
+
+def _output_of(span: Span) -> Any:
+    return _end_of(span, "output", "gen_ai.output.messages", "assistant")
+
+
+def _end_of(span: Span, end: str, messages: str, role: str) -> Any:
+    value = span.attributes.get(f"{end}.value")
+    if value is not None:
+        return _json_of(value) if span.attributes.get(f"{end}.mime_type") == "application/json" else value
+    said = [message for message in _messages(span.attributes.get(messages)) if message.get("role") == role]
+    parts = said[-1].get("parts") if said else None
+    texts = [part.get("content") for part in parts or () if isinstance(part, dict) and part.get("type") == "text"]
+    return "\n".join(map(str, texts)) if texts else None
+
+
 class _Tree:
     """Spans in the order of their beginning, with their places in each other; a circle of parents is cut."""
 
@@ -101,7 +138,7 @@ class _Tree:
             self._named.setdefault(span.parent_id, []).append(span)
         self._inner: dict[str, list[Span]] = {}
         self._model_above: dict[str, Span | None] = {}
-        self._order: list[Span] = []
+        self.order: list[Span] = []
         """All spans, each after the one that it is in."""
         self._roots: list[Span] = []
         tops = [span for span in self.spans if span.parent_id not in self._by_id]
@@ -115,7 +152,7 @@ class _Tree:
             if span.span_id in self._model_above:
                 continue
             self._model_above[span.span_id] = model
-            self._order.append(span)
+            self.order.append(span)
             (self._roots if parent is None else self._inner.setdefault(parent.span_id, [])).append(span)
             inner_model = span if _is_model(span) else model
             waiting += [(child, span, inner_model) for child in reversed(self._named.get(span.span_id, ()))]
@@ -166,7 +203,7 @@ class _Tree:
         An agent's span repeats what its models have reported, and a model's span what the client inside has.
         """
         sums: dict[str, float] = {}
-        for span in reversed(self._order):
+        for span in reversed(self.order):
             below = [sums[child.span_id] for child in self._inner.get(span.span_id, ()) if child.span_id in sums]
             reported = own(span)
             if reported is not None and (_is_model(span) or not below):
@@ -185,7 +222,7 @@ class _Tree:
         """Return the calls of tools that models asked for; the client inside of a model's span repeats them."""
         asked: list[dict[str, Any]] = []
         has_told: set[str] = set()
-        for span in self._order:
+        for span in self.order:
             above = self._model_above[span.span_id]
             if _is_model(span) and (above is None or above.span_id not in has_told):
                 requests = list(_requested(span))
@@ -286,7 +323,7 @@ def _tool_call(span: Span) -> dict[str, Any]:
     return {
         "id": call_id,
         "name": _tool_name(span),
-        "arguments": _arguments(_first(span, _TOOL_ARGUMENTS)),
+        "arguments": arguments_of(_first(span, _TOOL_ARGUMENTS)),
         "result": _json_of(_first(span, _TOOL_RESULT)),
         "error": _error(span),
         "ms": _milliseconds(span.end - span.start),
@@ -304,7 +341,7 @@ def _json_of(value: Any) -> Any:
         return value
 
 
-def _arguments(value: Any) -> dict[str, Any] | None:
+def arguments_of(value: Any) -> dict[str, Any] | None:
     """Return the arguments of a tool; a text, or a list, that is no object of arguments is the one `input`.
 
     None where no attribute tells them: most instrumentations leave them out unless told otherwise.
@@ -391,7 +428,7 @@ def _request(span: Span, call_id: Any, name: str, arguments: Any) -> dict[str, A
     return {
         "id": call_id,
         "name": name,
-        "arguments": _arguments(arguments),
+        "arguments": arguments_of(arguments),
         "result": None,
         "error": None,
         "ms": None,

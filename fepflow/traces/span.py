@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
+"""Spans of a trace that are kept, and their bytes."""
+
 
 @dataclass(slots=True)
 class Span:

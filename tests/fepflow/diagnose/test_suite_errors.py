@@ -207,7 +207,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
         "$.expected is not",
         "did you mean $.test_case.expected?",
     ),
-    (contains("text: $.output.id, phrases: a"), 4, "$.output has no id", "known are value, metadata"),
+    (contains("text: $.output.id, phrases: a"), 4, "$.output has no id", "known are value, metadata, trace"),
     (
         contains("text: $.output.value, phrases: $.test_case.metadata.topik"),
         4,

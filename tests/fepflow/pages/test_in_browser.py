@@ -35,7 +35,10 @@ def hostile_row(text: str) -> Row:
     name = name_of(text)
     result = answer(False, metadata={"samples": {name: text}, "model_answered": name}, actual=text, expected=text)
     case = TestCase(id=name, input={name: text}, expected=text, metadata={name: text})
-    return Row(case, [Output(value=text, metadata={name: text})], {name[:100]: result, "says_so": answer(error=name)})
+    span = {"name": text, "span_id": name, "start_ms": 1, "ms": 2, "status": "error", "attributes": {name: text}}
+    trace = {"spans": [span, {**span, "parent_id": name, "span_id": "2"}], "unknown": {"usd": text}}
+    output = Output(value=text, metadata={name: text, "trace": trace})
+    return Row(case, [output], {name[:100]: result, "says_so": answer(error=name)})
 
 
 @pytest.fixture(scope="module")

@@ -141,6 +141,14 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
     ]
     samples = {"samples": {"agreement": {"passed": 0.6}, "answers": ["fine", "poor"]}, "model_answered": "gpt-x"}
     steps = {"steps": [{"public_output": "one", "tool_calls": [{"name": "look_up"}]}, {"public_output": "two"}]}
+    spans = [
+        {"name": "POST /ask", "span_id": "1", "parent_id": "0", "start_ms": 0, "ms": 200, "status": "ok"},
+        {"name": "execute_tool x", "span_id": "2", "parent_id": "1", "start_ms": 20, "ms": 100, "status": "error"},
+    ]
+    spans[1]["status_message"] = "broken"
+    trace = {"spans": spans, "tool_calls": [{"name": "x"}], "unknown": {"usd": "not told"}}
+    times = {"start_ms": 0, "ms": -5, "attributes": {"gen_ai.tool.name": "x"}}
+    circle = [{"name": a, "span_id": a, "parent_id": b, **times} for a, b in ("ab", "ba")]
     rows = {
         "silent": Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")}),
         "broke off": Row(TestCase(id="broke off", input=1), [BROKE_OFF], {"says_so": answer(False)}),
@@ -153,6 +161,8 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "judged": Row(TestCase(id="judged", input=1), [Output(value="x")], {"says_so": answer(metadata=samples)}),
         "no yes or no": Row(TestCase(id="no yes or no", input=1), [Output(value="x")], {"says_so": answer(None)}),
         "steps": Row(TestCase(id="steps", input=1), [Output(value=steps)], {"says_so": answer()}),
+        "traced": Row(TestCase(id="traced", input=1), [Output(value=1, metadata={"trace": trace})], {}),
+        "circle": Row(TestCase(id="circle", input=1), [Output(value=1, metadata={"trace": {"spans": circle}})], {}),
     }
     fill(store, list(rows.values()), run_id="aaaa1111")
     wanted = {
@@ -165,6 +175,8 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "judged": ("model answered: gpt-x", '"agreement"', "0.6"),
         "no yes or no": ("no verdict",),
         "steps": ("Steps one tool look_up", "two"),
+        "traced": ("Trace 2 spans; 1 tool call; unknown: usd (not told)", "execute_tool x ! broken", "20 ms 100 ms"),
+        "circle": ("Trace 2 spans", "a ", "b "),
     }
     grid = page(client, "/runs/aaaa1111")
     report = plain(client.get("/runs/aaaa1111/report.html").text)

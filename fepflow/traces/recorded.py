@@ -1,0 +1,186 @@
+"""Records of traces that were written to files: spans of OTLP in JSON, and trajectories in ATIF.
+
+A record is `{id, input, value, trace}`, and of OTLP also `attributes`, those of the first span: test cases and recorded
+outputs are read from it alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from typing import Any
+
+from fepflow.extras import require
+from fepflow.json.values import finite
+from fepflow.traces.conventions import arguments_of, ends_of, read_trace
+from fepflow.traces.span import MAX_SPANS, Span
+
+Documents = Iterable[tuple[int, Any]]
+Complain = Callable[[str, int], None]
+"""Takes what is wrong with a document, and its line."""
+
+MAX_ALL_SPANS = 500_000
+"""Spans of a file: those of a trace may stand far apart, so all of them are in memory."""
+
+
+def otlp_records(documents: Documents, complain: Complain) -> Iterator[tuple[int, Any]]:
+    """Yield a record for each trace, in the order in which they begin; a document is an ExportTraceServiceRequest."""
+    require("otel", "format: otlp", "opentelemetry.proto", "google.protobuf")
+    from fepflow.traces.otlp import OtlpError, request_of_document, spans_of
+
+    traces: dict[str, tuple[int, dict[str, Span]]] = {}
+    count = 0
+    for line, document in documents:
+        if not isinstance(document, dict) or not {"resourceSpans", "resource_spans"} & document.keys():
+            if not isinstance(document, dict) or not {"resourceLogs", "resourceMetrics"} & document.keys():
+                complain("is no request to export spans: it has no resourceSpans", line)
+            continue
+        try:
+            spans = list(spans_of(request_of_document(document)))
+        except OtlpError as error:
+            complain(str(error), line)
+            continue
+        count += len(spans)
+        if count > MAX_ALL_SPANS:
+            complain(f"has more than {MAX_ALL_SPANS:,} spans", line)
+            return
+        for span in spans:
+            if span is None:
+                complain("has a span whose ids are not valid", line)
+            else:
+                traces.setdefault(span.trace_id, (line, {}))[1].setdefault(span.span_id, span)
+    for trace_id, (line, by_id) in traces.items():
+        yield line, _record_of(trace_id, list(by_id.values()))
+
+
+def _record_of(trace_id: str, spans: list[Span]) -> dict[str, Any]:
+    problem = None
+    if len(spans) > MAX_SPANS:
+        problem = f"the trace is truncated: of {len(spans):,} spans the first {MAX_SPANS:,} are read"
+        spans = spans[:MAX_SPANS]
+    first, ends = ends_of(spans)
+    trace = read_trace(spans, trace_id, None, problem)
+    return {"id": trace_id, **ends, "attributes": first.attributes, "trace": trace}
+
+
+def atif_records(documents: Documents, complain: Complain) -> Iterator[tuple[int, Any]]:
+    """Yield a record for each trajectory (Agent Trajectory Interchange Format)."""
+    for line, document in documents:
+        try:
+            if not isinstance(document, dict) or not str(document.get("schema_version", "")).startswith("ATIF-v1."):
+                raise ValueError("is no trajectory: its schema_version is not ATIF-v1.…")
+            record = _trajectory(document)
+        except ValueError as error:
+            complain(str(error), line)
+        else:
+            yield line, record
+
+
+def _trajectory(document: dict[str, Any]) -> dict[str, Any]:
+    steps = document.get("steps")
+    if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
+        raise ValueError("is no trajectory: its steps are no list of objects")
+    asked = [_words(step.get("message")) for step in steps if step.get("source") == "user"]
+    agent = [step for step in steps if step.get("source") == "agent"]
+    said = [words for step in agent if (words := _words(step.get("message")))]
+    own = [step for step in agent if step.get("is_copied_context") is not True]
+    trace = {"trace_id": str(document.get("session_id", "")), **_calls_of(own, document)}
+    record = {"id": document.get("session_id") or document.get("trajectory_id"), "trace": trace}
+    if asked:
+        record["input"] = asked[0] if len(asked) == 1 else [{"role": "user", "content": words} for words in asked]
+    return {**record, "value": said[-1]} if said else record
+
+
+def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str, Any]:
+    began = [_moment(step.get("timestamp")) for step in steps]
+    first = next((moment for moment in began if moment is not None), 0.0)
+    agent = document.get("agent") if isinstance(document.get("agent"), dict) else {}
+    model = (agent or {}).get("model_name")
+    known: dict[str, Any] = {
+        "spans": [
+            {
+                "name": f"step {step.get('step_id', number)}",
+                "kind": "internal",
+                "span_id": f"{number:016x}",
+                "parent_id": None,
+                "start_ms": max(0.0, round(((moment or first) - first) * 1000, 3)),
+                "ms": 0.0,
+                "status": "unset",
+                "attributes": {},
+                "events": [],
+            }
+            for number, (step, moment) in enumerate(zip(steps, began, strict=True), 1)
+        ],
+        "tool_calls": [call for step in steps for call in _tool_calls(step)],
+        "model_calls": [
+            {
+                "model": step.get("model_name", model),
+                "operation": "chat",
+                "tokens": _sum(_metrics(step), "prompt_tokens", "completion_tokens"),
+                "usd": _sum(_metrics(step), "cost_usd"),
+                "error": None,
+                "ms": None,
+            }
+            for step in steps
+        ],
+    }
+    final = document.get("final_metrics") if isinstance(document.get("final_metrics"), dict) else {}
+    totals = {
+        "tokens": _sum(final or {}, "total_prompt_tokens", "total_completion_tokens"),
+        "usd": _sum(final or {}, "total_cost_usd"),
+    }
+    unknown = {}
+    for name, total in totals.items():
+        parts = [call[name] for call in known["model_calls"]]
+        if total is None and parts and None not in parts:
+            total = sum(parts)
+        if total is None:
+            unknown[name] = f"not all steps of the trajectory tell their {name}"
+        else:
+            known[name] = total
+    return {**known, **({"unknown": unknown} if unknown else {})}
+
+
+def _tool_calls(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    calls, observation = step.get("tool_calls") or [], step.get("observation") or {}
+    results = observation.get("results") if isinstance(observation, dict) else None
+    by_id = {item.get("source_call_id"): item for item in results or () if isinstance(item, dict)}
+    if not isinstance(calls, list):
+        raise ValueError("has a step whose tool_calls are no list")
+    for call in calls:
+        if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
+            raise ValueError("has a call of a tool without function_name")
+        arguments, result = call.get("arguments"), by_id.get(call.get("tool_call_id"), {})
+        yield {
+            "name": call["function_name"],
+            "arguments": arguments_of(arguments),
+            "result": _words(result.get("content")),
+            "error": None,
+            "ms": None,
+        }
+
+
+def _metrics(step: dict[str, Any]) -> dict[str, Any]:
+    metrics = step.get("metrics")
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _sum(metrics: dict[str, Any], *names: str) -> float | None:
+    numbers = [metrics.get(name) for name in names]
+    if any(isinstance(number, bool) or finite(number) is None or number < 0 for number in numbers):
+        return None
+    return sum(number for number in numbers if number is not None)
+
+
+def _words(message: Any) -> Any:
+    """Return a message as text: texts of several parts are joined, others are left out."""
+    if not isinstance(message, list):
+        return message
+    return "\n".join(str(part["text"]) for part in message if isinstance(part, dict) and "text" in part)
+
+
+def _moment(text: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (TypeError, ValueError, OverflowError):
+        return None
