@@ -166,10 +166,10 @@ def _metrics(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sum(metrics: dict[str, Any], *names: str) -> float | None:
-    numbers = [metrics.get(name) for name in names]
-    if any(isinstance(number, bool) or finite(number) is None or number < 0 for number in numbers):
-        return None
-    return sum(number for number in numbers if number is not None)
+    """Return the sum of these figures, each a number from 0 on; None if one is missing."""
+    figures = [None if isinstance(metrics.get(name), bool) else finite(metrics.get(name)) for name in names]
+    numbers = [figure for figure in figures if figure is not None and figure >= 0]
+    return sum(numbers) if len(numbers) == len(names) else None
 
 
 def _words(message: Any) -> Any:
