@@ -46,28 +46,13 @@ FILES["outputs.jsonl"] = '{"case": "a", "answer": "Paris", "model": "any"}\n'
 FILES["agent.py"] = FILES["shop/bots.py"] = "def answer(question):\n    return 'Paris'\n"
 FILES["agents/agent.py"] = ""
 FILES["my_agent.py"] = "async def app(scope, receive, send):\n    ...\n"
-FILES["traces.jsonl"] = json.dumps(
-    {
-        "resourceSpans": [
-            {
-                "scopeSpans": [
-                    {
-                        "spans": [
-                            {
-                                "traceId": "0af7651916cd43dd8448eb211c80319c",
-                                "spanId": "b7ad6b7169203331",
-                                "attributes": [
-                                    {"key": f"{name}.value", "value": {"stringValue": "?"}}
-                                    for name in ("input", "output")
-                                ],
-                            }
-                        ]
-                    }
-                ]
-            }
-        ]
-    }
-)
+ATTRIBUTES = {"openinference.span.kind": "AGENT", "input.value": "?", "output.value": "Paris"}
+SPAN = {
+    "traceId": "0af7651916cd43dd8448eb211c80319c",
+    "spanId": "b7ad6b7169203331",
+    "attributes": [{"key": name, "value": {"stringValue": value}} for name, value in ATTRIBUTES.items()],
+}
+FILES["traces.jsonl"] = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [SPAN]}]}]})
 FILES["questions.csv"] = "number,question,answer,topic\n1,What?,Paris,geography\n"
 
 

@@ -13,8 +13,8 @@ from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
 from fepflow.pages.rendering import State, state_of
 from fepflow.pages.text import Span, differences, shown
-from fepflow.protocol.conversations import Exchange, ending, exchanges
 from fepflow.pages.trace_tree import TraceView, trace_view
+from fepflow.protocol.conversations import Exchange, ending, exchanges
 from fepflow.protocol.results import CheckResult
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
