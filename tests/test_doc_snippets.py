@@ -44,6 +44,7 @@ BASE = {
 FILES = {"cases.jsonl": '{"id": "a", "input": "?", "expected": "Paris"}\n'}
 FILES["outputs.jsonl"] = '{"case": "a", "answer": "Paris", "model": "any"}\n'
 FILES["agent.py"] = FILES["shop/bots.py"] = "def answer(question):\n    return 'Paris'\n"
+FILES["prompts/v1.md"] = FILES["prompts/v2.md"] = "Answer: {{$.test_case.input}}\n"
 FILES["agents/agent.py"] = ""
 FILES["my_agent.py"] = "async def app(scope, receive, send):\n    ...\n"
 ATTRIBUTES = {"openinference.span.kind": "AGENT", "input.value": "?", "output.value": "Paris"}

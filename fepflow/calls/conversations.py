@@ -51,6 +51,11 @@ class ConversationTarget:
         self._users = users
 
     @property
+    def target(self) -> Target:
+        """The target that is asked."""
+        return self._target
+
+    @property
     def fingerprint(self) -> str:
         """See Target."""
         return self._target.fingerprint

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
 from fepflow.calls.base import Target
+from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target
 from fepflow.calls.traces import require_traces
 from fepflow.checks.constants import CheckType
@@ -52,13 +53,10 @@ def validate_suite(
     validate_checks(validation)
     validate_thresholds(validation)
     validate_metrics(validation, checks_by_id(validation))
-    opened = _validate_target(validation)
-    validate_conversations(validation, opened)
-    validate_paths(validation, opened)
-    _validate_baselines(validation)
     _validate_correction(validation)
-    _validate_model_of_judge(validation)
-    _validate_variants(validation)
+    shared = [problem for problem in validation.problems if problem not in loaded.problems]
+    _validate_with_target(validation)
+    _validate_variants(validation, shared)
     for remark in validation.dependence.remarks():
         if remark.advice is not None:  # of cases without a cluster, their path is told
             validation.warn(("test_cases",), remark.message, remark.advice)
@@ -78,36 +76,41 @@ def validate_suite(
     return validation
 
 
-def _validate_variants(validation: SuiteValidation) -> None:
-    """Add what is wrong with the other variants, each error with its variant; their cases and checks are the same."""
+def _validate_with_target(validation: SuiteValidation) -> None:
+    """Validate the target, and all that depends on it."""
+    opened = _validate_target(validation)
+    validate_conversations(validation, opened)
+    validate_paths(validation, opened.target if isinstance(opened, ConversationTarget) else opened)
+    _validate_baselines(validation)
+    _validate_model_of_judge(validation)
+
+
+def _validate_variants(validation: SuiteValidation, shared: Sequence[Problem]) -> None:
+    """Add what is wrong with the other variants. An error that not all have names one that has it; those of cases and
+    checks are `shared`."""
     first, *others = validation.loaded.variants or (None,)
     if first is None:
         return
     validation.variants = [replace(validation, loaded=replace(first, variants=()))]
     for loaded in others:
-        of_variant = replace(validation, loaded=loaded, problems=list(loaded.problems), variants=[])
-        _validate_target(of_variant)
-        _validate_baselines(of_variant)
-        _validate_model_of_judge(of_variant)
+        of_variant = replace(validation, loaded=loaded, problems=[*shared, *loaded.problems], variants=[])
+        _validate_with_target(of_variant)
         validation.variants.append(of_variant)
     labels: dict[Problem, list[str]] = {}
     for of_variant in validation.variants:
         for problem in dict.fromkeys(of_variant.problems):
             labels.setdefault(problem, []).append(label_of(of_variant.loaded.section("variant")))
-    count = len(validation.variants)
+    count, paths = len(validation.variants), {problem.path for problem in shared}
     validation.problems = [
-        problem if len(having) == count or not _is_of_variant(problem) else _in_variant(problem, having[0])
+        replace(problem, message=f"{problem.message} (variant {having[0]})")
+        if len(having) < count and problem.path not in paths and (problem.path or "").startswith(_OF_VARIANT)
+        else problem
         for problem, having in labels.items()
     ]
 
 
-def _is_of_variant(problem: Problem) -> bool:
-    """Return whether a problem is about something that variants may differ in."""
-    return (problem.path or "").startswith(("target", "baseline", "gate.regression"))
-
-
-def _in_variant(problem: Problem, label: str) -> Problem:
-    return replace(problem, message=f"{problem.message} (variant {label})")
+_OF_VARIANT = ("target", "test_cases", "baseline", "gate.regression")
+"""Places of problems that depend on the target."""
 
 
 def _validate_target(validation: SuiteValidation) -> Target | None:

@@ -24,6 +24,7 @@ SUITE: Mapping[str, str] = {
     **dict.fromkeys(("agent", "solver"), "what is evaluated is the target"),
     **dict.fromkeys(("providers", "provider", "system"), "a model that is evaluated is target: {openai: {model: ...}}"),
     **dict.fromkeys(("url", "endpoint", "http", "headers", "body"), _HTTP),
+    **dict.fromkeys(("matrix", "models", "grid", "sweep", "parameters"), "several targets are variants"),
     "recorded": "it belongs into target",
     **dict.fromkeys(("simulateduser", "simulator", "persona"), "the model that plays users is user.model_config.model"),
     **dict.fromkeys(("turns", "conversations", "maxturns"), "it belongs into test_cases"),

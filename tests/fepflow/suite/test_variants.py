@@ -138,3 +138,17 @@ def test_values_choose_variants() -> None:
         chosen(variants, [("model", "b")])
     with pytest.raises(UserError, match=r"t has no such value; it has 0, 0\.5"):
         chosen(variants, [("t", "1")])
+
+
+def test_prompts_in_files_and_whole_targets_may_vary(tmp_path: Path) -> None:
+    (tmp_path / "asks.md").write_text("Answer: {{$.test_case.input}}", encoding="utf-8")
+    (tmp_path / "same.md").write_text("Always the same", encoding="utf-8")
+    openai = {"model": "openai/gpt-5", "prompt": "${variant.prompt}", "api_key": "${API_KEY}"}
+    validation = validated(tmp_path, {"prompt": ["asks.md", "same.md"]}, target={"openai": openai})
+    assert [problem.message for problem in validation.problems] == [
+        "the request is the same for all test cases (variant prompt=same.md)"
+    ]
+    agents = [{"http": {"url": "http://127.0.0.1:9/"}}, {"htpp": {"url": "http://127.0.0.1:9/"}}]
+    (error,) = validated(tmp_path, {"agent": agents}, target="${variant.agent}").errors
+    assert error.path == "target.htpp"
+    assert "(variant agent=" in error.message
