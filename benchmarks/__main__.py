@@ -14,6 +14,7 @@ from statistics import median
 import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
+from benchmarks.conversations import conversations
 from benchmarks.ecp_runs import ecp
 from benchmarks.evalguard_reports import evalguard
 from benchmarks.evaluations import evaluations
@@ -214,6 +215,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "command": command,
     "memory": memory,
     "judges": judges,
+    "conversations": conversations,
     "ecp": ecp,
     "evalguard": evalguard,
     "verdict": verdict,
