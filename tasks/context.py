@@ -67,6 +67,7 @@ class RunContext:
         self.secrets = loaded.secrets
         self.target = target
         self.writer = BatchWriter(store, run.id)
+        is_called = suite.target.recorded is None and suite.target.given is None
         self.target_client = TargetClient(
             target,
             RetryPolicy.of(suite.target, shard_spec.shards),
@@ -74,7 +75,7 @@ class RunContext:
             _log_retry,
             log_limit_change,
             traces,
-            **({} if spans is None else {"observe": spans.attempt}),
+            **({"observe": spans.attempt} if spans is not None and is_called else {}),
         )
         self.traces = traces
         self.spans = spans

@@ -76,7 +76,7 @@ def store_results(
 def _store_rows(context: RunContext, work: BatchWork, output: CaseOutput, rows: Sequence[NewCheckResult]) -> None:
     context.writer.add(checks=rows)
     if context.spans is not None:
-        context.spans.add_results(output.span, output.case.id, output.unit[1], [row.result for row in rows])
+        context.spans.add_results(output, [row.result for row in rows])
     passed = failed = errors = 0
     for row in rows:
         in_error = row.result.status == "error"

@@ -24,6 +24,7 @@ from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import RunRecord
 from fepflow.suite.target import Trace
+from fepflow.tasks.batch_work import CaseOutput
 from fepflow.tasks.batches import ShardSpec
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import local_run
@@ -139,11 +140,17 @@ class RunSpans:
             traceparent.reset(token)
             span.end()
 
-    def add_results(self, call: Any, case_id: str, repeat: int, results: Sequence[CheckResult]) -> None:
-        """Make each result a span, in that of the call whose output was checked, else in that of the run."""
+    def add_results(self, output: CaseOutput, results: Sequence[CheckResult]) -> None:
+        """Make each result a span, in that of the call whose output was checked, else in that of the run.
+
+        Of an output with a trace, from an earlier process or a recorded one, the call is the first span of that.
+        """
         trace = self._trace
+        call = output.span
+        if call is None and (ids := _ids_of_call(output.output.metadata or {})) is not None:
+            call = trace.SpanContext(*ids, is_remote=True, trace_flags=trace.TraceFlags(1))
         parent = self._of_run if call is None else trace.set_span_in_context(trace.NonRecordingSpan(call))
-        ended = time_ns()
+        ended, repeat, case_id = time_ns(), output.unit[1], output.case.id
         for result in results:
             attributes = {**self._of_case(case_id, repeat), **self._of_result(result)}
             lasted = (result.metadata or {}).get("execution_time_ms", 0)
@@ -199,6 +206,21 @@ def _warn(message: str) -> None:
     begun = local_run.get()
     if begun is not None:
         begun.warnings.append(message)
+
+
+def _ids_of_call(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the ids of the trace and the span of a call, as the trace in an output's metadata has them."""
+    trace = metadata.get("trace")
+    if not isinstance(trace, dict):
+        return None
+    spans = [span for span in trace.get("spans") or () if isinstance(span, dict)]
+    known = {span.get("span_id") for span in spans}
+    first = next((span.get("span_id") for span in spans if span.get("parent_id") not in known), None)
+    try:
+        trace_id, span_id = int(str(trace.get("trace_id")), 16), int(str(trace.get("call_id") or first), 16)
+    except ValueError:
+        return None
+    return (trace_id, span_id) if 0 < trace_id < 2**128 and 0 < span_id < 2**64 else None
 
 
 def _traceparent(context: SpanContext) -> str:

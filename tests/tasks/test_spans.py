@@ -16,8 +16,10 @@ from typing import Any
 import pytest
 
 from fepflow import extras
+from fepflow.protocol.test_case import Output
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from fepflow.tasks.batch_work import CaseOutput
 from fepflow.tasks.batches import Batch, ShardSpec
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
@@ -179,6 +181,35 @@ async def test_a_call_whose_trace_is_judged_has_one_of_its_own_linked_to_the_run
     assert {span.parent_id for span in collector.named("gen_ai.evaluation.result")} == {span.span_id for span in calls}
 
 
+async def test_results_of_recorded_traces_are_in_these(plan: Plan, collector: Collector, tmp_path: Path) -> None:
+    span = {"span_id": "b" * 16, "parent_id": "c" * 16}
+    traces = {
+        "whole": {"trace_id": "a" * 32, "spans": [span, {"span_id": "d" * 16, "parent_id": "b" * 16}]},
+        "called": {"trace_id": "a" * 32, "call_id": "e" * 16, "spans": [span]},
+        "without ids": {"trace_id": "session 7", "spans": [{"span_id": "1", "parent_id": None}]},
+        "empty": {"trace_id": "0" * 32, "spans": []},
+    }
+    run_id = plan(list(traces))
+    async with open_run(run_id) as context:
+        assert context.spans is not None
+        work = await context.begin(Batch(0, 4))
+        for index, (name, trace) in enumerate(traces.items()):
+            output = Output(value=name, metadata={"trace": trace})
+            work.add_output(CaseOutput(work.case((index, 0)), (index, 0), output, "a" * 64))
+        await run_checks_of_batch(context, work)
+        await context.finish("interrupted")
+    (run,) = collector.named("evaluate s")
+    assert {
+        span.attributes["fepflow.test_case.id"]: (span.trace_id, span.parent_id)
+        for span in collector.named("gen_ai.evaluation.result")
+    } == {
+        "whole": ("a" * 32, "b" * 16),
+        "called": ("a" * 32, "e" * 16),
+        "without ids": (run.trace_id, run.span_id),
+        "empty": (run.trace_id, run.span_id),
+    }
+
+
 async def test_spans_are_not_exported_to_the_run_itself(
     plan: Plan, spool: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -289,7 +320,6 @@ def test_a_run_in_a_forked_process_exports_its_spans(plan: Plan, store: Store, c
     if forked == 0:
         there = open_spans(run, spec)
         assert there is not None
-        there.add_results(None, "a", 0, [])
         asyncio.run(there.aclose())
         os._exit(0)
     assert os.waitpid(forked, 0)[1] == 0
