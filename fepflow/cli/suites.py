@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from fepflow.errors import Problem
 
 
-STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
+STARTER = {"suite.yaml": "suite.yaml", "cases.jsonl": "cases.jsonl", "agent.py": "agent.py"}
+STARTER_OF_MODEL = {"suite.yaml": "openai.yaml", "cases.jsonl": "cases.jsonl", "prompt.md": "prompt.md"}
+"""The files that are written, and those of ours that they are copies of."""
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
+@click.option("--openai", "for_model", is_flag=True, help="Write a suite for a model, with a prompt in a file.")
 @click.option("--mcp", "server", metavar="COMMAND|URL", help="Write a suite for an MCP server: a case for each tool.")
 @click.option("--env", "variables", multiple=True, metavar="NAME", help="With --mcp: a variable that it gets.")
 @click.option(
@@ -31,13 +34,16 @@ STARTER = ("suite.yaml", "cases.jsonl", "agent.py")
     metavar="'NAME: VALUE'",
     help="With --mcp: a request header; secrets only as ${NAME}.",
 )
-def init(folder: Path, server: str | None, variables: Sequence[str], headers: Sequence[str]) -> None:
+def init(folder: Path, for_model: bool, server: str | None, variables: Sequence[str], headers: Sequence[str]) -> None:
     """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here).
 
+    With --openai a model and its prompt in place of the agent.
     With --mcp only the suite: the server is asked for its tools, and calls of those that only read are its cases.
     """
-    names = STARTER if server is None else STARTER[:1]
-    _refuse_existing(folder, names)
+    if for_model and server is not None:
+        raise click.UsageError("give --openai or --mcp, not both")
+    files_of_ours = STARTER_OF_MODEL if for_model else STARTER
+    _refuse_existing(folder, list(files_of_ours) if server is None else ["suite.yaml"])
     if server is not None:
         _init_for_mcp(folder, server, variables, headers)
         return
@@ -46,8 +52,12 @@ def init(folder: Path, server: str | None, variables: Sequence[str], headers: Se
     from importlib.resources import files
 
     starter = files("fepflow.cli").joinpath("starter")
-    _write_files(folder, {name: starter.joinpath(name).read_text(encoding="utf-8") for name in names})
-    click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
+    texts = {name: starter.joinpath(ours).read_text(encoding="utf-8") for name, ours in files_of_ours.items()}
+    _write_files(folder, texts)
+    if for_model:
+        click.echo(f"Next: export OPENAI_API_KEY, or set model and base_url; then fepflow run {folder / 'suite.yaml'}.")
+    else:
+        click.echo(f"Next: fepflow run {folder / 'suite.yaml'}, which passes; then put your own agent into agent.py.")
 
 
 def _refuse_existing(folder: Path, names: Sequence[str]) -> None:

@@ -66,6 +66,21 @@ def test_init_writes_a_commented_suite_that_is_valid(cli: Cli, home: Path) -> No
     assert valid.stdout == "first/suite.yaml is valid: 3 test cases, 3 shared checks.\n"
 
 
+def test_init_for_a_model_writes_a_suite_that_is_valid_with_a_key(
+    cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0815")
+    done = cli("init", "first", "--openai")
+    assert done.stdout.endswith("then fepflow run first/suite.yaml.\n")
+    assert (home / "first" / "prompt.md").read_text(encoding="utf-8").endswith("{{$.test_case.input}}\n")
+    valid = cli("validate", "first/suite.yaml")
+    assert (valid.exit_code, valid.stderr) == (0, "")
+    monkeypatch.delenv("OPENAI_API_KEY")
+    missing = cli("validate", "first/suite.yaml")
+    assert missing.exit_code == 2
+    assert "suite.yaml:10: target.openai.api_key: ${OPENAI_API_KEY} is not set in the environment" in missing.stderr
+
+
 def test_init_overwrites_nothing(cli: Cli, home: Path) -> None:
     (home / "cases.jsonl").write_text("mine")
     done = cli("init")
