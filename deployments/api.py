@@ -11,10 +11,13 @@ import json
 import os
 import signal
 import sys
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import asdict, dataclass
 
 import click
+from fastapi import APIRouter
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
@@ -31,9 +34,10 @@ from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
 from fepflow.api.rest.fep import fep_router
 from fepflow.api.rest.middleware import AccessMiddleware, health_router, with_cors
+from fepflow.calls.traces import require_traces
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
 from fepflow.deployments.server import write_private
-from fepflow.errors import FepflowError
+from fepflow.errors import FepflowError, MissingExtraError
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
@@ -96,11 +100,21 @@ def _application(
         evalguard_router(Catalogue(config.evalguard_folder), store),
         health_router(store),
         Pages(store).router(),
+        *_traces_router(),
     ]
     app = create_app(routers, errors, evalguard_operations())
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return with_cors(PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls), origins)
+
+
+def _traces_router() -> Iterator[APIRouter]:
+    """Yield the route by which agents on other machines export their spans, where what reads them is installed."""
+    with suppress(MissingExtraError):
+        require_traces()
+        from fepflow.calls.otlp_receiver import PATH, OtlpApp, Spool
+
+        yield APIRouter(routes=[Route(PATH, OtlpApp(Spool()), methods=["POST"], include_in_schema=False)])
 
 
 def _grpc(

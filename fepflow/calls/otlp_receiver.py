@@ -50,7 +50,8 @@ PREFIX_LENGTH = 16
 LOOPBACK = "127.0.0.1"
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
-_SIGNALS = ("/v1/traces", "/v1/logs", "/v1/metrics")
+PATH = "/v1/traces"
+_SIGNALS = (PATH, "/v1/logs", "/v1/metrics")
 
 
 def spool_folder() -> Path:
@@ -69,7 +70,6 @@ class Spool:
     """The folders of runs: requests are put into them, a file each. `foreign` counts spans that belong to none."""
 
     def __init__(self) -> None:
-        self._folder = spool_folder()
         self.foreign = 0
 
     def put(self, request: ExportTraceServiceRequest) -> tuple[int, int]:
@@ -79,8 +79,9 @@ class Spool:
         """
         counts = Counter(trace_id[:PREFIX_LENGTH] for trace_id in trace_ids(request))
         invalid, full = counts.pop("", 0), 0
+        spool = spool_folder()
         for prefix, count in counts.items():
-            folder = self._folder / prefix
+            folder = spool / prefix
             try:
                 if len(os.listdir(folder)) >= MAX_WAITING:
                     full += count
@@ -122,7 +123,7 @@ class OtlpApp:
                 status = 413 if error.kind == "too_large" else 400
                 await _answer(send, status, kind, str(error))
                 return
-            if path != "/v1/traces":
+            if path != PATH:
                 await _answer(send, 200, kind)
                 return
             status, message, rejected = await asyncio.to_thread(self._take, body, is_json=kind == _JSON)

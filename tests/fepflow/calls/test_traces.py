@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -111,3 +112,53 @@ async def test_two_runs_share_a_port_and_get_their_own_spans(tmp_path: Path) -> 
             outputs = await asyncio.gather(*(function(f"Paris {n}") for n in range(4) for function in (ask, other)))
     assert [len(output["trace"]["spans"]) for output in outputs] == [5] * 8
     assert len({output["trace"]["trace_id"][:16] for output in outputs}) == 2
+
+
+AGENT = """\
+import json, os, sys
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+tracer = provider.get_tracer("agent")
+
+
+def answer(question, traceparent=None):
+    context = TraceContextTextMapPropagator().extract({"traceparent": traceparent or os.environ.get("TRACEPARENT", "")})
+    with tracer.start_as_current_span("execute_tool find", context) as span:
+        span.set_attributes({"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "find"})
+    return question
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        request = json.loads(line)
+        text = request["params"].get("input", "")
+        result = {"name": "a", "capabilities": {"reset": True}}
+        if request["method"] == "agent/step":
+            result = {"status": "done", "public_output": answer(text)}
+        print(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"python": {"function": "agent.py:answer", "isolate": "process"}, "concurrency": 1},
+        {"ecp": {"command": [sys.executable, "agent.py"]}, "concurrency": 2},
+    ],
+)
+async def test_a_process_exports_where_it_is_told_and_continues_the_trace_of_each_case(
+    target: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "agent.py").write_text(AGENT)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:9/v1/traces")  # where fepflow's own go
+    async with asking(target, {"port": free_port(), "wait": 10.0}, tmp_path) as (ask, _):
+        outputs = [await ask(question) for question in ("one", "two")]
+    for output in outputs:
+        assert output.get("error") is None
+        assert [call["name"] for call in output["trace"]["tool_calls"]] == ["find"]
+        assert output["trace"]["spans"][0]["parent_id"] == output["trace"]["call_id"]

@@ -1,0 +1,107 @@
+"""What a trace tells of tools and models, by each convention; and what it does not tell."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fepflow.traces.conventions import NO_SIGNS, TOOLS_UNTOLD, read_trace, why_unknown
+from fepflow.traces.span import Span
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+def span(number: int, parent: int | None = None, name: str = "a", **attributes: Any) -> Span:
+    parent_id = None if parent is None else f"{parent:016x}"
+    named = {key.replace("__", "."): value for key, value in attributes.items()}
+    start = number * 10**6
+    return Span(TRACE, f"{number:016x}", parent_id, name, "internal", start, start + 5, "ok", "", named)
+        TRACE, f"{number:016x}", parent_id, name, "internal", number * 10**6, number * 10**6 + 5, "ok", "", named
+    )
+
+
+def read(*spans: Span) -> dict[str, Any]:
+    return read_trace(list(spans), TRACE, None, None)
+
+
+CHAT = {"gen_ai__operation__name": "chat"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name", "arguments", "result"),
+    [
+        (
+            {
+                "gen_ai__operation__name": "execute_tool",
+                "gen_ai__tool__name": "find",
+                "gen_ai__tool__call__arguments": {"id": 1},
+                "gen_ai__tool__call__result": "there",
+            },
+            "find",
+            {"id": 1},
+            "there",
+        ),
+        (
+            {
+                "openinference__span__kind": "TOOL",
+                "tool__name": "find",
+                "input__value": '{"id": 1}',
+                "output__value": '{"ok": true}',
+            },
+            "find",
+            {"id": 1},
+            {"ok": True},
+        ),
+        ({"mcp__method__name": "tools/call", "gen_ai__tool__name": "find"}, "find", None, None),
+        ({"gen_ai__tool__name": "find", "tool_arguments": '"x"'}, "find", {"input": "x"}, None),
+    ],
+)
+def test_a_tool_is_known_by_each_convention(attributes: dict[str, Any], name: str, arguments: Any, result: Any) -> None:
+    (call,) = read(span(1, **attributes))["tool_calls"]
+    assert (call["name"], call["arguments"], call["result"]) == (name, arguments, result)
+
+
+def test_tokens_of_nested_models_and_agents_are_counted_once() -> None:
+    trace = read(
+        span(1, None, gen_ai__operation__name="invoke_agent", gen_ai__usage__input_tokens=100),
+        span(2, 1, **CHAT, gen_ai__usage__prompt_tokens=30, gen_ai__usage__completion_tokens=5),
+        span(3, 2, openinference__span__kind="LLM", llm__token_count__prompt=30, llm__token_count__completion=5),
+        span(4, 1, openinference__span__kind="LLM", llm__token_count__total=15, llm__cost__total=0.5),
+    )
+    assert trace["tokens"] == 50
+    assert [call["tokens"] for call in trace["model_calls"]] == [35, 15]
+    assert trace["unknown"] == {"usd": "1 of 2 calls of models do not tell their usd"}
+
+
+def test_calls_that_only_the_models_answer_tells_are_calls_and_stand_once() -> None:
+    asked = [{"role": "assistant", "parts": [{"type": "tool_call", "id": n, "name": n, "arguments": {}} for n in "ab"]}]
+    trace = read(
+        span(1, None, **CHAT, gen_ai__output__messages=json.dumps(asked)),
+        span(2, 1, **CHAT, gen_ai__output__messages=json.dumps(asked)),
+        span(3, None, gen_ai__operation__name="execute_tool", gen_ai__tool__name="a", gen_ai__tool__call__id="a"),
+    )
+    assert [call["name"] for call in trace["tool_calls"]] == ["a", "b"]
+    flat = "llm.output_messages.0.message.tool_calls.0.tool_call.function."
+    flat_span = span(1, None, openinference__span__kind="LLM")
+    flat_span.attributes |= {f"{flat}name": "find", f"{flat}arguments": '{"id": 2}'}
+    (call,) = read(flat_span)["tool_calls"]
+    assert (call["name"], call["arguments"]) == ("find", {"id": 2})
+
+
+def test_doubt_is_no_absence() -> None:
+    plain = read(span(1, None, "GET /"))
+    assert "tool_calls" not in plain
+    assert why_unknown(plain, "tool_calls") == why_unknown(plain, "") == NO_SIGNS
+    assert why_unknown(plain, "spans") is None
+    asked = read(span(1, None, **CHAT, gen_ai__response__finish_reasons=["tool_calls"]))
+    assert why_unknown(asked, "tool_calls") == TOOLS_UNTOLD
+    assert read(span(1, None, **CHAT, gen_ai__response__finish_reasons=["stop"]))["tool_calls"] == []
+
+
+def test_the_request_of_an_mcp_client_is_not_a_second_call() -> None:
+    tool = {"gen_ai__tool__name": "find"}
+    outer = span(1, None, gen_ai__operation__name="execute_tool", **tool)
+    inner = span(2, 1, gen_ai__operation__name="execute_tool", mcp__method__name="tools/call", **tool)
+    assert len(read(outer, inner)["tool_calls"]) == 1
