@@ -18,8 +18,6 @@ def span(number: int, parent: int | None = None, name: str = "a", **attributes: 
     named = {key.replace("__", "."): value for key, value in attributes.items()}
     start = number * 10**6
     return Span(TRACE, f"{number:016x}", parent_id, name, "internal", start, start + 5, "ok", "", named)
-        TRACE, f"{number:016x}", parent_id, name, "internal", number * 10**6, number * 10**6 + 5, "ok", "", named
-    )
 
 
 def read(*spans: Span) -> dict[str, Any]:
