@@ -162,7 +162,11 @@ async def test_a_trace_keeps_so_many_spans_and_bytes_and_counts_the_others() -> 
 
 
 def test_circles_of_parents_and_times_that_run_backwards_are_read() -> None:
-    model = {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 1, "gen_ai.usage.output_tokens": 2}
+    model: dict[str, Any] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.usage.input_tokens": 1,
+        "gen_ai.usage.output_tokens": 2,
+    }
     spans = [span_of(1, 2, **model), span_of(2, 3), span_of(3, 1), span_of(4, 4, start=-5)]
     trace = read_trace(spans, TRACE, None, None)
     assert len(trace["spans"]) == 4
@@ -176,7 +180,11 @@ def test_circles_of_parents_and_times_that_run_backwards_are_read() -> None:
 
 def test_giant_texts_are_cut_where_they_are_stored_but_read_whole() -> None:
     arguments = json.dumps({"text": "x" * 50_000})
-    tool = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "t", "gen_ai.tool.call.arguments": arguments}
+    tool: dict[str, Any] = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "t",
+        "gen_ai.tool.call.arguments": arguments,
+    }
     trace = read_trace([span_of(1, **tool)], TRACE, None, None)
     assert len(trace["tool_calls"][0]["arguments"]["text"]) == 50_000
     assert trace["spans"][0]["attributes"]["gen_ai.tool.call.arguments"].endswith("characters)")
