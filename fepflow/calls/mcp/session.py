@@ -41,7 +41,9 @@ from fepflow.security.redaction import excerpt, words_of
 MAX_PAGES = 100
 """Pages of tools/list: a server that gives more does not come to an end."""
 
-_CLOSING_SECONDS = 2.0
+_CLOSING_SECONDS = 5.0
+"""Time for a session to end: a process has some seconds of it to end by itself."""
+
 _SHOWN = 300
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
 

@@ -80,10 +80,29 @@ def twice(request: dict[str, Any]) -> None:
     act(request)
 
 
+def unknown(request: dict[str, Any]) -> None:
+    say({"jsonrpc": "2.0", "id": request["id"], "error": {"code": -32601, "message": "Method not found"}})
+
+
+def discover(request: dict[str, Any]) -> None:
+    meta = {"io.modelcontextprotocol/serverInfo": NUL}
+    answer(
+        request,
+        {
+            "supportedVersions": ["2026-07-28"],
+            "capabilities": {"tools": {}},
+            "resultType": "complete",
+            **CACHED,
+            "_meta": meta,
+        },
+    )
+
+
 def sleeps(request: dict[str, Any]) -> None:
     time.sleep(60)
 
 
+CACHED = {"ttlMs": 0, "cacheScope": "private"}
 ASKED = {"message": "How much?", "requestedSchema": {"type": "object", "properties": {}}}
 ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
     "garbage": {"tools/call": garbage},
@@ -127,6 +146,12 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
     "no tools": {"tools/list": lambda request: answer(request, {"tools": []})},
     "odd tools": {"tools/list": lambda request: answer(request, {"tools": [{"name": 5}]})},
     "asks back": {"tools/call": asks_back},
+    "modern": {
+        "initialize": unknown,
+        "server/discover": discover,
+        "tools/list": lambda request: answer(request, {"tools": [TOOL], "resultType": "complete", **CACHED}),
+        "tools/call": lambda request: answer(request, {**text("done"), "resultType": "complete"}),
+    },
     "answers twice": {"tools/call": twice},
 }
 

@@ -76,6 +76,12 @@ async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_w
     assert (error_of(output)["type"], (output.metadata or {})["attempts"]) == ("timeout_error", 2)
 
 
+async def test_a_server_of_the_newest_version_is_discovered_in_place_of_initialize(open_server: Open) -> None:
+    output = await ask(open_server(command=[*HOSTILE, "modern"]), "act")
+    assert output.value == "done", output
+    assert (output.metadata or {})["protocol_version"] == "2026-07-28"
+
+
 async def test_requests_of_the_server_are_declined(open_server: Open) -> None:
     client = open_server(command=[*HOSTILE, "asks back"])
     assert "Elicitation not supported" in (await ask(client, "act")).value
