@@ -163,6 +163,8 @@ class _Fetching:
         if coding not in ("identity", "gzip", ""):
             raise self.refuse(f"is sent compressed ({coding[:20]}) though that was not asked for")
         length = response.headers.get("Content-Length", "")
+        if not length and "Transfer-Encoding" not in response.headers:
+            raise self.refuse("is sent without its length, so a part of it looks like the whole", "serve it as a file")
         if length.isdecimal() and int(length[:20]) > MAX_DOWNLOAD_BYTES:
             raise self._too_large()
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any, Literal, get_args
+from typing import IO, Any, Literal, NamedTuple, get_args
 
 from fepflow.documents.files import MAX_BYTES as MAX_YAML_BYTES
 from fepflow.documents.files import SAVE_AS_UTF8, decode, not_utf8, open_regular, other_encoding
@@ -105,12 +105,19 @@ def format_of(path: Path, format: str | None, file: str) -> Format:
     return known  # type: ignore[return-value]  # one of get_args(Format), which the checker does not follow
 
 
+class Columns(NamedTuple):
+    """Names of the fields that a reader looks at: those that each file must have, and those that it may have."""
+
+    needed: Collection[str]
+    optional: Collection[str]
+
+
 def records(
-    path: Path, format: Format, errors: ErrorCollector, columns: Collection[str] | None = None
+    path: Path, format: Format, errors: ErrorCollector, columns: Columns | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Yield each readable record with the line, from 1, on which it begins.
 
-    Of a Parquet file, other `columns` may be left out; None stands for all.
+    Of a Parquet file, other `columns` are left out; None stands for all.
     """
     if format in ("parquet", "xlsx"):
         from fepflow.datasets.tables import excel_records, parquet_records  # libraries that most suites do without

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import zipfile
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +19,7 @@ from fepflow.datasets.records import (
     MAX_LINE_BYTES,
     MAX_LINES,
     MAX_STREAM_BYTES,
+    Columns,
     ErrorCollector,
     header_names,
     unreadable,
@@ -40,7 +41,7 @@ _MAP_COLUMNS = "leave the column out: map those that you need, as in `input: $.q
 
 
 def parquet_records(
-    path: Path, errors: ErrorCollector, columns: Collection[str] | None = None
+    path: Path, errors: ErrorCollector, columns: Columns | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each row with its number, from 1. Of other `columns` nothing is read; None stands for all."""
     require("remote", "reading Parquet", "pyarrow")
@@ -62,7 +63,9 @@ def parquet_records(
                 return
             if not header_names(names, None, errors):
                 return
-            wanted = names if columns is None else [name for name in names if name in columns]
+            wanted = names
+            if columns is not None and set(columns.needed) <= set(names):  # else an error names the others
+                wanted = [name for name in names if name in columns.needed or name in columns.optional]
             # Without buffering ahead: else each row group would be in memory as a whole.
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=wanted, use_threads=False):
                 total += batch.nbytes  # a value that is repeated stands in the file once

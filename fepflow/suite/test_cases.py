@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.datasets.case_spool import CasesOnDisk
-from fepflow.datasets.records import TRACES, ErrorCollector, format_of, records
+from fepflow.datasets.records import TRACES, Columns, ErrorCollector, format_of, records
 from fepflow.documents.messages import closest, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
@@ -108,13 +108,13 @@ class _Reader:
         self.seen = 0
 
     @property
-    def columns(self) -> set[str] | None:
+    def columns(self) -> Columns | None:
         """The fields that are looked at; None if all are, as those that are not mapped go to the metadata."""
         paths = [*self._paths.values(), *self._metadata.values()]
         keys = [leading_keys(path.expression) for path in paths]
         if not all(keys) or not (self._paths or self._maps_metadata):
             return None
-        return {*self._known, *_CONVERSATION, *(str(first) for first, *_ in keys)}
+        return Columns({str(first) for first, *_ in keys}, {*self._known, *_CONVERSATION})
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
         """Yield the valid ones, with ids that stand once, and their lines."""

@@ -64,6 +64,10 @@ def test_a_run_takes_cases_from_s3_and_a_secret_from_a_block(
     workplace.write_suite([], http=http, test_cases="s3://evals/v1/cases.parquet")
     (workplace.folder / "cases.jsonl").unlink()
 
+    valid = workplace.fepflow("validate", workplace.suite, AGENT_URL="", **env)
+    assert valid.returncode == 0, valid.stderr
+    assert "is valid: 2 test cases, 1 shared check.\nTest cases from s3://evals/v1/cases.parquet (" in valid.stdout
+    assert valid.stderr == ""
     reports = workplace.folder / "report.json", workplace.folder / "report.html"
     done = workplace.run("-o", reports[0], "-o", reports[1], AGENT_URL="", **env)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -133,6 +133,13 @@ def dripping(handler: BaseHTTPRequestHandler) -> None:
         time.sleep(0.02)
 
 
+def without_length(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    handler.wfile.write(CASES)
+    handler.close_connection = True
+
+
 def silent(handler: BaseHTTPRequestHandler) -> None:
     time.sleep(1)
 
@@ -148,6 +155,7 @@ def brotli(handler: BaseHTTPRequestHandler) -> None:
 HOSTILE: list[tuple[str, Any, type[Exception], str]] = [
     ("endless", endless, InputError, "is larger than 1,000,000 bytes"),
     ("cut off", truncated, InfrastructureError, "incomplete|without sending complete"),
+    ("without length", without_length, InputError, "is sent without its length"),
     ("dripping", dripping, InfrastructureError, "it took longer than 0.6 s"),
     ("silent", silent, InfrastructureError, "cannot be fetched"),
     ("other compression", brotli, InputError, r"is sent compressed \(br\)"),

@@ -87,6 +87,13 @@ def test_a_value_without_json_form_is_an_error_of_its_row(tmp_path: Path, value:
     assert [case["input"] for case in cases_of(file, input="$.input")] == ["a", "b"]
 
 
+def test_a_mapping_to_a_column_that_is_not_there_names_the_one_that_was_meant(tmp_path: Path) -> None:
+    file = parquet_file(tmp_path / "cases.parquet", question=["a", "b"], image=[1, 2])
+    assert "none of the 2 records has anything at $.qestion (did you mean $.question?)" in mistakes(
+        file, input="$.qestion"
+    )
+
+
 def test_a_moment_past_the_years_of_the_calendar_is_an_error(tmp_path: Path) -> None:
     file = parquet_file(tmp_path / "cases.parquet", input=["a"], when=pa.array([10**12], pa.timestamp("s")))
     assert "is no Parquet file that can be read" in mistakes(file)

@@ -134,6 +134,18 @@ def test_the_key_of_a_model_may_be_a_block(blocks: dict[tuple[str, str], str]) -
         parse_model_config({"model": "openai/any"}, {"api_key": "${prefect:secret/none}"}, CHAT)
 
 
+def test_the_key_of_an_openai_target_may_be_a_block(blocks: dict[tuple[str, str], str]) -> None:
+    text = (
+        SUITE.partition("target:")[0] + "target: {openai: {model: openai/any, api_key: '${prefect:secret/agent-key}'}}"
+    )
+    Path("suite.yaml").write_text(f"{text}\n{SUITE[SUITE.index('test_cases') :]}", encoding="utf-8")
+    validation = validate_suite(Path("suite.yaml"))
+    openai = validation.require().target.openai
+    assert openai is not None
+    assert openai.api_key == "value-of-the-block"
+    assert "value-of-the-block" in validation.loaded.secrets
+
+
 def test_a_default_beside_a_secret_is_a_literal_secret(blocks: Any) -> None:
     assert "a secret must not stand in the suite" in "".join(
         told(("${prefect:secret/agent-key}", "${prefect:secret/agent-key:-abcdefghijkl}"))
