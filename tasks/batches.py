@@ -73,7 +73,7 @@ class ShardSpec:
     def budget(self, suite: Suite, store: Store) -> RunBudget:
         """Return its part of the budget, with the time that the run has left."""
         left = None if self.ends_at is None else (self.ends_at - store.now()).total_seconds()
-        return RunBudget(suite.deadline if left is None else left, _part(suite.budget, self.shards))
+        return RunBudget(suite.deadline, _part(suite.budget, self.shards), left)
 
 
 FULL_RUN = ShardSpec()

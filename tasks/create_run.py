@@ -80,8 +80,6 @@ def create_run(
     suite = validation.require()
     if validation.variants:
         raise UserError(f"{validation.path} has variants: `fepflow run` makes a run of each, fepflow.run_variants too.")
-    if options.variants and of_variants is None:
-        raise UserError(f"{validation.path} has no variants to choose from: leave --variant out.")
     _require_repeats(suite, options.repeats or suite.repeats)
     _require_top_up(suite.gate, options)
     _require_version(suite, options)

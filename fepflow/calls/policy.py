@@ -295,12 +295,13 @@ class AdaptiveLimiter:
 class RunBudget:
     """A deadline, `seconds` from now, and a budget of tokens and money. Once one is reached, no further call is made.
 
-    It counts the target and the models of the checks. Those are called from another thread, so it may be used from any.
+    `left` is what is left of these seconds, if some have passed. It counts the target and the models of the checks.
+    Those are called from another thread, so it may be used from any.
     """
 
-    def __init__(self, seconds: float | None = None, budget: Budget | None = None) -> None:
+    def __init__(self, seconds: float | None = None, budget: Budget | None = None, left: float | None = None) -> None:
         self._seconds = seconds
-        self._ends_at = math.inf if seconds is None else time.monotonic() + seconds
+        self._ends_at = math.inf if seconds is None else time.monotonic() + (seconds if left is None else left)
         self._budget = budget.limits if budget else {}
         self._lock = Lock()
         self.spent = dict.fromkeys(self._budget, 0.0)

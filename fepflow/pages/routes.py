@@ -115,7 +115,12 @@ class Pages:
     def run(self, request: Request, run_id: str, show: str = "all", check: str = "", text: str = "",
             page: str = "1") -> Response:  # fmt: skip
         """Show a run with a page of its cases."""
-        view = run_page.run_view(self._store, run_id)
+        try:
+            view = run_page.run_view(self._store, run_id)
+        except NotFoundError:
+            if self._store.runs.of_variants(run_id):
+                return RedirectResponse(LINKS.variants(run_id), 303)
+            raise
         wanted = run_page.GridFilter(
             _one_of("show", show, get_args(run_page.Show)) or "all", check or None, text or None, _number(page)
         )

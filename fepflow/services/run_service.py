@@ -200,6 +200,8 @@ def require_valid(path: Path, options: RunOptions, note: Note, *, show_logs: boo
     """
     validation = validate(path, options.limit, options.version, partial(connect, note, show_logs=show_logs))
     validation.require()
+    if options.variants and not validation.variants:
+        raise UserError(f"{path} has no variants to choose from: leave --variant out.")
     for problem in validation.notes:
         note(f"{problem.severity}: {problem}")
     note_untaken_variables(note)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,13 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
+from fepflow.tasks.batches import Batch
+from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
+from fepflow.tasks.decide import decide_run
 from fepflow.tasks.flow_state import variants_state
+from fepflow.tasks.local_run import LocalRun, local_run
+from fepflow.tasks.open_run import open_run
 
 from .conftest import SAME, Agent
 from .test_decide import verdict_on
@@ -175,3 +181,16 @@ async def test_many_comparisons_are_held_to_more_than_one(store: Store, suite: A
     alone, together = judge_variants([comparison], Gate()), judge_variants([comparison] * 20, Gate())
     assert [difference.way for difference in alone] == ["better"]
     assert {difference.way for difference in together} == {None}
+
+
+async def test_variants_have_one_deadline(store: Store, suite: Any, agent: Agent) -> None:
+    (run,) = create(store, suite(variants={"v": ["a"]}, deadline="1h"), LONG)
+    token = local_run.set(LocalRun(run, store, ends_at=store.now() - timedelta(seconds=1)))
+    try:
+        async with open_run(run.id, store=store) as context:
+            await call_target(context, await context.begin(Batch(0, 2)))
+            verdict = await decide_run(context)
+    finally:
+        local_run.reset(token)
+    assert not agent.requests
+    assert any("the run reached the deadline of 3600 s" in reason for reason in verdict.reasons), verdict.reasons

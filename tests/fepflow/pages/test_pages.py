@@ -398,3 +398,4 @@ def test_variants_stand_beside_each_other_and_each_run_leads_there(client: httpx
     assert 'href="/compare?base=00000000&amp;new=11111111"' in html
     assert f'href="/variants/{"dddd" * 8}"' in client.get("/runs/11111111").text
     assert client.get("/variants/eeeeeeee").status_code == 404
+    assert client.get("/runs/dddddddd").headers["location"] == "/variants/dddddddd"
