@@ -32,6 +32,7 @@ from benchmarks.measuring import (
     middle,
     requests_at,
 )
+from benchmarks.models import openai
 from benchmarks.pages import pages
 from benchmarks.rest import rest
 
@@ -215,6 +216,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "command": command,
     "memory": memory,
     "judges": judges,
+    "openai": openai,
     "conversations": conversations,
     "ecp": ecp,
     "evalguard": evalguard,

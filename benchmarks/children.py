@@ -3,6 +3,7 @@
     python -m benchmarks.children endpoint SECONDS    serves until it is terminated; prints its address
     python -m benchmarks.children bare URL N          a bare aiohttp loop, 64 at a time
     python -m benchmarks.children judging URL N       the same, of a language model
+    python -m benchmarks.children litellm URL N       a bare litellm loop, of a language model
     python -m benchmarks.children pydantic URL N      pydantic-evals
     python -m benchmarks.children engine LIBRARY N    EVALUATE on outputs that are there: fepflow's, or flex_evals'
     python -m benchmarks.children weight N            what fepflow's results weigh, in bytes a test case
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import sys
 import tracemalloc
@@ -136,6 +138,25 @@ async def judging(url: str, count: int) -> None:
         raise SystemExit(f"{judged} of {count} answers are verdicts: this measures something else")
 
 
+async def litellm(url: str, count: int) -> None:
+    """The least that asking a model through litellm can be."""
+    library: Any = import_module("litellm")
+    waiting = cases(count)
+    answered = 0
+
+    async def worker() -> None:
+        nonlocal answered
+        for case in waiting:
+            messages = [{"role": "user", "content": case["input"]}]
+            where = {"api_base": f"{url}/v1", "api_key": "any"}
+            answer = await library.acompletion(model="openai/gpt-4o-mini", messages=messages, max_retries=0, **where)
+            answered += bool(answer.choices[0].message.content)
+
+    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
+    if answered != count:
+        raise SystemExit(f"{answered} of {count} are answers: this measures something else")
+
+
 async def pydantic(url: str, count: int) -> None:
     """The same with pydantic-evals."""
     library: Any = import_module("pydantic_evals")
@@ -212,7 +233,10 @@ def main(name: str, *arguments: str) -> None:
     elif name == "weight":
         click.echo(weight(int(arguments[0])))
     else:
-        work = {"bare": bare, "judging": judging, "pydantic": pydantic}[name]
+        if name == "litellm":  # loading it takes seconds, and is no part of the loop
+            os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+            import_module("litellm")
+        work = {"bare": bare, "judging": judging, "litellm": litellm, "pydantic": pydantic}[name]
         click.echo(_timed(work(arguments[0], int(arguments[1]))))
 
 

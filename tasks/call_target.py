@@ -125,8 +125,7 @@ def store_output(context: RunContext, work: BatchWork, ended: CallOutcome) -> No
     if failed and not isinstance(ended.record.error, CircuitOpenError):  # its task run says so, once for all cases
         # Prefect makes a logger at every request, so one is requested only for a message.
         run_log().error("%s: no output: %s", one_line(ended.case.id, MAX_LABEL), ended.record.error)
-    elif not failed:
-        context.target_client.budget.spend(output.metadata)
+    context.spend(output)
     context.count(calls=1, failed_calls=int(failed))
     case_index, repeat = ended.unit
     hashed = output_hash(context.target, ended.case, repeat, ended.record.request)

@@ -19,7 +19,7 @@ from fepflow.checks.core import data_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.errors import TargetError
-from fepflow.protocol.test_case import REUSED_FROM, TestCase
+from fepflow.protocol.test_case import REUSED_FROM, Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.store import Store
@@ -153,6 +153,12 @@ class RunContext:
             self._next_notification = now + NOTIFY_SECONDS
             self._notify()
 
+    def spend(self, output: Output) -> None:
+        """Count the cost of an output; of a failed one if it tells it, of one of an earlier run never."""
+        budget, metadata = self.target_client.budget, output.metadata or {}
+        if REUSED_FROM not in metadata and (output.failure is None or not metadata.keys().isdisjoint(budget.spent)):
+            budget.spend(metadata)
+
     def count_spending(self) -> None:
         """Count what the store's outputs and checks have cost: a resumed run has spent part of its budget, and the
         runs of the other variants spend the same one."""
@@ -169,8 +175,7 @@ class RunContext:
         last = calls.stop // run.repeats
         for start in range(calls.start // run.repeats, last, 1_000):
             for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last)).values():
-                if not stored.failed and REUSED_FROM not in (stored.output.metadata or {}):
-                    self.target_client.budget.spend(stored.output.metadata)
+                self.spend(stored.output)
         for found in usages(self.store, run.id):
             if calls.start <= found.case_index * run.repeats + found.repeat < calls.stop:
                 self.target_client.budget.spend(found.usage)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fepflow.errors import UserError
+from fepflow.protocol.test_case import Output
 from fepflow.reports.fep import test_case_results as results_of
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
@@ -94,6 +95,16 @@ async def test_the_budget_is_not_spent_again(plan: Plan, store: Store) -> None:
     again = plan([*cases, {"id": "c", "input": 3}], options=REUSE, **sections)
     _, _, spent = await run_whole(again)
     assert spent["tokens"] == 3
+
+
+async def test_a_failed_output_that_tells_its_cost_spends_it(plan: Plan) -> None:
+    async with open_run(
+        plan(["a"], budget={"tokens": 100}, target={"http": {"metadata": {"tokens": "$.t"}}})
+    ) as context:
+        failure = {"error": {"message": "the model gave an empty answer"}}
+        context.spend(Output(value=None, metadata={**failure, "tokens": 15}))
+        context.spend(Output(value=None, metadata=failure))
+        assert context.target_client.budget.spent == {"tokens": 15}
 
 
 async def test_a_batch_of_earlier_outputs_ends_in_a_state_of_its_own(plan: Plan) -> None:
