@@ -135,9 +135,13 @@ class OpenAITarget(Section):
         None, repr=False, description="${NAME}; default: without base_url, as the provider's library has it."
     )
     api: Literal["chat", "responses"] = Field("chat", description="Chat completions, or OpenAI's Responses API.")
-    system: str | None = Field(None, description="System message: a text with {{$.path}} in it, or a file (.md, .txt).")
+    system: str | None = Field(
+        None, min_length=1, description="System message: a text with {{$.path}} in it, or a file (.md, .txt)."
+    )
     prompt: str | None = Field(
-        None, description="User message: a text with {{$.path}} in it, or a file (.md, .txt); default: the input."
+        None,
+        min_length=1,
+        description="User message: a text with {{$.path}} in it, or a file (.md, .txt); default: the input.",
     )
     messages: Annotated[list[dict[str, Any]], Field(min_length=1), BeforeValidator(checked_template)] | None = Field(
         None, description="All messages, in place of prompt; JSONPaths over the test case inside."
