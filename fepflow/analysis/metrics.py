@@ -20,6 +20,7 @@ from fepflow.analysis.regressions import judge_regression
 from fepflow.checks.core.data_checks import model_check_types
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.results import USAGE
+from fepflow.protocol.test_case import REUSED_FROM
 from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Metric, Suite
@@ -173,7 +174,8 @@ def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
     for start in range(0, run.n_cases, _READ_AT_ONCE) if run.suite.get("user") else ():
         stored = store.results.outputs(run_id, start, min(start + _READ_AT_ONCE, run.n_cases))
         for (case_index, repeat), output in stored.items():
-            user = (output.output.metadata or {}).get("user")
+            metadata = output.output.metadata or {}
+            user = None if REUSED_FROM in metadata else metadata.get("user")
             usage = user.get("usage") if isinstance(user, dict) else None
             if isinstance(usage, dict) and usage.keys() >= {"requests", "answers", "tokens", "usd"}:
                 yield CheckUsage(case_index, repeat, usage)

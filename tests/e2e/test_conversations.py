@@ -138,6 +138,10 @@ def test_conversations_are_held_checked_stored_and_shown(workplace: Workplace, b
     page = (workplace.folder / "report.html").read_text(encoding="utf-8")
     assert "It ended because" in page
     assert "<b>Bye</b>" not in page
+    calls = sum(map(len, bot.said.values()))
+    reused = workplace.run("--reuse-outputs", "--json", OPENAI_API_KEY="sk-none")
+    assert reused.returncode == 0, reused.stdout + reused.stderr
+    assert (sum(map(len, bot.said.values())), bot.asked_player) == (calls, 3)
 
 
 @pytest.mark.battery
