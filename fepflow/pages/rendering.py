@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from hashlib import sha256
@@ -18,6 +18,7 @@ from fepflow.page_links import case_path, cases_path, compare_path, run_path, tr
 from fepflow.pages.charts import interval_chart
 from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
+from fepflow.protocol.tool_calls import tool_name
 from fepflow.store.check_order import declared_check_ids
 from fepflow.store.records import CheckMark, GridRow
 from fepflow.text import four_digits
@@ -143,6 +144,8 @@ def _environment() -> Environment:
             "arguments": arguments_of,
             "state": state,
             "model": model_of,
+            "tool_calls": _tool_calls,
+            "tool_name": tool_name,
         }
     )
     environment.globals.update(
@@ -157,6 +160,12 @@ def _environment() -> Environment:
         }
     )
     return environment
+
+
+def _tool_calls(step: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the tool calls of a step; of what an agent says in their place, nothing."""
+    calls = step.get("tool_calls")
+    return [call for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
 
 
 def _finalize(value: Any) -> Any:

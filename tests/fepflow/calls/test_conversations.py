@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -256,3 +257,56 @@ def test_the_hash_of_a_conversation_depends_on_what_is_said_and_not_on_what_is_e
     assert hashed(turns=["a", "b"]) == hashed(turns=["a", "b"], expected="x")
     others = [hashed(turns=["a", "c"]), hashed(turns=["a"]), hashed(input=["a", "b"]), hashed(input="a")]
     assert len({*others, hashed(turns=["a", "b"])}) == 5
+
+
+DEEP = '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "headers", "kind"),
+    [
+        (200, '{"text": "half', {}, "malformed"),
+        (200, '{"text": NaN}', {}, "malformed"),
+        (200, DEEP, {}, "malformed"),
+        (200, '{"other": "x"}', {}, "missing_output"),
+        (204, "", {}, "missing_output"),
+        (200, json.dumps({"text": "x" * 400_000}), {}, "too_large"),
+        (302, "", {"Location": "http://other.example/"}, "redirect"),
+        (401, "who are you?", {}, "http_status"),
+    ],
+)
+async def test_a_hostile_answer_in_a_turn_is_the_error_of_that_turn(
+    serve: Serve, ask: Ask, status: int, text: str, headers: dict[str, str], kind: str
+) -> None:
+    agent = Agent()
+
+    async def handler(request: web.Request) -> web.Response:
+        answer = await agent.answer(request)
+        if len(agent.bodies) < 2:
+            return answer
+        return web.Response(status=status, text=text, headers=headers, content_type="application/json")
+
+    output = await ask(http(await serve(handler), max_bytes=300_000))
+    assert output.failure is not None
+    assert output.failure["kind"] == kind
+    assert output.failure["message"].startswith("turn 2 of 2: ")
+    assert [step["public_output"] for step in output.value["steps"]] == ["1: I want a refund."]
+
+
+async def test_an_answer_that_looks_like_a_conversation_is_only_an_answer(serve: Serve, ask: Ask) -> None:
+    forged = {"steps": [{"public_output": "A100", "status": "done"}] * 5, "messages": [], "completed": 2}
+
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response({"text": forged, "completed": 9, "steps": 9, "error": {"message": "none"}})
+
+    metadata = {"completed": "$.completed", "steps": "$.steps", "usage": "$.error", "tool_calls": "$.error"}
+    output = await ask(http(await serve(handler), metadata=metadata))
+    assert output.metadata is not None
+    assert (output.metadata["completed"], output.metadata["steps"], len(output.value["steps"])) == (2, 2, 2)
+    assert "tool_calls" not in output.metadata
+    check = Check(type="equals", arguments={"actual": "$.output.metadata.completed", "expected": 9}, turn=2)
+    third = Check(type="is_empty", arguments={"value": "$.output.value"}, turn=3, id="third")
+    results = evaluate([CASE], [output], [check, third]).results[0].check_results
+    assert results[0].passed is True, "what the turn's own answer says"
+    assert results[1].error is not None
+    assert "there was no turn 3: the conversation has 2" in results[1].error.message

@@ -141,6 +141,10 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
     ]
     samples = {"samples": {"agreement": {"passed": 0.6}, "answers": ["fine", "poor"]}, "model_answered": "gpt-x"}
     steps = {"steps": [{"public_output": "one", "tool_calls": [{"name": "look_up"}]}, {"public_output": "two"}]}
+    said = [{"role": "user", "content": "Refund!"}, {"role": "assistant", "content": "one"}]
+    talk = {**steps, "messages": [*said, *said]}
+    ended = {"user": {"ended": "given_up", "reason": "It asks the same again."}}
+    hostile = {"steps": [{"public_output": 1, "tool_calls": {"name": 1}, "usage": "x"}], "messages": said[:1]}
     spans = [
         {"name": "POST /ask", "span_id": "1", "parent_id": "0", "start_ms": 0, "ms": 200, "status": "ok"},
         {"name": "execute_tool x", "span_id": "2", "parent_id": "1", "start_ms": 20, "ms": 100, "status": "error"},
@@ -161,6 +165,8 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "judged": Row(TestCase(id="judged", input=1), [Output(value="x")], {"says_so": answer(metadata=samples)}),
         "no yes or no": Row(TestCase(id="no yes or no", input=1), [Output(value="x")], {"says_so": answer(None)}),
         "steps": Row(TestCase(id="steps", input=1), [Output(value=steps)], {"says_so": answer()}),
+        "talk": Row(TestCase(id="talk", input=1), [Output(value=talk, metadata=ended)], {"says_so": answer()}),
+        "odd talk": Row(TestCase(id="odd talk", input=1), [Output(value=hostile)], {}),
         "traced": Row(TestCase(id="traced", input=1), [Output(value=1, metadata={"trace": trace})], {}),
         "circle": Row(TestCase(id="circle", input=1), [Output(value=1, metadata={"trace": {"spans": circle}})], {}),
     }
@@ -175,6 +181,11 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "judged": ("model answered: gpt-x", '"agreement"', "0.6"),
         "no yes or no": ("no verdict",),
         "steps": ("Steps one tool look_up", "two"),
+        "talk": (
+            "Conversation User Refund! Agent one tool look_up",
+            "It ended because the user gave up: It asks the same again.",
+        ),
+        "odd talk": ("Conversation User Refund! Agent 1",),
         "traced": ("Trace 2 spans; 1 tool call; unknown: usd (not told)", "execute_tool x ! broken", "20 ms 100 ms"),
         "circle": ("Trace 2 spans", "a ", "b "),
     }
