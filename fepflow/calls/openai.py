@@ -175,8 +175,7 @@ class _Conversation:
 def model_of(openai: target.OpenAITarget) -> Model:
     """Return the model that a suite names, as litellm knows it, which takes seconds to load."""
     name = _litellm.full_name(openai.model, openai.base_url)
-    own_key = _NO_KEY if openai.base_url is not None and name.startswith("openai/") else None
-    return Model(name, openai.base_url, openai.api_key or own_key)
+    return Model(name, openai.base_url, openai.api_key or (None if openai.base_url is None else _NO_KEY))
 
 
 def model_problem(openai: target.OpenAITarget) -> str | None:

@@ -287,6 +287,8 @@ def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | N
 
 def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | None:
     """Return how to write what stands there in a short form, as other tools have it. No value of a target is quoted."""
+    if section == "target" and inside == ("openai",) and isinstance(value, str):
+        return "write target: {openai: {model: ...}}"
     if section == "target" and inside in ((), ("a2a",)) and isinstance(value, str):
         if inside or "agent-card" in value or "/.well-known/agent" in value:
             return "write target: {a2a: {card: ...}}"

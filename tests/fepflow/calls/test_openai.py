@@ -190,12 +190,15 @@ async def test_a_model_behind_an_address_has_the_name_that_the_endpoint_knows(as
     assert endpoint.bodies[0]["model"] == sent
 
 
+@pytest.mark.parametrize("name", ["mine", "openai/gpt-4o", "anthropic/claude-3-5-haiku-latest", "ollama_chat/qwen3"])
 async def test_the_key_of_the_environment_is_not_sent_to_an_address_of_the_suite(
-    ask: Ask, monkeypatch: pytest.MonkeyPatch
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    for variable in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "OLLAMA_API_KEY"):
+        monkeypatch.setenv(variable, KEY)
     endpoint = Endpoint(chat())
-    await ask(endpoint, api_key=None)
+    await ask(endpoint, api_key=None, model=name)
+    assert len(endpoint.headers) == 1
     assert KEY not in str(endpoint.headers)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 
 from fepflow.calls.base import output_hash
 from fepflow.calls.http import HttpTarget
+from fepflow.calls.python.target import PythonTarget
 from fepflow.protocol.test_case import TestCase
+from fepflow.suite.target import Target
 
 from .conftest import Serve, ask_once, configured
 
@@ -85,6 +88,16 @@ def test_an_address_and_a_header_of_the_case_are_part_of_the_request_that_is_kno
         hashes = {output_hash(target, case(metadata={"a": text}), 0) for text in ("1", "2")}
         assert len(hashes) == 2
     assert by_address.fingerprint != HttpTarget(configured("http://h/x", body={})).fingerprint
+
+
+async def test_the_argument_of_a_function_may_be_a_text_around_a_path(tmp_path: Path) -> None:
+    (tmp_path / "agent.py").write_text("def answer(text):\n    return text\n", encoding="utf-8")
+    config = Target.model_validate({"python": {"function": "agent.py:answer", "input": "Say {{$.test_case.input}}!"}})
+    target = PythonTarget(config, tmp_path, ())
+    try:
+        assert (await target.call(target.render(case()))).value == f"Say {NASTY}!"
+    finally:
+        await target.aclose()
 
 
 @pytest.mark.parametrize(

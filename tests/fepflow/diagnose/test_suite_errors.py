@@ -245,6 +245,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ),
     ('target: {http: {url: "http://x", body: {q: "Hi {{$.test_case.input"}}}', 2, "is not closed", ""),
     # Models as targets.
+    ("target: {openai: gpt-5-mini}", 2, "must be a mapping", "write target: {openai: {model: ...}}"),
     ("target: openai/gpt-5-mini", 2, "must be a mapping", "write target: {openai: {model: ...}}"),
     ("target: {model: gpt-5-mini}", 2, "model is not known", "it belongs into target.openai"),
     (model("prompt: a, messages: [{role: user, content: b}]"), 2, "give prompt, the user message, or messages", ""),
