@@ -12,6 +12,7 @@ from aiohttp import web
 
 from fepflow.calls.base import Turn, traceparent
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.openai import OpenAITarget
 from fepflow.errors import InputError, TargetError
@@ -261,6 +262,13 @@ async def test_a_conversation_sends_all_messages_with_each_turn(
     assert [first.value, second.value] == ["one", "two"]
     opening = [{"role": "system", "content": "S"}, {"role": "user", "content": "Briefly: 1?"}]
     assert [body["messages"] for body in endpoint.bodies] == [opening, [*opening, *messages[1:]]]
+    endpoint.replies = [chat("one"), chat("two", tool_calls=[CALL])]
+    case = TestCase.model_validate({"id": "c", "turns": ["1?", "2?"]})
+    output = (await TargetClient(ConversationTarget(target, "openai", 10), RetryPolicy(1, 10)).ask(case)).output()
+    assert [body["messages"] for body in endpoint.bodies[2:]] == [opening, [*opening, *messages[1:]]]
+    assert output.metadata is not None
+    assert (output.metadata["completed"], output.metadata["tokens"]) == (2, 30)
+    assert output.metadata["tool_calls"] == output.value["steps"][1]["tool_calls"] == [CALL]
 
 
 async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None:

@@ -17,6 +17,7 @@ from google.protobuf.json_format import MessageToJson
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import TargetResponse, Turn, traceparent
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target as open_any
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
@@ -110,6 +111,18 @@ async def test_a_conversation_keeps_its_context_and_the_task_that_waits(agent, o
     assert third.task_id != second.task_id, "the task is completed"
     said = [response.metadata.get("steps", [{}])[0].get("public_output") for response in answers]
     assert said == ["Which order?", None, None], "a step belongs to its turn, whatever the task's history tells"
+
+
+async def test_turns_of_a_test_case_are_held_to_the_one_that_fails(agent, open_target) -> None:
+    _, card = await agent()
+    target = ConversationTarget(open_target(card), "a2a", 10)
+    client = TargetClient(target, RetryPolicy(1, 10))
+    output = (await client.ask(conversation_of("refund", "order A100"))).output()
+    assert [step["public_output"] for step in output.value["steps"]] == ["Which order?", "Refunded A100."]
+    assert output.metadata["completed"] == 2
+    broken = (await client.ask(conversation_of("refund", "fail", "order A100"))).output()
+    assert broken.failure["message"].startswith("turn 2 of 3: ")
+    assert len(broken.value["steps"]) == 1
 
 
 async def test_an_interface_that_is_resolved_to_a_private_address_is_not_dialled(
