@@ -35,6 +35,7 @@ from benchmarks.measuring import (
 from benchmarks.models import openai
 from benchmarks.pages import pages
 from benchmarks.rest import rest
+from benchmarks.spans import spans
 
 LATENCY = 0.05
 MODEL_LATENCY = 0.3
@@ -222,6 +223,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "evalguard": evalguard,
     "verdict": verdict,
     "rest": rest,
+    "spans": spans,
     "evaluations": evaluations,
     "pages": pages,
 }

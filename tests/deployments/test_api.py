@@ -126,6 +126,21 @@ def test_reads_are_answered_while_another_process_holds_the_store(tmp_path: Path
         assert len(entries) == len(file.read_text().splitlines()) == 9, "nothing is lost"
 
 
+def test_spans_of_agents_are_given_to_the_run_on_this_machine(tmp_path: Path) -> None:
+    span = {"traceId": f"{'a1' * 8}{'b2' * 8}", "spanId": "c3" * 8}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    headers = {"Content-Type": "application/json"}
+    (run := tmp_path / "spool" / ("a1" * 8)).mkdir(parents=True)
+    run.parent.chmod(0o700)
+    with api_process(tmp_path, FEPFLOW_TRACES=str(tmp_path / "spool")) as api:
+        answer = httpx.post(f"{api.rest}/v1/traces", content=body, headers=headers)
+        assert (answer.status_code, answer.json()) == (200, {})
+        assert len(list(run.iterdir())) == 1
+        fepflow(tmp_path, "keys", "create", "agent")
+        assert httpx.post(f"{api.rest}/v1/traces", content=body, headers=headers).status_code == 401
+        assert len(list(run.iterdir())) == 1
+
+
 def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_keys: ApiProcess) -> None:
     before = without_keys.log.read_text()
     with stub_of(without_keys.grpc) as stub:
