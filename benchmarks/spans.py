@@ -28,8 +28,8 @@ def spans() -> Iterator[Line]:
     with TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.spans", str(port := free_port())]
         env = {**os.environ, "FEPFLOW_TRACES": folder}
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with subprocess.Popen(command, env=env, text=True, **pipes) as run:  # noqa: S603  # ourselves
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, env=env, text=True, stdin=pipe, stdout=pipe) as run:  # noqa: S603  # ourselves
             assert run.stdin is not None
             assert run.stdout is not None
             traces = json.loads(run.stdout.readline())
