@@ -20,6 +20,7 @@ from prefect.tasks import exponential_backoff
 from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.calls.base import output_hash
 from fepflow.calls.client import CallRecord
+from fepflow.calls.traces import is_traced
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import REUSED_FROM, TestCase
 from fepflow.store.records import NewOutput
@@ -84,6 +85,8 @@ async def _reuse_outputs(context: RunContext, work: BatchWork) -> int:
     """Take outputs of earlier runs whose request was the same, and return their number. They cost nothing now."""
     hashes = {unit: output_hash(context.target, work.case(unit), unit[1]) for unit in work.missing}
     known = await asyncio.to_thread(context.store.results.reusable, set(hashes.values()), context.run.id)
+    if context.traces is not None:
+        known = {hashed: found for hashed, found in known.items() if is_traced(found[1].metadata)}
     reused = {unit: (hashed, *known[hashed]) for unit, hashed in hashes.items() if hashed in known}
     for unit, (hashed, made_by, earlier) in reused.items():
         output = earlier.model_copy(update={"metadata": {**(earlier.metadata or {}), REUSED_FROM: made_by}})

@@ -17,6 +17,7 @@ from fepflow.calls.base import TargetResponse
 from fepflow.extras import require
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
+from fepflow.traces.conventions import why_unknown
 from fepflow.traces.span import MAX_BYTES, MAX_SPANS
 
 if TYPE_CHECKING:
@@ -35,6 +36,12 @@ logger = logging.getLogger("fepflow.calls")
 def require_traces() -> None:
     """Raise MissingExtraError unless what reads spans is installed."""
     require("otel", "target.trace", "opentelemetry.proto", "google.protobuf")
+
+
+def is_traced(metadata: Mapping[str, Any] | None) -> bool:
+    """Return whether an output has the whole trace of its call; one without it is no output to be used again."""
+    trace = (metadata or {}).get("trace")
+    return isinstance(trace, dict) and "spans" in trace and why_unknown(trace, "spans") is None
 
 
 class CallTrace:

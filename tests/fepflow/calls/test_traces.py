@@ -13,7 +13,7 @@ import pytest
 
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
-from fepflow.calls.traces import Traces
+from fepflow.calls.traces import Traces, is_traced
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.target import Target
@@ -78,6 +78,7 @@ async def test_a_call_has_the_trace_that_the_sdk_exports(batch: bool, tmp_path: 
     assert trace["tokens"] == 40
     assert trace["unknown"] == {"usd": "2 of 2 calls of models do not tell their usd"}
     assert traces.warnings() == []
+    assert is_traced(outputs[0])
 
 
 async def test_missing_unfinished_and_foreign_spans_leave_the_trace_unknown(tmp_path: Path) -> None:
@@ -98,6 +99,7 @@ async def test_missing_unfinished_and_foreign_spans_leave_the_trace_unknown(tmp_
         assert "tokens" not in half
     assert failed["error"]["status"] == 500
     assert idle["trace"]["tool_calls"] == []
+    assert not any(map(is_traced, (silent, alone, unfinished, late, failed, {}, {"value": 1})))
     assert traces.late == 1
     assert any("came when their case was done" in warning for warning in traces.warnings())
     assert any("5 spans of other traces" in warning for warning in traces.warnings())
