@@ -1,15 +1,16 @@
-"""The work pool of fepflow's deployments with its queue of requested runs, and whether it has a worker."""
+"""The work pool of fepflow's deployments with its queue of requested runs, and whether it has a worker.
+
+Prefect is imported where it is used: `fepflow serve`, which only names the pool, stays without it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from typing import TYPE_CHECKING
 
-from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.client.schemas.objects import WorkerStatus
-from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
-from prefect.workers.process import ProcessWorker
+if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
 
 POOL = "fepflow"
 REQUESTED = "requested"
@@ -18,6 +19,10 @@ REQUESTED = "requested"
 
 async def ensure_pool(client: PrefectClient) -> None:
     """Create the pool, for processes, and its queue of requested runs, unless they are there."""
+    from prefect.client.schemas.actions import WorkPoolCreate
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+    from prefect.workers.process import ProcessWorker
+
     try:
         await client.read_work_pool(POOL)
     except ObjectNotFound:
@@ -36,5 +41,7 @@ async def ensure_pool(client: PrefectClient) -> None:
 
 async def is_worked(client: PrefectClient) -> bool:
     """Return whether a worker of the pool is alive, as far as Prefect knows: it misses one a minute after its end."""
+    from prefect.client.schemas.objects import WorkerStatus
+
     workers = await client.read_workers_for_work_pool(POOL)
     return any(worker.status == WorkerStatus.ONLINE for worker in workers)

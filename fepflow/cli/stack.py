@@ -67,7 +67,7 @@ def serve(host: str, behind_tls: bool) -> None:
     """
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
     _note_ignored_files()
-    _become("fepflow.services.prefect_import", "fepflow.deployments.serve", *options)
+    _become("fepflow.deployments.serve", *options)
 
 
 def _become(*module: str) -> NoReturn:
