@@ -91,39 +91,48 @@ def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without
     }
 
 
-def test_anybody_may_probe_the_process_and_its_store(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """One whose store is held by others, and then is away; it asks for keys after that."""
+    with api_process(tmp_path_factory.mktemp("interrupted")) as api:
+        yield api
+
+
+def test_reads_are_answered_while_another_process_holds_the_store(interrupted: ApiProcess) -> None:
+    api, home = interrupted, Path(interrupted.env["FEPFLOW_HOME"])
+    with stub_of(api.grpc) as stub, httpx.Client(base_url=api.rest, timeout=40) as client:
+        evaluation = client.post("/v1/evaluate", json=REQUEST).json()["evaluation_id"]
+        with held(home / "fepflow.db", "EXCLUSIVE"):
+            for path in ("/v1/reports", f"/v1/evaluations/{evaluation}", "/api/evaluations", "/runs", "/v1/health"):
+                assert client.get(path).status_code == 200, path
+        with held(home / "fepflow.db", "IMMEDIATE"):
+            assert stub.GetEvaluation(fep_pb2.GetEvaluationRequest(evaluation_id=evaluation), timeout=40)
+            assert code_of(stub.RunEvaluation) == "OK"
+        entries = fepflow(home, "audit", "--json").splitlines()
+        (file,) = (home / "audit").iterdir()
+        assert len(entries) == len(file.read_text().splitlines()) == 9, "nothing is lost"
+
+
+def test_anybody_may_probe_the_process_and_its_store(interrupted: ApiProcess) -> None:
+    home = Path(interrupted.env["FEPFLOW_HOME"])
     foreign = {"Host": "10.0.0.7:4280", "X-Forwarded-For": "192.0.2.1"}
-    with api_process(tmp_path) as api, httpx.Client(base_url=api.rest) as client:
-        for key in (None, fepflow(tmp_path, "keys", "create", "ci", "--scope", "read")):
+    with httpx.Client(base_url=interrupted.rest) as client:
+        for key in (None, fepflow(home, "keys", "create", "ci", "--scope", "read")):
             for path in ("/livez", "/readyz", "/healthz"):
                 answer = client.get(path, headers=foreign)
                 assert (answer.status_code, answer.json()) == (200, {"status": "ok"}), (path, key)
                 assert client.head(path).status_code == 200
                 assert client.post(path).status_code in (401, 403, 405)
         assert client.get("/livez/x").status_code == 303, "only these paths"
-        entries = [json.loads(line) for line in fepflow(tmp_path, "audit", "--json").splitlines()]
+        entries = [json.loads(line) for line in fepflow(home, "audit", "--json").splitlines()]
         assert not [entry for entry in entries if entry["action"].startswith(("GET /livez ", "GET /readyz", "HEAD"))]
 
-        (tmp_path / "fepflow.db").rename(tmp_path / "away.db")
+        (home / "fepflow.db").rename(home / "away.db")
         assert [client.get(path).status_code for path in ("/livez", "/readyz", "/healthz")] == [200, 503, 503]
         assert client.get("/readyz").json()["status"] == "unavailable"
-        assert str(tmp_path) not in client.get("/readyz").text
-        (tmp_path / "away.db").rename(tmp_path / "fepflow.db")
+        assert str(home) not in client.get("/readyz").text
+        (home / "away.db").rename(home / "fepflow.db")
         assert client.get("/readyz").status_code == 200
-
-
-def test_reads_are_answered_while_another_process_holds_the_store(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api, stub_of(api.grpc) as stub, httpx.Client(base_url=api.rest, timeout=40) as client:
-        evaluation = client.post("/v1/evaluate", json=REQUEST).json()["evaluation_id"]
-        with held(tmp_path / "fepflow.db", "EXCLUSIVE"):
-            for path in ("/v1/reports", f"/v1/evaluations/{evaluation}", "/api/evaluations", "/runs", "/v1/health"):
-                assert client.get(path).status_code == 200, path
-        with held(tmp_path / "fepflow.db", "IMMEDIATE"):
-            assert stub.GetEvaluation(fep_pb2.GetEvaluationRequest(evaluation_id=evaluation), timeout=40)
-            assert code_of(stub.RunEvaluation) == "OK"
-        entries = fepflow(tmp_path, "audit", "--json").splitlines()
-        (file,) = (tmp_path / "audit").iterdir()
-        assert len(entries) == len(file.read_text().splitlines()) == 9, "nothing is lost"
 
 
 def test_spans_of_agents_are_given_to_the_run_on_this_machine(tmp_path: Path) -> None:
@@ -255,8 +264,17 @@ def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "api.json").exists()
 
 
-def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path) -> None:
-    with api_process(tmp_path) as api, stub_of(api.grpc) as stub:
+def test_responses_are_sent_at_once() -> None:
+    with bind("127.0.0.1", 0, "--port") as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on these only"
+
+
+def test_what_is_under_way_is_answered_before_it_ends(without_keys: ApiProcess) -> None:
+    """The last of those that share this process."""
+    api = without_keys
+    with stub_of(api.grpc) as stub:
         told = stub.StreamEvaluation(request_of(*[("question", "Paris")] * 300))
         messages = [next(told)]
         url = f"{api.rest}/v1/evaluate/stream"
@@ -264,14 +282,8 @@ def test_what_is_under_way_is_answered_before_it_ends(tmp_path: Path) -> None:
             api.process.terminate()
             lines = list(response.iter_lines())
         messages += list(told)
+        assert api.process.wait(20) == 0, api.log.read_text()
 
     assert json.loads(lines[-1])["status"] == "completed"
     assert messages[-1].status == "completed"
     assert messages[-1].final_result.metadata["outcome"] == "pass"
-
-
-def test_responses_are_sent_at_once() -> None:
-    with bind("127.0.0.1", 0, "--port") as listener, socket.create_connection(listener.getsockname()):
-        accepted, _ = listener.accept()
-        with accepted:
-            assert accepted.proto == socket.IPPROTO_TCP, "asyncio sets TCP_NODELAY on these only"
