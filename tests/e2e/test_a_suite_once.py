@@ -35,7 +35,7 @@ FLOW = f"{SPY}\nfrom fepflow.flows.evaluate import evaluate\nasyncio.run(evaluat
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (COMMAND, ["run"]),
+        pytest.param(COMMAND, ["run"], marks=pytest.mark.battery),  # what options add is on top of it
         (COMMAND, ["run", "--repeats", "2", "--max-concurrency", "3", "--timeout", "9s", "--verdict", "point"]),
         (COMMAND, ["validate"]),
         (FLOW, []),
