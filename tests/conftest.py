@@ -31,6 +31,7 @@ from pytest_rerunfailures import StatusDB
 from tests.junit import JunitSuite, suites_of
 from tests.prefect_api import PrefectAPI
 from tests.scheduling import ByUnit, mixed
+from tests.warm_commands import WarmCommands
 from tests.watch import watched
 
 pytest_plugins = ["pytester"]
@@ -54,6 +55,7 @@ class Stack:
     api_url: str
     new_home: Callable[[Path], Path]
     """Makes a folder the FEPFLOW_HOME of another server, with Prefect's tables in its database."""
+    warm: WarmCommands
 
     @property
     def api(self) -> PrefectAPI:
@@ -69,9 +71,21 @@ class Stack:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line in a process, in the stack's folder; `env` comes on top of the stack's."""
-        return run_module(
-            "fepflow.cli.main", *arguments, cwd=self.home, env={**self.env, **(env or {})}, timeout=timeout
-        )
+        texts, whole = list(map(str, arguments)), {**self.env, **(env or {})}
+        if self.warm.take(texts, whole):
+            return self.warm.run(texts, cwd=self.home, env=whole, timeout=timeout)
+        return run_module("fepflow.cli.main", *texts, cwd=self.home, env=whole, timeout=timeout)
+
+    def python(self, code: str, env: Mapping[str, str], timeout: float = 60) -> str:
+        """Return what this code prints in a process that uses the stack's Prefect."""
+        if self.warm.take((), env):
+            done = self.warm.run((), cwd=self.home, env={**env, **self.prefect}, timeout=timeout, code=code)
+        else:
+            command = [sys.executable, "-c", code]
+            whole = {**env, **self.prefect}
+            done = subprocess.run(command, env=whole, timeout=timeout, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 REAL_PARTS = {"stack", "new_home", "new_store", "serve", "serve_raw", "model_server", "served", "pytester"}
@@ -228,10 +242,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory, new_home: Callable[[Path], P
         "PREFECT_HOME": str(home / "prefect-client"),  # the developer's profile may name another server
     }
     started = run_module("fepflow.deployments.server", "up", cwd=home, env=env, timeout=300)
+    warm = WarmCommands(env)
     try:
         assert started.returncode == 0, started.stderr
-        yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"], new_home)
+        yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"], new_home, warm)
     finally:
+        warm.end()
         run_module("fepflow.deployments.server", "down", cwd=home, env=env, timeout=60)
 
 

@@ -34,6 +34,7 @@ class Stack(Protocol):
     api: PrefectAPI
     prefect: dict[str, str]
     fepflow: Callable[..., subprocess.CompletedProcess[str]]
+    python: Callable[..., str]
 
 
 class Workplace:

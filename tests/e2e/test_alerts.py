@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import socketserver
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +23,9 @@ pytestmark = pytest.mark.e2e
 
 SUITE = "Worsening <agent>"
 BLOCK = """
-import sys
 from prefect.blocks.notifications import CustomWebhookNotificationBlock
 texts = {"subject": "{{subject}}", "body": "{{body}}"}
-CustomWebhookNotificationBlock(name="receiver", url=sys.argv[1], json_data=texts).save("receiver", overwrite=True)
+CustomWebhookNotificationBlock(name="receiver", url=URL, json_data=texts).save("receiver", overwrite=True)
 """
 
 
@@ -97,8 +94,7 @@ def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, receiver: Receiver
 ) -> None:
     with receiving() as chat, receiving() as block, mails() as box:
-        env = {**stack.env, **stack.prefect}
-        subprocess.run([sys.executable, "-c", BLOCK, block.url], env=env, check=True, capture_output=True)
+        stack.python(BLOCK.replace("URL", repr(block.url), 1), stack.env)
         of = ["alert", "--suite", SUITE]
         secret = f"{receiver.url}hook?token=canary-7f3a"
         smtp = {"FEPFLOW_SMTP_URL": f"smtp://127.0.0.1:{box.port}"}

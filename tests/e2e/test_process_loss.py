@@ -48,9 +48,7 @@ with Store.open(settings().store_address) as store:
 
 def reap(workplace: Workplace, stack: Stack) -> list[str]:
     """What the reaper says that it has marked."""
-    env = {**workplace.env, **stack.prefect}
-    done = subprocess.run([sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=60, check=True)
-    marked: list[str] = json.loads(done.stdout)
+    marked: list[str] = json.loads(stack.python(REAP, workplace.env))
     return marked
 
 
