@@ -33,10 +33,10 @@ class SimulatedUser(FepModel):
     """A user whom a model plays until it says that the goal is reached or given up, for `max_turns` turns at most."""
 
     goal: Annotated[str, Field(min_length=1, max_length=20_000, description="What the user wants to achieve.")]
-    persona: Annotated[str, Field(max_length=20_000)] | None = Field(None, description="Who the user is.")
-    max_turns: Annotated[int, Field(ge=1, le=100)] = Field(8, description="Turns at most.")
+    persona: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, description="Who the user is.")
+    max_turns: Annotated[int, Field(ge=1, le=100)] = Field(default=8, description="Turns at most.")
     model: Annotated[str, Field(min_length=1)] | None = Field(
-        None, description="Model that plays the user; default: that of the suite's user section."
+        default=None, description="Model that plays the user; default: that of the suite's user section."
     )
 
     @classmethod
@@ -80,7 +80,7 @@ class TestCase(FepModel):
         ]
         | None
     ) = None
-    user: SimulatedUser | None = Field(None, description="A simulated user, in place of input.")
+    user: SimulatedUser | None = Field(default=None, description="A simulated user, in place of input.")
 
     @property
     def is_conversation(self) -> bool:
