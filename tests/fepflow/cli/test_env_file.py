@@ -52,6 +52,7 @@ WORDS = {
     "store migrate": "store migrate",
     "store check": "store check",
     "store backup": "store backup copy.db",
+    "cases add": "cases add latest -o new-cases.jsonl",
     "cache stats": "cache stats",
     "cache clear": "cache clear",
     "keys create": "keys create ci",
