@@ -115,11 +115,18 @@ def _cost(row: CacheTotals) -> str:
 @click.option("--model", help="Only answers of this model, named as it is in suites.")
 @click.option("--older-than", type=Duration(), help="Only answers that are older, such as 12h or 7d.")
 def clear(model: str | None, older_than: float | None) -> None:
-    """Delete stored answers, so that models are asked again. Results of runs stay."""
+    """Delete stored answers, so that models are asked again, and files of test cases that were fetched.
+
+    With --model, the files stay. Results of runs stay.
+    """
+    from fepflow.datasets.downloads import delete_downloads
     from fepflow.services import run_service
+    from fepflow.text import plural
 
     count = run_service.clear_cache(model, older_than)
-    click.echo(f"Deleted {count:,} answers." if count != 1 else "Deleted 1 answer.")
+    files = delete_downloads(older_than or 0.0) if model is None else 0
+    and_files = f" and {plural(files, 'file')} of test cases" if files else ""
+    click.echo(f"Deleted {count:,} {'answer' if count == 1 else 'answers'}{and_files}.")
 
 
 @click.group()

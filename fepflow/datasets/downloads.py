@@ -247,6 +247,18 @@ class _Fetching:
         return download
 
 
+def delete_downloads(older_than: float) -> int:
+    """Delete files that are kept, if they were fetched more than so many seconds ago. Return how many."""
+    count = 0
+    for file in _folder().glob("*"):
+        is_part = file.name.startswith("part-")  # a young one is being written, others are of killed processes
+        with suppress(OSError):  # another process has deleted it, or it is the folder of the index
+            if time.time() - file.stat().st_mtime >= (SECONDS if is_part else older_than):
+                file.unlink()
+                count += not is_part
+    return count
+
+
 def _folder() -> Path:
     return settings().home / "downloads"
 

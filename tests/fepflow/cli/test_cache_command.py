@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from datetime import timedelta
 
 import pytest
 
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.model_response import CachedResponse
+from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -61,6 +64,20 @@ def test_clearing_deletes_all_or_those_of_a_model_or_old_ones(cli: Cli, filled: 
     assert left(filled) == {"local:mine": 1}
     assert cli("cache", "clear").stdout == "Deleted 1 answer.\n"
     assert left(filled) == {}
+
+
+def test_clearing_deletes_files_of_test_cases_too(cli: Cli, store: Store) -> None:
+    folder = settings().home / "downloads"
+    (folder / "index").mkdir(parents=True)
+    names = [f"{'a' * 64}.jsonl", "b" * 64, "part-young", "part-old"]
+    for age, name in zip((90_000, 0, 0, 90_000), names, strict=True):
+        (folder / name).write_bytes(b"{}")
+        os.utime(folder / name, (time.time() - age,) * 2)
+    assert cli("cache", "clear", "--model", "openai/judge").stdout == "Deleted 0 answers.\n"
+    assert len(list(folder.glob("*"))) == 5
+    assert cli("cache", "clear", "--older-than", "1d").stdout == "Deleted 0 answers and 1 file of test cases.\n"
+    assert cli("cache", "clear").stdout == "Deleted 0 answers and 1 file of test cases.\n"
+    assert sorted(path.name for path in folder.glob("*")) == ["index", "part-young"]
 
 
 def test_an_invalid_age_is_refused(cli: Cli, filled: Store) -> None:
