@@ -16,6 +16,8 @@ _KNOWN = ("https", "http", "s3", "gs", "hf")
 _OTHER_NAMES = {"gcs": "gs", "s3a": "s3", "s3n": "s3", "huggingface": "hf"}
 _HUB = re.compile(r"hf://datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[^/]+))?/?(?P<path>.*)")
 
+_PAGE_OF_HUB = re.compile(r"/datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:/?|/(?:viewer|tree|blob)(?:/.*)?)")
+
 
 def is_address(path: str) -> bool:
     """Return whether what a suite names is an address, and no file of this machine."""
@@ -80,6 +82,8 @@ def data_address_problem(
         return None
     if scheme in ("http", "https"):
         return _of_web(address)
+    if not address.startswith(scheme):
+        return "path", "the scheme is written in small letters", f"write {scheme}://"
     parts = urlsplit(address)
     if "@" in parts.netloc:
         advice = "credentials come from the environment (AWS_…, GOOGLE_APPLICATION_CREDENTIALS, HF_TOKEN)"
@@ -97,6 +101,8 @@ def _of_web(address: str) -> tuple[str, str, str] | None:
     parts = urlsplit(address)
     if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
         return "path", "http:// is read by everybody on the way, and may be changed there", "write https://"
+    if parts.hostname == "huggingface.co" and (page := _PAGE_OF_HUB.fullmatch(parts.path)):
+        return "path", "is a page about a dataset", f"write hf://datasets/{page['repo']}"
     return None
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -71,8 +73,10 @@ def _from_hub(address: HubAddress, shown: str, split: str | None) -> RemoteFiles
             address.repo, revision=address.revision, files_metadata=True, timeout=SILENCE_SECONDS
         )
     siblings = {sibling.rfilename: sibling for sibling in info.siblings or ()}
+    configs = configurations(info.card_data.get("configs") if info.card_data else None)
+    chosen = _declared(configs, list(siblings), address.path, split, shown)
     files = []
-    for name in _chosen(list(siblings), address.path, split, shown):
+    for name in chosen or _chosen(list(siblings), address.path, split, shown):
         file = f"hf://datasets/{address.repo}@{str(info.sha)[:12]}/{name}"
         download = fetch(
             hf_hub_url(address.repo, name, repo_type="dataset", revision=info.sha, endpoint=endpoint),
@@ -90,9 +94,7 @@ def _errors_of_hub(shown: str) -> Iterator[None]:
     import httpx
     from huggingface_hub import errors
 
-    def refuse(message: str, advice: str) -> InputError:
-        return InputError(Problem(message, shown, advice=advice))
-
+    refuse = partial(_refused, shown)
     try:
         yield
     except errors.GatedRepoError:
@@ -118,15 +120,80 @@ def _errors_of_hub(shown: str) -> Iterator[None]:
         ) from None
 
 
+def _refused(shown: str, message: str, advice: str) -> InputError:
+    return InputError(Problem(message, shown, advice=advice))
+
+
+def configurations(declared: Any) -> dict[str, dict[str, list[str]]]:
+    """Return the splits of each configuration that a dataset's card declares, each as the patterns of its files.
+
+    What is no declaration of files is left out: then the names of the files say which they are. A configuration that
+    the card calls the default is also kept as "".
+    """
+    configs: dict[str, dict[str, list[str]]] = {}
+    for config in declared if isinstance(declared, list) else ():
+        if not isinstance(config, dict) or not isinstance(name := config.get("config_name"), str):
+            continue
+        files = config.get("data_files")
+        items = files if isinstance(files, list) and files and isinstance(files[0], dict) else [{"path": files}]
+        splits: dict[str, list[str]] = {}
+        for item in items:
+            split, patterns = item.get("split", "train"), item.get("path")  # as the hub calls what has no split
+            patterns = [patterns] if isinstance(patterns, str) else patterns
+            if isinstance(split, str) and isinstance(patterns, list) and all(isinstance(one, str) for one in patterns):
+                splits.setdefault(split, []).extend(patterns)
+        if splits:
+            configs[name] = splits
+            if config.get("default") is True or name == "default":
+                configs[""] = splits
+    return configs
+
+
+def _declared(
+    configs: dict[str, dict[str, list[str]]], names: Sequence[str], path: str, split: str | None, shown: str
+) -> list[str]:
+    """Return the files of a split as the dataset's card declares them; none if it declares nothing of this path.
+
+    Raises InputError for a split that it does not declare, and where several could be meant.
+    """
+
+    refuse = partial(_refused, shown)
+    if not path and configs and "" not in configs and len(configs) > 1:
+        first = f"{shown.rstrip('/')}/{next(iter(configs))}"
+        raise refuse(f"has several configurations: {_names(list(configs))}", f"name one, as in {first}")
+    splits = configs.get(path, {}) if path or "" in configs else next(iter(configs.values()), {})
+    if path in names or not splits:
+        return []
+    if split is None and len(splits) > 1:
+        raise refuse(f"has several splits: {_names(list(splits))}", f"give one, as in `split: {next(iter(splits))}`")
+    if split is not None and split not in splits:
+        raise refuse(f"has no split {brief(split, 60)}", f"there are {_names(list(splits))}")
+    patterns = splits[split] if split is not None else next(iter(splits.values()))
+    chosen = [name for pattern in patterns for name in sorted(names) if fits(name.split("/"), pattern.split("/"))]
+    chosen = [name for name in dict.fromkeys(chosen) if _DATA.fullmatch(name)]
+    if not chosen:
+        raise refuse(f"declares a split of files that are not there: {_names(patterns)}", f"there are {_names(names)}")
+    return _complete(chosen, shown)
+
+
+def fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Return whether a path fits a pattern, in which * is a part of a name and ** any folders, or none."""
+    if "**" not in pattern:
+        return len(parts) == len(pattern) and all(map(fnmatchcase, parts, pattern))
+    at = pattern.index("**")
+    before, after = pattern[:at], pattern[at + 1 :]
+    if len(parts) < len(before) + len(after) or "**" in after:  # a second one is not read
+        return False
+    return fits(parts[:at], before) and fits(parts[len(parts) - len(after) :], after)
+
+
 def _chosen(names: Sequence[str], path: str, split: str | None, shown: str) -> list[str]:
     """Return the file that an address stands for, or the numbered parts of one, in order. Raises InputError.
 
     Which one is never guessed: a dataset with several files takes a split, a folder or a file's name.
     """
 
-    def refuse(message: str, advice: str) -> InputError:
-        return InputError(Problem(message, shown, advice=advice))
-
+    refuse = partial(_refused, shown)
     if path in names:
         if split is not None:
             raise refuse("names one file, which has no splits", "remove split")
@@ -145,9 +212,20 @@ def _chosen(names: Sequence[str], path: str, split: str | None, shown: str) -> l
         what = "give split, a folder or" if split is None else "name a folder or"
         advice = f"{what} the file, as in {shown.rstrip('/')}{'' if path else '/'}{chosen[0][len(path) :]}"
         raise refuse(f"has several files: {_names(chosen)}", advice)
-    parts = [match for name in chosen if (match := _SHARD.search(PurePosixPath(name).name))]
-    if parts and (len(parts) != len(chosen) or [int(part[1]) for part in parts] != list(range(int(parts[0][2])))):
-        raise refuse(f"has not all parts of a file: {_names(chosen)}", "name the file")
+    return _complete(chosen, shown)
+
+
+def _complete(chosen: list[str], shown: str) -> list[str]:
+    """Return the files of one split; raises InputError where numbered parts are missing, or there are too many."""
+
+    refuse = partial(_refused, shown)
+    groups: dict[str, list[re.Match[str] | None]] = {}
+    for name in chosen:
+        groups.setdefault(_SHARD.sub("", name), []).append(_SHARD.search(PurePosixPath(name).name))
+    for group in groups.values():
+        parts = [match for match in group if match]
+        if parts and (len(parts) != len(group) or [int(part[1]) for part in parts] != list(range(int(parts[0][2])))):
+            raise refuse(f"has not all parts of a file: {_names(chosen)}", "name the file")
     if len(chosen) > MOST_FILES:
         raise refuse(f"has {len(chosen)} parts, more than {MOST_FILES}", "name one of them")
     return chosen

@@ -213,11 +213,14 @@ def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
 
 
 def _fetched(validation: SuiteValidation, dataset: Dataset, location: DocumentPath) -> RemoteFiles | None:
-    """Return the files at an address; None, with an error, where it cannot be reached."""
+    """Return the files at an address; None, with an error, where it cannot be fetched."""
     try:
         return fetch_cases(dataset.path, dataset.format, dataset.split, dataset.revision)
     except MissingExtraError as error:
         validation.error(location, str(error))
+    except InputError as error:
+        for problem in error.problems:
+            validation.error(location, f"{problem.file}: {problem.message}", problem.advice)
     except InfrastructureError as error:
         problem = validation.loaded.document.problem(location, str(error))
         validation.problems.append(problem)

@@ -27,7 +27,7 @@ class Source:
     answers: dict[str, bytes | Callable[[BaseHTTPRequestHandler], None]] = field(default_factory=dict)
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
 
-    def serve_dataset(self, repo: str, files: Mapping[str, bytes], **digests: str) -> None:
+    def serve_dataset(self, repo: str, files: Mapping[str, bytes], configs: object = None, **digests: str) -> None:
         """Speak the parts of the hub's API that huggingface_hub needs to list a dataset and to find its files."""
         siblings = [
             {"rfilename": name, "size": len(data), "blobId": "0" * 40}
@@ -41,6 +41,8 @@ class Source:
             for name, data in files.items()
         ]
         listing = {"id": repo, "sha": COMMIT, "siblings": siblings, "tags": [], "private": False}
+        if configs is not None:
+            listing["cardData"] = {"license": "mit", "configs": configs}
         for revision in ("", "/revision/v1"):
             self.answers[f"/api/datasets/{repo}{revision}"] = json.dumps(listing).encode()
         for name, data in files.items():

@@ -246,6 +246,8 @@ def test_credentials_go_to_the_host_that_they_are_for_and_are_never_shown(
         ("s3://KEY:${SECRET_KEY:-}@bucket/cases.jsonl", "an address at s3:// holds no credentials"),
         ("https://reader:pass-word@example.com/cases.jsonl", "a secret must not stand in the address"),
         ("https://example.com/cases.jsonl?X-Amz-Signature=abcdef", "a secret must not stand in the address"),
+        ("S3://bucket/cases.jsonl", "the scheme is written in small letters (write s3://)"),
+        ("https://huggingface.co/datasets/ORG/NAME", "a page about a dataset (write hf://datasets/ORG/NAME)"),
         ("hf://ORG/NAME", "names no dataset of the hub (it reads like hf://datasets/ORG/NAME"),
         ("{path: hf://datasets/ORG/NAME@v1, revision: v2}", "test_cases.revision: stands in the address already"),
         ("{path: cases.jsonl, split: test}", "test_cases.split: is of hf://datasets/… only"),
@@ -426,6 +428,47 @@ def test_which_file_of_a_dataset_is_meant_is_never_guessed(
             remote._chosen(names, path, split, address)
     else:
         assert remote._chosen(names, path, split, address) == chosen
+
+
+def test_the_card_of_a_dataset_says_which_files_a_split_has(hub: Source) -> None:
+    files = {
+        "held_out.jsonl": CASES,
+        "test_of_last_year.jsonl": b"no json",
+        "more/part-00000-of-00002.jsonl": b'{"id": "c", "input": 3}',
+        "more/part-00001-of-00002.jsonl": b'{"id": "d", "input": 4}',
+    }
+    test = {"split": "test", "path": ["held_out.*", "**/part-*"]}
+    main = {"config_name": "main", "data_files": [{"split": "train", "path": "train.jsonl"}, test]}
+    hub.serve_dataset("org/card", files, [main])
+    validation = validated("{path: hf://datasets/org/card, split: test}")
+    assert validation.require()
+    assert [case.id for case in validation.cases] == ["a", "b", "c", "d"]
+    assert "has no split dev (there are train, test)" in told("{path: hf://datasets/org/card/main, split: dev}")
+    assert "has several splits: train, test (give one, as in `split: train`)" in told("hf://datasets/org/card")
+    assert "of files that are not there: train.jsonl" in told("{path: hf://datasets/org/card, split: train}")
+
+    hub.serve_dataset("org/two", files, [main, {"config_name": "hard", "data_files": "held_out.jsonl"}])
+    assert "main, hard (name one, as in hf://datasets/org/two/main)" in told("hf://datasets/org/two")
+    assert validated("hf://datasets/org/two/hard").require()
+    assert validated("hf://datasets/org/two/held_out.jsonl").require()
+
+    hub.serve_dataset("org/odd", {"a.jsonl": CASES}, [1, {"config_name": "x", "data_files": [{"path": {}}]}])
+    assert validated("hf://datasets/org/odd").require()
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "fits"),
+    [
+        ("a/b.jsonl", "a/*.jsonl", True),
+        ("a/b/c.jsonl", "a/*.jsonl", False),
+        ("a/b/c.jsonl", "**/*.jsonl", True),
+        ("c.jsonl", "**/*.jsonl", True),
+        ("a/b.jsonl", "a/**", True),
+        ("a/b.jsonl", "**/**/b.jsonl", False),
+    ],
+)
+def test_a_star_stands_for_a_part_of_a_name_and_two_for_folders(name: str, pattern: str, fits: bool) -> None:
+    assert remote.fits(name.split("/"), pattern.split("/")) is fits
 
 
 def test_what_is_wrong_with_a_dataset_of_the_hub_is_said(hub: Source) -> None:
