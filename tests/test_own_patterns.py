@@ -120,7 +120,7 @@ def test_a_pattern_of_ours_is_linear(name: str, most: int) -> None:
 def test_all_of_them_are_found() -> None:
     names = {
         "fepflow.suite.env_vars._REFERENCE",
-        "fepflow.jsonpath.template._PLACEHOLDER",
+        "fepflow.jsonpath.template.PLACEHOLDER",
         "fepflow.jsonpath.path.QUOTED",
     }
     assert names <= PATTERNS.keys()
