@@ -38,6 +38,8 @@ async def decide_run(context: RunContext) -> Verdict:
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
+    if context.traces is not None:
+        verdict = verdict.model_copy(update={"warnings": [*verdict.warnings, *context.traces.warnings()]})
     if context.suite.baseline is not None:
         verdict = await _beside_baseline(context, verdict, context.suite.baseline)
     document = verdict.model_dump(mode="json", exclude_none=True)
@@ -124,8 +126,6 @@ def _with_costs(context: RunContext, verdict: Verdict) -> Verdict:
     if budget and budget.usd is not None and costs.without_usd:
         uncounted = f"{costs.without_usd} of {costs.answers} answers of models"
         warnings = [*warnings, f"The budget of {budget.usd:g} usd does not count {uncounted}: their cost is not known."]
-    if context.traces is not None:
-        warnings = [*warnings, *context.traces.warnings()]
     return verdict.model_copy(update={"models": costs, "warnings": warnings})
 
 

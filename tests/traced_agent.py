@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,7 +22,8 @@ class TracedAgent:
     """Answers `{question}`. A question of several words has the agent do as its first word says:
 
     `silent` exports nothing, `alone` begins a trace of its own, `unfinished` never ends the span of the request,
-    `late` does so after a while, `idle` calls no tool, and `fail` answers 500.
+    `late` does so after a while, `gap` never ends one inside, `apart` has no span around its tools, the second of which
+    comes late, `idle` calls no tool, and `fail` answers 500.
     """
 
     def __init__(self, endpoint: str, *, batch: bool) -> None:
@@ -39,9 +40,16 @@ class TracedAgent:
         if mode == "silent":
             return 200, {"answer": "sunny"}
         context = None if mode == "alone" else TraceContextTextMapPropagator().extract(headers)
+        if mode == "apart":
+            self._tracer.start_span("execute_tool a", context, attributes={"gen_ai.tool.name": "a"}).end()
+            time.sleep(0.3)
+            second = self._tracer.start_span("execute_tool b", context, attributes={"gen_ai.tool.name": "b"})
+            threading.Timer(0.3, second.end).start()
+            return 200, {"answer": "sunny"}
         span = self._tracer.start_span("POST /ask", context, SpanKind.SERVER)
         with self.use(span):
-            answer = self._work(mode)
+            with self.use(self._tracer.start_span("step")) if mode == "gap" else nullcontext():
+                answer = self._work(mode)
         if mode == "late":
             threading.Timer(1.0, span.end).start()
         elif mode != "unfinished":

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import shutil
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from fepflow.calls.base import TargetResponse
 from fepflow.extras import require
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
+from fepflow.text import plural
 from fepflow.traces.conventions import why_unknown
 from fepflow.traces.span import MAX_BYTES, MAX_SPANS
 
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.02
 """How often the spool is looked into."""
+
+_HANDLERS = ("server", "consumer")
+_WITH_ANSWER = 100_000_000
+"""Nanoseconds between the end of a span and the answer, at most, if it ended with that."""
 
 _TRACED = "01"
 """The flag of a trace that is recorded."""
@@ -65,15 +71,28 @@ class CallTrace:
         return f"00-{self.trace_id}-{self.call_id}-{_TRACED}"
 
     @property
-    def roots(self) -> int:
-        """The number of spans that handled requests of ours, and have come."""
-        return sum(span.parent_id == self.call_id for span in self.spans.values())
+    def roots(self) -> list[Span]:
+        """The spans that have come and are in no other of the agent's: they handle our requests."""
+        return [span for span in self.spans.values() if span.parent_id in (self.call_id, None)]
 
     @property
     def orphans(self) -> int:
         """The number of spans whose parent has not come."""
         known = {*self.spans, self.call_id, None}
         return sum(span.parent_id not in known for span in self.spans.values())
+
+    def is_whole(self, requests: int, answered: int) -> bool:
+        """Return whether all that so many requests did has probably come; `answered` is the time in ns since 1970.
+
+        A server's span holds all that its request did. Others may be one of several, the rest of which waits in the
+        agent's exporter, unless it is the only one, and ended with the answer: exporters send what ended first first.
+        """
+        if self.orphans:
+            return False
+        roots = self.roots
+        servers = sum(span.kind in _HANDLERS for span in roots)
+        ended_with_answer = max((span.end for span in roots), default=0) >= answered - _WITH_ANSWER
+        return servers >= requests or (len(roots) == requests and ended_with_answer)
 
     def add(self, span: Span, now: float) -> None:
         """Take a span; one that comes again, as exporters send what was not acknowledged, is the same."""
@@ -133,9 +152,9 @@ class Traces:
     ) -> TargetResponse:
         """Return the response with its trace, once that is whole, or the wait for it is over.
 
-        It is whole when the spans that handled our requests have come, all parents are there, and no span has come
-        for the time that the suite calls `quiet`. What the trace tells of tokens and money is the output's, if
-        that does not tell itself.
+        The wait ends early when it is whole as far as can be told (`CallTrace.is_whole`), and no span has come for the
+        time that the suite calls `quiet`. What the trace tells of tokens and money is the output's, if that does not
+        tell itself.
         """
         expected = max(1, len(trace.requests))
         await self._until_whole(trace, expected)
@@ -154,11 +173,11 @@ class Traces:
 
     async def _until_whole(self, trace: CallTrace, expected: int) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._config.wait
+        deadline, answered = loop.time() + self._config.wait, time.time_ns()
         while (now := loop.time()) < deadline:
             trace.arrived.clear()
             seconds = deadline - now
-            if trace.roots >= expected and not trace.orphans:
+            if trace.is_whole(expected, answered):
                 quiet = trace.last_arrival + self._config.quiet - now
                 if quiet <= 0:
                     return
@@ -176,16 +195,20 @@ class Traces:
         )
         if trace.dropped:
             limits = f"at most {MAX_SPANS:,} spans and {MAX_BYTES // 1_000_000} MB of a case are kept"
-            return f"the trace is truncated: {trace.dropped:,} spans were dropped, as {limits}"
+            return f"the trace is truncated: {plural(trace.dropped, 'span')} dropped, as {limits}"
         if not trace.spans:
             foreign = self.foreign
-            others = f"; {foreign:,} spans of other traces have come" if foreign else ""
+            others = f"; {plural(foreign, 'span')} of other traces came, too" if foreign else ""
             return f"no span came {wait}{others}: {advice}"
-        if not trace.roots:
+        spans, roots = plural(len(trace.spans), "span"), len(trace.roots)
+        if not roots:
             whose = "the one that handles the call, whose parent is the span of `traceparent`"
-            return f"{len(trace.spans):,} spans came {wait}, but not {whose}: {advice}"
-        if trace.roots < expected:
-            return f"spans of {trace.roots} of {expected} requests came {wait}: {advice}"
+            return f"{spans} came {wait}, but not {whose}: {advice}"
+        if roots < expected:
+            return f"spans of {roots} of {expected} requests came {wait}: {advice}"
+        if trace.orphans:
+            missing = f"the parents of {trace.orphans:,} of them did not, so the trace has gaps"
+            return f"{spans} came {wait}, but {missing}: {advice}"
         return None
 
     async def _close(self, trace: CallTrace, problem: str | None, target_secrets: frozenset[str]) -> dict[str, Any]:
@@ -212,11 +235,12 @@ class Traces:
         if self.late:
             seconds = f"{self._config.wait:g} s"
             cure = "raise target.trace.wait and target.trace.quiet, or have the agent export sooner"
-            warnings.append(f"{self.late:,} spans came when their case was done ({seconds} after the answer): {cure}.")
+            spans = plural(self.late, "span")
+            warnings.append(f"{spans} came when their case was done (at most {seconds} after the answer): {cure}.")
         if self.foreign:
             warnings.append(
-                f"{self.foreign:,} spans of other traces came and were dropped: they do not continue the trace of "
-                "`traceparent`."
+                f"{plural(self.foreign, 'span')} of other traces came, and did not continue the trace of `traceparent`: "
+                "dropped."
             )
         return warnings
 

@@ -33,10 +33,11 @@ def test_a_verdict_rests_on_the_trace_and_a_missing_one_is_no_pass(workplace: Wo
         workplace.write_suite(["Paris", "Oslo"], http={"url": url}, **sections)
         done = workplace.run()
         assert done.returncode == 0, done.stdout + done.stderr
-        workplace.write_suite(["Paris", "silent x"], http={"url": url}, **sections)
+        workplace.write_suite(["Paris", "silent x", "alone x"], http={"url": url}, **sections)
         missing = workplace.run()
         shown = workplace.fepflow("show", "latest", "--case", "Paris")
     assert missing.returncode == 4, missing.stdout + missing.stderr
+    assert "5 spans of other traces came, and did not continue the trace of `traceparent`" in missing.stdout
     results = workplace.results
     assert [check.passed for check in results["Paris"].checks] == [True, True, True]
     for check in results["silent x"].checks:

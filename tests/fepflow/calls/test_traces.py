@@ -13,12 +13,15 @@ import pytest
 
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
-from fepflow.calls.traces import Traces, is_traced
+from fepflow.calls.traces import CallTrace, Traces, is_traced
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.target import Target
+from fepflow.traces.span import Span
 from tests.conftest import free_port
 from tests.traced_agent import TracedAgent
+
+CALL = "the call"
 
 
 @pytest.fixture(autouse=True)
@@ -86,20 +89,24 @@ async def test_missing_unfinished_and_foreign_spans_leave_the_trace_unknown(tmp_
     agent = TracedAgent(f"http://127.0.0.1:{port}", batch=False)
     with agent.serving() as url:
         async with asking(http(url), {"port": port, "wait": 0.5}, tmp_path) as (ask, traces):
-            silent, alone, unfinished, late, failed, idle = await asyncio.gather(
-                *(ask(f"{mode} x") for mode in ("silent", "alone", "unfinished", "late", "fail", "idle"))
+            modes = ("silent", "alone", "unfinished", "late", "fail", "idle", "gap", "apart")
+            silent, alone, unfinished, late, failed, idle, gap, apart = await asyncio.gather(
+                *(ask(f"{mode} x") for mode in modes)
             )
             await asyncio.sleep(1.0)
     assert silent["trace"]["unknown"]["tool_calls"].startswith("no span came within 0.5 s after the answer")
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in silent["trace"]["unknown"]["tool_calls"]
-    assert "spans of other traces have come" in alone["trace"]["unknown"]["tool_calls"]
+    assert "spans of other traces came" in alone["trace"]["unknown"]["tool_calls"]
     for half in (unfinished, late):
         assert "but not the one that handles the call" in half["trace"]["unknown"]["tool_calls"]
         assert "tool_calls" not in half["trace"]
         assert "tokens" not in half
+    assert "5 spans came within 0.5 s" in gap["trace"]["unknown"]["tool_calls"]
+    assert "the parents of 1 of them did not" in gap["trace"]["unknown"]["tool_calls"]
+    assert [call["name"] for call in apart["trace"]["tool_calls"]] == ["a", "b"]
     assert failed["error"]["status"] == 500
     assert idle["trace"]["tool_calls"] == []
-    assert not any(map(is_traced, (silent, alone, unfinished, late, failed, {}, {"value": 1})))
+    assert not any(map(is_traced, (silent, alone, unfinished, late, failed, gap, {}, {"value": 1})))
     assert traces.late == 1
     assert any("came when their case was done" in warning for warning in traces.warnings())
     assert any("5 spans of other traces" in warning for warning in traces.warnings())
@@ -164,3 +171,26 @@ async def test_a_process_exports_where_it_is_told_and_continues_the_trace_of_eac
         assert output.get("error") is None
         assert [call["name"] for call in output["trace"]["tool_calls"]] == ["find"]
         assert output["trace"]["spans"][0]["parent_id"] == output["trace"]["call_id"]
+
+
+@pytest.mark.parametrize(
+    ("spans", "is_whole"),
+    [
+        ([("server", CALL, 5.0)], True),
+        ([("internal", CALL, 9.95)], True),
+        ([("internal", None, 9.95)], True),  # the agent took over the trace, and not the parent
+        ([("internal", CALL, 5.0)], False),  # what came after it may wait in the agent's exporter
+        ([("internal", CALL, 5.0), ("internal", CALL, 9.95)], False),  # and is there a third?
+        ([("server", CALL, 9.95), ("client", "f" * 16, 9.0)], False),
+        ([], False),
+    ],
+)
+def test_a_trace_is_whole_if_a_span_holds_all_that_the_request_did(
+    spans: list[tuple[str, str | None, float]], is_whole: bool
+) -> None:
+    trace = CallTrace("a" * 32)
+    for number, (kind, parent, ended) in enumerate(spans, 1):
+        parent_id = trace.call_id if parent == CALL else parent
+        span = Span(trace.trace_id, f"{number:016x}", parent_id, "s", kind, 1, int(ended * 1e9), "unset", "", {})
+        trace.add(span, 0.0)
+    assert trace.is_whole(1, answered=10 * 10**9) is is_whole
