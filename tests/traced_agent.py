@@ -47,9 +47,8 @@ class TracedAgent:
             threading.Timer(0.3, second.end).start()
             return 200, {"answer": "sunny"}
         span = self._tracer.start_span("POST /ask", context, SpanKind.SERVER)
-        with self.use(span):
-            with self.use(self._tracer.start_span("step")) if mode == "gap" else nullcontext():
-                answer = self._work(mode)
+        with self.use(span), self.use(self._tracer.start_span("step")) if mode == "gap" else nullcontext():
+            answer = self._work(mode)
         if mode == "late":
             threading.Timer(1.0, span.end).start()
         elif mode != "unfinished":
