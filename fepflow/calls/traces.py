@@ -239,8 +239,8 @@ class Traces:
             warnings.append(f"{spans} came when their case was done (at most {seconds} after the answer): {cure}.")
         if self.foreign:
             warnings.append(
-                f"{plural(self.foreign, 'span')} of other traces came, and did not continue the trace of `traceparent`: "
-                "dropped."
+                f"{plural(self.foreign, 'span')} of other traces came, which do not continue the trace of `traceparent`, "
+                "and were dropped."
             )
         return warnings
 

@@ -384,7 +384,7 @@ class Trace(Section):
     )
     wait: Duration = Field(2.0, description="How long after an answer the spans of its call are waited for, at most.")
     quiet: Duration = Field(
-        0.2, description="A trace whose spans are complete is taken when no span has come for so long."
+        1.0, description="A trace whose spans are complete is taken when no span has come for so long."
     )
 
     @property

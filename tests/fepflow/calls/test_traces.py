@@ -35,7 +35,7 @@ def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 @asynccontextmanager
 async def asking(target: dict[str, Any], trace: dict[str, Any], folder: Path) -> AsyncIterator[Any]:
     """Give a function that asks the target a question in a traced call, and returns the metadata; and the traces."""
-    config = Target.model_validate({**target, "trace": trace, "attempts": 1})
+    config = Target.model_validate({**target, "trace": {"quiet": 0.2, **trace}, "attempts": 1})
     opened = await asyncio.to_thread(open_target, config, folder=folder, case_ids=list)
     assert config.trace is not None
     traces = Traces(config.trace)
