@@ -238,10 +238,8 @@ class Traces:
             spans = plural(self.late, "span")
             warnings.append(f"{spans} came when their case was done (at most {seconds} after the answer): {cure}.")
         if self.foreign:
-            warnings.append(
-                f"{plural(self.foreign, 'span')} of other traces came, which do not continue the trace of `traceparent`, "
-                "and were dropped."
-            )
+            spans = plural(self.foreign, "span")
+            warnings.append(f"{spans} of other traces came, which do not continue the one of `traceparent`: dropped.")
         return warnings
 
     async def _poll(self) -> None:

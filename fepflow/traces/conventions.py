@@ -154,7 +154,7 @@ class _Tree:
             self._model_above[span.span_id] = model
             self.order.append(span)
             (self._roots if parent is None else self._inner.setdefault(parent.span_id, [])).append(span)
-            inner_model = span if _is_model(span) else model
+            inner_model = span if _is_model(span) else None if _begins_anew(span) else model
             waiting += [(child, span, inner_model) for child in reversed(self._named.get(span.span_id, ()))]
 
     def read(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -174,7 +174,7 @@ class _Tree:
             unknown["tool_calls"] = TOOLS_UNTOLD
         else:
             known["tool_calls"] = [{name: call[name] for name in call if name != "id"} for call in calls]
-        tokens, costs = self._sums(_tokens), self._sums(_cost)
+        (tokens, all_tokens), (costs, all_costs) = self._sums(_tokens), self._sums(_cost)
         known["model_calls"] = [
             {
                 "model": _first(span, _MODEL),
@@ -186,31 +186,41 @@ class _Tree:
             }
             for span in models
         ]
-        for name, sums in (("tokens", tokens), ("usd", costs)):
-            untold = [span for span in models if span.span_id not in sums and span.status != "error"]
-            told = [sums[span.span_id] for span in self._roots if span.span_id in sums]
+        for name, own, total in (("tokens", tokens, all_tokens), ("usd", costs, all_costs)):
+            untold = [span for span in models if span.span_id not in own and span.status != "error"]
             if untold:
                 unknown[name] = f"{len(untold)} of {len(models)} calls of models do not tell their {name}"
-            elif not told:
+            elif total is None:
                 unknown[name] = f"no span tells its {name}"
             else:
-                known[name] = round(sum(told), 9)
+                known[name] = round(total, 9)
         return known, unknown
 
-    def _sums(self, own: Callable[[Span], float | None]) -> dict[str, float]:
-        """Return the sum of each span that has one: a model's own, else that of the spans inside, else its own.
+    def _sums(self, reported: Callable[[Span], float | None]) -> tuple[dict[str, float], float | None]:
+        """Return the sum of each span that has one, and that of all; None if no span has one.
 
-        An agent's span repeats what its models have reported, and a model's span what the client inside has.
+        A model's is its own, else that of the spans inside; another's is that of the spans inside, else its own: an
+        agent's span repeats what its models have reported, and a model's span what the client inside has. Tools and
+        agents inside of a model's span are not the model's: theirs are added.
         """
         sums: dict[str, float] = {}
+        added: dict[str, list[float]] = {}
+        roots = {span.span_id for span in self._roots}
         for span in reversed(self.order):
-            below = [sums[child.span_id] for child in self._inner.get(span.span_id, ()) if child.span_id in sums]
-            reported = own(span)
-            if reported is not None and (_is_model(span) or not below):
-                sums[span.span_id] = reported
-            elif below:
-                sums[span.span_id] = sum(below)
-        return sums
+            inner = self._inner.get(span.span_id, ())
+            more = [number for child in inner for number in added[child.span_id]]
+            below = [sums[child.span_id] for child in inner if child.span_id in sums and not _begins_anew(child)]
+            own = reported(span)
+            if below and (own is None or not _is_model(span)):
+                own = sum(below)
+            elif more and not _is_model(span):
+                own = None
+            if own is not None:
+                sums[span.span_id] = own
+                more += [own] if _begins_anew(span) or span.span_id in roots else []
+            added[span.span_id] = more
+        total = [number for span in self._roots for number in added[span.span_id]]
+        return sums, sum(total) if total else None
 
     def _repeats_tool(self, span: Span) -> bool:
         """Return whether a span is the MCP request of the tool's span around it."""
@@ -307,6 +317,12 @@ def _is_model(span: Span) -> bool:
     return not _is_tool(span) and _first(span, _MODEL) is not None
 
 
+def _begins_anew(span: Span) -> bool:
+    """Return whether what is in a span is no part of the call of a model around it: a tool's, or another agent's."""
+    operation, kind = _text(span, "gen_ai.operation.name"), _text(span, "openinference.span.kind")
+    return operation == "invoke_agent" or kind == "AGENT" or _is_tool(span)
+
+
 def _tells(span: Span) -> bool:
     """Return whether a span is by one of the conventions, so that the agent is instrumented for them."""
     names = ("gen_ai.operation.name", "openinference.span.kind")
@@ -370,7 +386,8 @@ def _number(span: Span, names: Sequence[str]) -> float | None:
 def _tokens(span: Span) -> float | None:
     parts = [_number(span, names) for names in (_INPUT_TOKENS, _OUTPUT_TOKENS)]
     if parts[0] is None and parts[1] is None:
-        return _number(span, _ALL_TOKENS)
+        total = _number(span, _ALL_TOKENS)
+        return None if total is None else int(total)
     return int(sum(part for part in parts if part is not None))
 
 

@@ -73,6 +73,20 @@ def test_tokens_of_nested_models_and_agents_are_counted_once() -> None:
     assert trace["unknown"] == {"usd": "1 of 2 calls of models do not tell their usd"}
 
 
+def test_tokens_of_agents_and_models_that_a_tool_runs_are_added() -> None:
+    usage: dict[str, Any] = {"gen_ai__usage__input_tokens": 100, "gen_ai__usage__output_tokens": 50}
+    trace = read(
+        span(1, gen_ai__operation__name="invoke_agent", gen_ai__usage__input_tokens=7),
+        span(2, 1, **CHAT, gen_ai__usage__input_tokens=10, gen_ai__usage__output_tokens=5),
+        span(3, 2, gen_ai__operation__name="execute_tool", gen_ai__tool__name="ask_expert"),
+        span(4, 3, "within the tool"),
+        span(5, 4, **CHAT, **usage),
+        span(6, 5, "the client", gen_ai__request__model="m", **usage),
+    )
+    assert [call["tokens"] for call in trace["model_calls"]] == [15, 150]
+    assert trace["tokens"] == 165
+
+
 def test_calls_that_only_the_models_answer_tells_are_calls_and_stand_once() -> None:
     asked = [{"role": "assistant", "parts": [{"type": "tool_call", "id": n, "name": n, "arguments": {}} for n in "ab"]}]
     trace = read(
