@@ -16,6 +16,7 @@ at the worst end of the range for the low bound, at the best for the high one; w
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
@@ -177,7 +178,8 @@ class UnitSums(NamedTuple):
         number = self.number * factor
         centre = (self.shares * factor + z2 / 2) / (number + z2)
         explained = (self.within - self.larger * (1 - 2 * centre)) * factor / (number + z2)
-        return number / (1 - explained / (centre * (1 - centre)))
+        rest = 1 - explained / (centre * (1 - centre))
+        return number / max(rest, sys.float_info.epsilon)  # 0 if all are at the centre, and the confidence is near 0
 
 
 def _weighed(values: Sequence[float], weights: Sequence[int]) -> float:

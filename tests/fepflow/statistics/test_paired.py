@@ -175,3 +175,9 @@ def test_more_cases_like_these_make_it_narrower() -> None:
         assert sample is not None
         few, many = sample.with_cases(100, 0.95), sample.with_cases(400, 0.95)
         assert few[0] < many[0] < many[1] < few[1]
+
+
+def test_repeats_without_any_difference_have_the_p_value_of_none() -> None:
+    found = paired_estimate([difference(exact(0.5), exact(0.5), SHARES)] * 3, 0.95, SHARES)
+    assert isinstance(found.sample, Pairs)
+    assert found.sample.p_value() == pytest.approx(1.0)
