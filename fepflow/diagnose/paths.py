@@ -230,12 +230,12 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
         return True
     if target.http is not None:
         known = [*target.http.metadata, *RESERVED_METADATA]
-        known += _OF_CONVERSATIONS if validation.has_conversations else ()
         known += ("tokens", "usd") if target.trace is not None else ()
     elif target.openai is not None:
         known = [*MODEL_METADATA, *RESERVED_METADATA]
     else:
         return True
+    known += _OF_CONVERSATIONS if validation.has_conversations else ()
     if use.keys[2] in known or use.optional:
         return True
     advice = did_you_mean(str(use.keys[2]), known)

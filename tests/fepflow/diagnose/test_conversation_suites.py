@@ -20,6 +20,14 @@ def told(folder: Path, cases: str, target: str = HTTP, more: str = "") -> list[s
     return [f"{problem.severity}: {problem}".replace(f"{folder}/", "") for problem in validate_suite(path).problems]
 
 
+@pytest.mark.parametrize(
+    "target", [HTTP, "{openai: {model: m, base_url: 'http://127.0.0.1:9/v1'}}", "{python: {function: 'agent.py:answer'}}"]
+)
+def test_a_valid_suite_with_conversations_has_no_problem(tmp_path: Path, target: str) -> None:
+    (tmp_path / "agent.py").write_text("def answer(messages):\n    return 'Hi'\n", encoding="utf-8")
+    assert told(tmp_path, TURNS, target) == []
+
+
 def test_a_valid_conversation_has_the_checks_of_its_turns_and_that_it_was_completed(tmp_path: Path) -> None:
     assert told(tmp_path, TURNS) == []
     (case,) = validate_suite(tmp_path / "suite.yaml").cases
