@@ -21,7 +21,8 @@ def told(folder: Path, cases: str, target: str = HTTP, more: str = "") -> list[s
 
 
 @pytest.mark.parametrize(
-    "target", [HTTP, "{openai: {model: m, base_url: 'http://127.0.0.1:9/v1'}}", "{python: {function: 'agent.py:answer'}}"]
+    "target",
+    [HTTP, "{openai: {model: m, base_url: 'http://127.0.0.1:9/v1'}}", "{python: {function: 'agent.py:answer'}}"],
 )
 def test_a_valid_suite_with_conversations_has_no_problem(tmp_path: Path, target: str) -> None:
     (tmp_path / "agent.py").write_text("def answer(messages):\n    return 'Hi'\n", encoding="utf-8")
