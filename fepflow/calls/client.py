@@ -192,6 +192,10 @@ class TargetClient:
         self._observe = observe
         self._limiter = AdaptiveLimiter(policy.concurrency, policy.requests_per_minute, on_limit_change)
         self._circuit_breaker = CircuitBreaker()
+        self._until_known: AbstractAsyncContextManager[object] = nullcontext()
+        """What a call has cost may be known by its trace only: what a budget allows is not asked for before that."""
+        if traces is not None and self.budget.counts:
+            self._until_known = asyncio.Semaphore(policy.concurrency)
 
     @property
     def is_down(self) -> bool:
@@ -204,6 +208,10 @@ class TargetClient:
         Raises RunLimitExceededError when the run may make no call any more: having made none, or in the middle of a
         conversation.
         """
+        async with self._until_known:
+            return await self._ask(case, repeat)
+
+    async def _ask(self, case: TestCase, repeat: int) -> CallRecord:
         record = CallRecord(repeat)
 
         async def attempt() -> TargetResponse:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import pytest
 
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
+from fepflow.calls.policy import RunBudget
 from fepflow.calls.traces import CallTrace, Traces, is_traced
+from fepflow.errors import RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.suite.target import Target
+from fepflow.suite.models import Budget
+from fepflow.suite.target import Target, Trace
 from fepflow.traces.span import Span
 from tests.conftest import free_port
 from tests.traced_agent import TracedAgent
@@ -110,6 +114,28 @@ async def test_missing_unfinished_and_foreign_spans_leave_the_trace_unknown(tmp_
     assert traces.late == 1
     assert any("came when their case was done" in warning for warning in traces.warnings())
     assert any("5 spans of other traces" in warning for warning in traces.warnings())
+
+
+async def test_a_budget_waits_for_what_the_traces_of_calls_tell(tmp_path: Path) -> None:
+    port = free_port()
+    agent = TracedAgent(f"http://127.0.0.1:{port}", batch=False)
+    with agent.serving() as url:
+        config = Target.model_validate({**http(url), "trace": {"port": port, "wait": 5.0, "quiet": 0.05}})
+        opened = await asyncio.to_thread(open_target, config, folder=tmp_path, case_ids=list)
+        traces, budget = Traces(Trace(port=port, wait=5.0, quiet=0.05)), RunBudget(budget=Budget(tokens=60))
+        client = TargetClient(opened, replace(RetryPolicy.of(config), concurrency=1), budget, traces=traces)
+
+        async def ask(number: int) -> bool:
+            try:
+                budget.spend((await client.ask(TestCase(id=str(number), input="Paris"))).output().metadata)
+            except RunLimitExceededError:
+                return False
+            return True
+
+        async with traces.listening():
+            asked = await asyncio.gather(*map(ask, range(5)))
+        await opened.aclose()
+    assert (sum(asked), budget.spent) == (2, {"tokens": 80})
 
 
 async def test_two_runs_share_a_port_and_get_their_own_spans(tmp_path: Path) -> None:
