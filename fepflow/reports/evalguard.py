@@ -14,9 +14,9 @@ from fepflow.security.redaction import MASK
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.suite.target import KINDS
 
-_KINDS = ("http", "python", "ecp", "mcp", "recorded")
-_NAMES = ("app", "url", "function", "command", "path")
+_NAMES = ("model", "card", "app", "url", "function", "command", "path")
 
 
 def report_of_run(run: RunRecord) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
 def _target(target: Any) -> tuple[str | None, str | None]:
     """Return the kind of target and its name, without credentials and arguments."""
     parts = target if isinstance(target, Mapping) else {}
-    for kind in _KINDS:
+    for kind in KINDS:
         what = parts.get(kind)
         if isinstance(what, Mapping):
             what = next((what[name] for name in _NAMES if what.get(name)), None)

@@ -72,6 +72,11 @@ TARGETS: dict[str, tuple[Any, dict[str, str]]] = {
     "ecp": ({"ecp": {"command": "./agent --token=swordfish"}}, {"model_name": "./agent", "model_source": "ecp"}),
     "ecp, a list": ({"ecp": {"command": ["./agent", "--x"]}}, {"model_name": "./agent", "model_source": "ecp"}),
     "recorded": ({"recorded": {"path": "out.jsonl"}}, {"model_name": "out.jsonl", "model_source": "recorded"}),
+    "openai": ({"openai": {"model": "openai/gpt-5-mini", "api_key": "${KEY}"}},
+               {"model_name": "openai/gpt-5-mini", "model_source": "openai"}),
+    "a2a": ({"a2a": {"card": "https://u:pw@a.example.org/card.json"}},
+            {"model_name": "https://***@a.example.org/card.json", "model_source": "a2a"}),
+    "mcp": ({"mcp": {"command": ["./server", "--x"]}}, {"model_name": "./server", "model_source": "mcp"}),
     "none": (None, {}),
     "odd": ({"http": 1}, {}),
 }  # fmt: skip
