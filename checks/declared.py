@@ -31,9 +31,9 @@ class DeclaredCheck(BaseCheck):
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"schema", "data", "outcome"})
 
     json_schema: Any = Field(
-        alias="schema", default=JSONPath("$.output.metadata.output_schema"), description="Path of the schema."
+        alias="schema", default=JSONPath("$.output.metadata.outputSchema"), description="Path of the schema."
     )
-    data: Any = Field(default=JSONPath("$.output.metadata.structured"), description="Path of the structured result.")
+    data: Any = Field(default=JSONPath("$.output.metadata.structuredContent"), description="Path of the structured result.")
     outcome: Any = Field(
         default=JSONPath("$.output.metadata.outcome"), description="Path of `answer`, `error` or `refusal`."
     )

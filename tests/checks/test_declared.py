@@ -11,7 +11,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 
 SCHEMA = {"type": "object", "required": ["total"], "properties": {"total": {"type": "number"}}}
-ANSWER = {"outcome": "answer", "output_schema": SCHEMA, "structured": {"total": 9.5}}
+ANSWER = {"outcome": "answer", "outputSchema": SCHEMA, "structuredContent": {"total": 9.5}}
 
 
 def declared(**metadata: Any) -> CheckResult:
@@ -23,7 +23,7 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
     result = declared(**ANSWER)
     assert (result.passed, result.results) == (True, {"passed": True, "validation_errors": []})
     assert result.resolved_arguments["data"] == {
-        "jsonpath": "$.output.metadata.structured",
+        "jsonpath": "$.output.metadata.structuredContent",
         "value": {"total": 9.5},
     }
 
@@ -31,10 +31,10 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
 @pytest.mark.parametrize(
     ("metadata", "sentence"),
     [
-        ({"structured": {"total": "9"}}, "total: '9' is not of type 'number'"),
-        ({"structured": {}}, "'total' is a required property"),
-        ({"structured": '{"total": 9.5}'}, """'{"total": 9.5}' is not of type 'object'"""),
-        ({"structured": None}, "the result has no structuredContent, which a tool with an outputSchema must give"),
+        ({"structuredContent": {"total": "9"}}, "total: '9' is not of type 'number'"),
+        ({"structuredContent": {}}, "'total' is a required property"),
+        ({"structuredContent": '{"total": 9.5}'}, """'{"total": 9.5}' is not of type 'object'"""),
+        ({"structuredContent": None}, "the result has no structuredContent, which a tool with an outputSchema must give"),
         ({"outcome": "error"}, "the tool answered with an error"),
     ],
 )
@@ -44,7 +44,7 @@ def test_it_fails_for_what_does_not_fit(metadata: dict[str, Any], sentence: str)
 
 
 def test_it_passes_for_an_error_that_the_case_expects() -> None:
-    assert declared(outcome="refusal", output_schema=SCHEMA).passed is True
+    assert declared(outcome="refusal", outputSchema=SCHEMA).passed is True
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_without_a_schema_that_can_be_followed_it_is_an_error_and_never_a_pass(
     schema: dict[str, Any] | None, words: str | None
 ) -> None:
     data = "a" * 30 + "!" if words is None else {"total": 9.5}
-    result = declared(**{**ANSWER, "output_schema": schema, "structured": data})
+    result = declared(**{**ANSWER, "outputSchema": schema, "structuredContent": data})
     assert result.passed is not True
     assert words is None or (result.error is not None and words in result.error.message)
 

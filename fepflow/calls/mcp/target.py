@@ -34,7 +34,7 @@ class McpTarget:
 
     Opening it starts nothing. The value of an output is the result's structuredContent; without it, the text, if the
     content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` (`answer`, `error`,
-    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structured` and `output_schema`
+    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structuredContent` and `outputSchema`
     where there are any, `server` and `protocol_version`. Values of environment variables that are named like a secret
     are taken out of all that the server says, and so are `secrets`. Raises InputError for an address or a header that
     cannot be used.
@@ -104,9 +104,9 @@ def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error
         **server.about,
     }
     if tool.output_schema is not None and len(json.dumps(tool.output_schema)) <= MAX_SCHEMA:
-        metadata["output_schema"] = tool.output_schema
-    if "structuredContent" in data:
-        metadata["structured"] = data["structuredContent"]
-        return TargetResponse(data["structuredContent"], metadata)
+        metadata["outputSchema"] = tool.output_schema
+    if (structured := data.get("structuredContent")) is not None:  # some servers write null where there is none
+        metadata["structuredContent"] = structured
+        return TargetResponse(structured, metadata)
     is_text = len(content) == 1 and content[0].get("type") == "text"
     return TargetResponse(content[0].get("text") if is_text else content, metadata)

@@ -50,6 +50,8 @@ class Exchange:
 
     def __init__(self) -> None:
         self.fault: TargetError | None = None
+        self.heard_before = 0
+        """How many messages of the server had come when the request was sent."""
 
 
 exchange_under_way: ContextVar[Exchange] = ContextVar("fepflow_mcp_exchange")
@@ -64,6 +66,9 @@ class Traffic:
         self.errors: Final[deque[SessionMessage]] = deque()
         self.unheard: TargetError | None = None
         """An error that came before the first request, which it ends: what a server prints as it starts."""
+        self.is_silent = False
+        """True if the server had sent nothing since the request that was given up last."""
+        self._heard = 0
         self._under_way: dict[RequestId, Exchange] = {}
         self._last_id = 0
 
@@ -76,12 +81,15 @@ class Traffic:
             if self.unheard is not None:
                 exchange.fault = self.unheard
                 raise anyio.ClosedResourceError  # the SDK takes it for the end of the connection
+            exchange.heard_before = self._heard
             self._under_way[message.id] = exchange
         elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._under_way.pop((message.params or {}).get("requestId", 0), None)
+            given_up = self._under_way.pop((message.params or {}).get("requestId", 0), None)
+            self.is_silent = given_up is not None and given_up.heard_before == self._heard
 
     def received(self, item: SessionMessage) -> bool:
         """Note what the server sends; return whether it is an answer. A wrong one fails all requests under way."""
+        self._heard += 1
         message = item.message
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
@@ -108,7 +116,8 @@ class Traffic:
         if len(self._under_way) > 1 and not error.retryable:
             error = TargetError(f"{error} (of {len(self._under_way)} calls under way)", kind=error.kind, retryable=True)
         for request_id, exchange in self._under_way.items():
-            exchange.fault = error
+            # One for each, as each call says in its own where it was.
+            exchange.fault = TargetError(str(error), kind=error.kind, retryable=error.retryable)
             data = ErrorData(code=INTERNAL_ERROR, message="failed")
             self.errors.append(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=data)))
         self._under_way.clear()
@@ -193,6 +202,10 @@ class ProcessLines:
         """Write a message."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._process.stdin.write(text.encode() + b"\n")
+        if self._traffic.is_silent:  # many servers do one thing at a time: nothing comes until it ends, if it does
+            message = "the server hangs in another call, so it is started anew"
+            self._traffic.fail(TargetError(message, kind="connect", retryable=True))
+            self._traffic.is_open = False
 
     async def receive(self) -> SessionMessage:
         """Return the next message. Raises StopAsyncIteration at the end, when the requests under way have their error:

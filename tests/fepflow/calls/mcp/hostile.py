@@ -33,6 +33,12 @@ def list_tools(request: dict[str, Any]) -> None:
     answer(request, {"tools": [TOOL]})
 
 
+def list_once(request: dict[str, Any]) -> None:
+    """List the tools, and be silent when asked again."""
+    if request["id"] < 4:
+        list_tools(request)
+
+
 def act(request: dict[str, Any]) -> None:
     answer(request, text("done"))
 
@@ -102,6 +108,13 @@ def sleeps(request: dict[str, Any]) -> None:
     time.sleep(60)
 
 
+def hangs(request: dict[str, Any]) -> None:
+    """Hang if there are arguments, as a server does that works at one thing at a time."""
+    if request["params"]["arguments"]:
+        time.sleep(60)
+    act(request)
+
+
 CACHED = {"ttlMs": 0, "cacheScope": "private"}
 ASKED = {"message": "How much?", "requestedSchema": {"type": "object", "properties": {}}}
 ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
@@ -123,6 +136,9 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
         "tools/call": lambda request: answer(request, {"content": [], "structuredContent": {"a": [0] * 250_000}})
     },
     "nan": {"tools/call": lambda request: answer(request, {"content": [], "structuredContent": {"a": float("nan")}})},
+    "null": {
+        "tools/call": lambda request: answer(request, {**text("done"), "structuredContent": None, "isError": False})
+    },
     "no content": {"tools/call": lambda request: answer(request, {"text": "done"})},
     "result is text": {"tools/call": lambda request: answer(request, "done")},
     "rpc error": {
@@ -153,6 +169,8 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
         "tools/call": lambda request: answer(request, {**text("done"), "resultType": "complete"}),
     },
     "answers twice": {"tools/call": twice},
+    "hangs": {"tools/call": hangs},
+    "dies in a call": {"tools/call": exits, "tools/list": list_once},
 }
 
 if __name__ == "__main__":

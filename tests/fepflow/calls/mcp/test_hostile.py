@@ -63,7 +63,7 @@ async def test_what_breaks_the_protocol_is_an_error_of_its_case(
     assert monotonic() - began < 20
 
 
-@pytest.mark.parametrize("mode", ["id as text", "answers twice"])
+@pytest.mark.parametrize("mode", ["id as text", "answers twice", "null"])
 async def test_what_the_protocol_forgives_is_no_error(mode: str, open_server: Open) -> None:
     client = open_server(command=[*HOSTILE, mode])
     assert [(await ask(client, "act")).value for _ in range(3)] == ["done"] * 3
@@ -102,3 +102,17 @@ async def test_a_cut_off_call_leaves_the_session_to_the_others(open_server: Open
     first = error_of(await ask(client, "act"))
     again = error_of(await ask(client, "act"))
     assert first["message"] == again["message"]
+
+
+async def test_a_server_that_hangs_in_one_call_is_started_anew_for_the_next(open_server: Open) -> None:
+    client = open_server(command=[*HOSTILE, "hangs"], timeout=1.0)
+    assert error_of(await ask(client, "act", "c1", hang=True))["kind"] == "timeout"
+    assert (await ask(client, "act", "c2")).value == "done"
+
+
+async def test_each_call_that_a_dead_server_leaves_says_where_it_was_itself(open_server: Open) -> None:
+    client = open_server(command=[*HOSTILE, "dies in a call"])
+    assert (await ask(client, "none", "c0")).failure is not None
+    listing, calling = await asyncio.gather(ask(client, "none", "c1"), ask(client, "act", "c2"))
+    assert error_of(listing)["message"].startswith("tools/list: the server exited with code 4")
+    assert error_of(calling)["message"].startswith("the server exited with code 4")

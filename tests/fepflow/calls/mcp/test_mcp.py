@@ -55,18 +55,18 @@ async def test_a_case_calls_a_tool_and_all_cases_share_one_session(where: dict[s
     )
     assert structured.value == {"id": "A100", "total": 9.5}
     metadata = structured.metadata or {}
-    assert {name: metadata[name] for name in ("tool", "is_error", "outcome", "expected_outcome", "structured")} == {
+    assert {name: metadata[name] for name in ("tool", "is_error", "outcome", "expected_outcome", "structuredContent")} == {
         "tool": "get_order",
         "is_error": False,
         "outcome": "answer",
         "expected_outcome": "answer",
-        "structured": {"id": "A100", "total": 9.5},
+        "structuredContent": {"id": "A100", "total": 9.5},
     }
-    assert metadata["output_schema"]["required"] == ["id", "total"]
+    assert metadata["outputSchema"]["required"] == ["id", "total"]
     assert (metadata["server"], metadata["protocol_version"]) == ({"name": "orders", "version": "1.2"}, "2025-11-25")
     assert text.value == "Hello Ada"
     assert (text.metadata or {})["content"] == [{"type": "text", "text": "Hello Ada"}]
-    assert {"structured", "output_schema"}.isdisjoint(text.metadata or {})
+    assert {"structuredContent", "outputSchema"}.isdisjoint(text.metadata or {})
     for output, outcome, expected in ((refused, "refusal", "refusal"), (unexpected, "error", "answer")):
         told = output.metadata or {}
         assert "no such order: B7" in output.value
