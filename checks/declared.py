@@ -33,7 +33,9 @@ class DeclaredCheck(BaseCheck):
     json_schema: Any = Field(
         alias="schema", default=JSONPath("$.output.metadata.outputSchema"), description="Path of the schema."
     )
-    data: Any = Field(default=JSONPath("$.output.metadata.structuredContent"), description="Path of the structured result.")
+    data: Any = Field(
+        default=JSONPath("$.output.metadata.structuredContent"), description="Path of the structured result."
+    )
     outcome: Any = Field(
         default=JSONPath("$.output.metadata.outcome"), description="Path of `answer`, `error` or `refusal`."
     )

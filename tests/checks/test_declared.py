@@ -34,7 +34,10 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
         ({"structuredContent": {"total": "9"}}, "total: '9' is not of type 'number'"),
         ({"structuredContent": {}}, "'total' is a required property"),
         ({"structuredContent": '{"total": 9.5}'}, """'{"total": 9.5}' is not of type 'object'"""),
-        ({"structuredContent": None}, "the result has no structuredContent, which a tool with an outputSchema must give"),
+        (
+            {"structuredContent": None},
+            "the result has no structuredContent, which a tool with an outputSchema must give",
+        ),
         ({"outcome": "error"}, "the tool answered with an error"),
     ],
 )

@@ -34,10 +34,10 @@ class McpTarget:
 
     Opening it starts nothing. The value of an output is the result's structuredContent; without it, the text, if the
     content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` (`answer`, `error`,
-    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structuredContent` and `outputSchema`
-    where there are any, `server` and `protocol_version`. Values of environment variables that are named like a secret
-    are taken out of all that the server says, and so are `secrets`. Raises InputError for an address or a header that
-    cannot be used.
+    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structuredContent` and
+    `outputSchema` where there are any, `server` and `protocol_version`. Values of environment variables that are named
+    like a secret are taken out of all that the server says, and so are `secrets`. Raises InputError for an address or a
+    header that cannot be used.
     """
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:

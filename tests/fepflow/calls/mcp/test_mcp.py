@@ -55,7 +55,9 @@ async def test_a_case_calls_a_tool_and_all_cases_share_one_session(where: dict[s
     )
     assert structured.value == {"id": "A100", "total": 9.5}
     metadata = structured.metadata or {}
-    assert {name: metadata[name] for name in ("tool", "is_error", "outcome", "expected_outcome", "structuredContent")} == {
+    assert {
+        name: metadata[name] for name in ("tool", "is_error", "outcome", "expected_outcome", "structuredContent")
+    } == {
         "tool": "get_order",
         "is_error": False,
         "outcome": "answer",
