@@ -101,7 +101,9 @@ class OpenAITarget:
             if first is None:
                 message = "the test case has no message of the user, in whose place the prompt would stand"
                 raise TargetError(message, kind="request", retryable=False)
-            messages = [*messages[:first], *self._opening.render(context), *messages[first + 1 :]]
+            opened = template_context(case, Turn(1, messages[first]["content"], [messages[first]]))
+            opened["test_case"] = context["test_case"]  # else each turn would say something else at the beginning
+            messages = [*messages[:first], *self._opening.render(opened), *messages[first + 1 :]]
         if self._system is not None:
             messages = [{"role": "system", "content": self._system.render(context)}, *messages]
         return {"messages": list(map(_as_sent, messages)), **self._rest.render(context)}

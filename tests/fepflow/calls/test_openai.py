@@ -244,12 +244,13 @@ async def test_messages_of_the_suite_are_a_template_and_values_that_are_no_text_
     assert endpoint.bodies[1]["messages"] == [{"role": "user", "content": parts}]
 
 
+@pytest.mark.parametrize("first_said", ["test_case", "turn"])
 async def test_a_conversation_sends_all_messages_with_each_turn(
-    models: ModelClient, serve: Serve, tmp_path: Path
+    models: ModelClient, serve: Serve, tmp_path: Path, first_said: str
 ) -> None:
     endpoint = Endpoint(chat("one"), chat("two"))
     base = await serve(endpoint.respond)
-    config = configured(base.removesuffix("/ask"), system="S", prompt="Briefly: {{$.test_case.input}}")
+    config = configured(base.removesuffix("/ask"), system="S", prompt=f"Briefly: {{{{$.{first_said}.input}}}}")
     target = OpenAITarget(config, tmp_path, (), frozenset(), models)
     messages = [
         {"role": "user", "content": "1?"},
