@@ -218,8 +218,11 @@ class Traces:
         spans = list(trace.spans.values())
 
         def read() -> dict[str, Any]:
+            hidden = target_secrets | known_secrets()
+            for span in spans:  # before long texts are cut: a part of a secret is none
+                span.attributes, span.events = redact_json([span.attributes, span.events], hidden)
             content = read_trace(spans, trace.trace_id, trace.call_id, problem)
-            redacted: dict[str, Any] = redact_json(content, target_secrets | known_secrets())
+            redacted: dict[str, Any] = redact_json(content, hidden)  # what stood in JSON in JSON, too
             return redacted
 
         return await asyncio.to_thread(read) if len(spans) > 20 else read()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.calls.base import TargetResponse
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.calls.policy import RunBudget
@@ -21,6 +22,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.models import Budget
 from fepflow.suite.target import Target, Trace
+from fepflow.traces.conventions import MAX_TEXT
 from fepflow.traces.span import Span
 from tests.conftest import free_port
 from tests.traced_agent import TracedAgent
@@ -220,3 +222,13 @@ def test_a_trace_is_whole_if_a_span_holds_all_that_the_request_did(
         span = Span(trace.trace_id, f"{number:016x}", parent_id, "s", kind, 1, int(ended * 1e9), "unset", "", {})
         trace.add(span, 0.0)
     assert trace.is_whole(1, answered=10 * 10**9) is is_whole
+
+
+async def test_a_secret_is_hidden_also_where_a_long_text_is_cut() -> None:
+    traces = Traces(Trace(wait=0.01))
+    trace = traces.begin()
+    attributes = {"prompt": "z" * (MAX_TEXT - 8) + "open sesame, open sesame"}
+    trace.add(Span(trace.trace_id, "1" * 16, trace.call_id, "s", "server", 1, 2, "unset", "", attributes), 0.0)
+    response = await traces.finish(trace, TargetResponse("x"), frozenset({"open sesame"}))
+    (span,) = response.metadata["trace"]["spans"]
+    assert "open" not in span["attributes"]["prompt"]
