@@ -154,8 +154,8 @@ _MISSING_ADVICE = {
     "test_cases": "add test_cases: a file or a list",
 }
 
-_LITERAL_SECTIONS = ("checks", "judge", "embedding", "user", "metrics", "gate")
-"""Where `${NAME}` stays as it is: a value from the environment would end up in resolved arguments."""
+_LITERAL_SECTIONS = ("checks", "judge", "embedding", "user", "metrics", "gate", "variant")
+"""Where `${NAME}` stays as it is: a value would end up in resolved arguments, or in the names of runs."""
 
 
 def _expand_references(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], list[Reference]]:

@@ -194,3 +194,18 @@ async def test_variants_have_one_deadline(store: Store, suite: Any, agent: Agent
         local_run.reset(token)
     assert not agent.requests
     assert any("the run reached the deadline of 3600 s" in reason for reason in verdict.reasons), verdict.reasons
+
+
+def test_no_run_is_named_after_a_secret_of_its_variant(
+    store: Store, suite: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_KEY", "canary-4711-of-a")
+    monkeypatch.setenv("B_KEY", "canary-0815-of-b-which-is-longer-than-a-label")
+    variants = {"key": ["${A_KEY}", "${B_KEY}"], "v": [1]}
+    target = {"http": {"url": "http://127.0.0.1:9", "headers": {"x": "${variant.key}"}, "body": "${variant.v}"}}
+    runs = create(store, suite(variants=variants, target=target), LONG)
+    assert [run.name for run in runs] == ["s [key=${A_KEY}, v=1]", "s [key=${B_KEY}, v=1]"]
+    assert runs[0].tags == ["variant:key=${A_KEY}", "variant:v=1"]
+    with pytest.raises(UserError) as error:
+        create(store, suite(variants=variants, target=target), LONG, variants=[("key", "x")])
+    assert "canary" not in "".join(run.model_dump_json() for run in runs) + str(error.value)
