@@ -86,7 +86,8 @@ class HttpTarget:
         self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
         self._headers = _headers(self._http)
         add_auth_in_address(self._headers, address)
-        self._body = None if self._http.method == "GET" else compile_template(self._http.body, with_texts=True)
+        body = _without(self._http.body, _SESSION_PATH)
+        self._body = None if self._http.method == "GET" else compile_template(body, with_texts=True)
         self._bodies = _TurnBodies(self._http)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = self._parser(self._http.metadata)
@@ -130,7 +131,10 @@ class HttpTarget:
             return body
         try:
             url = fill_address(self._http.url or "", context) if self._fills_address else None
-            headers = {name: fill_header(text, context) for name, text in self._filled.items()}
+            filled = self._filled.items()
+            if context["session"] is None:  # a text in its place would be one session, that of all conversations
+                filled = _without(self._filled, _SESSION_PATH).items()
+            headers = {name: fill_header(text, context) for name, text in filled}
         except ValueError as error:
             raise TargetError(str(error), kind="request", retryable=False) from None
         return {"body": body, "url": url, "headers": headers}
@@ -254,7 +258,9 @@ SAME_REQUEST = "each turn would get the same request: put $.turn.input or $.turn
 _SESSION = "\0session"
 """Where an answer's session is kept on its way: no suite can name metadata so."""
 
-_CONVERSATION = {"input": "$.turn.input", "messages": "$.turn.messages", "session": "$.session"}
+_SESSION_PATH = "$.session"
+
+_CONVERSATION = {"input": "$.turn.input", "messages": "$.turn.messages", "session": _SESSION_PATH}
 """The body of a turn, unless the suite has one."""
 
 
@@ -267,12 +273,14 @@ class _TurnBodies:
     def __init__(self, http: target.HttpTarget) -> None:
         body = http.body if "body" in http.model_fields_set else _CONVERSATION
         self._body = compile_template(body, with_texts=True)
-        self._without_session = compile_template(_without(body, "$.session"), with_texts=True)
+        self._without_session = compile_template(_without(body, _SESSION_PATH), with_texts=True)
         self.problem = None
         if http.method == "GET":
             self.problem = "a conversation needs a body: target.http.method is GET"
         elif not any("$.turn" in path.expression for _, path in self._body.paths):
             self.problem = SAME_REQUEST
+        elif http.session is not None and _SESSION_PATH in (http.url or ""):
+            self.problem = "the first turn has no session yet: put $.session into a header or the body, not the address"
 
     def render(self, context: dict[str, Any], session: Any) -> Any:
         """Return the body of a turn."""

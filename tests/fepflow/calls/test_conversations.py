@@ -96,6 +96,24 @@ async def test_without_a_path_to_it_the_session_is_an_id_of_each_conversations_o
     assert all(said == ["I want a refund.", "Order A100."] for said in agent.sessions.values())
 
 
+async def test_a_header_has_the_session_from_the_second_turn_on(serve: Serve, ask: Ask) -> None:
+    seen: list[str | None] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("X-Session"))
+        return web.json_response({"text": "Yes", "tokens": 1, "session_id": f"s{len(seen)}"})
+
+    base = await serve(answer)
+    in_header = {"session": "$.session_id", "headers": {"X-Session": "id {{$.session}}"}}
+    output = await ask(http(base, body={"q": "$.turn.input"}, **in_header))
+    assert output.failure is None
+    await ask(http(base, **in_header), TestCase(id="c", input="Hello"))
+    assert seen == [None, "id s1", None]
+    output = await ask(http(f"{base}?s={{{{$.session}}}}", session="$.session_id"))
+    assert output.failure is not None
+    assert "the first turn has no session yet" in output.failure["message"]
+
+
 async def test_a_first_answer_without_a_session_is_an_error(serve: Serve, ask: Ask) -> None:
     output = await ask(http(await serve(Agent(answers_session=False).answer), session="$.session_id"))
     assert output.failure is not None
@@ -179,7 +197,7 @@ async def test_a_case_that_is_no_conversation_is_one_of_one_turn_for_paths_into_
     body = {"input": "$.turn.input", "all": "$.turn.messages", "session": "$.session"}
     output = await ask(http(await serve(agent.answer), body=body), TestCase(id="c", input="Hello"))
     assert output.value == "1: Hello"
-    assert agent.bodies == [{"input": "Hello", "all": [{"role": "user", "content": "Hello"}], "session": None}]
+    assert agent.bodies == [{"input": "Hello", "all": [{"role": "user", "content": "Hello"}]}]
 
 
 async def test_a_function_gets_the_messages_as_a_list(tmp_path: Path, ask: Ask) -> None:
