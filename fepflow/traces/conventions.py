@@ -7,6 +7,7 @@ trace tells so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -28,10 +29,10 @@ _MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion"
 _MODEL_KINDS = ("LLM", "EMBEDDING")
 _INPUT_TOKENS = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens", "llm.token_count.prompt")
 _OUTPUT_TOKENS = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion")
-_ALL_TOKENS = ("llm.token_count.total", "llm.usage.total_tokens")
+_ALL_TOKENS = ("llm.token_count.total", "gen_ai.usage.total_tokens", "llm.usage.total_tokens")
 _COST = ("llm.cost.total", "gen_ai.usage.cost", "operation.cost")
 _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.response.model_name", "llm.model_name")
-_ASKS_FOR_TOOLS = ("tool_calls", "tool_call", "tool_use", "function_call")
+_ASKS_FOR_TOOLS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_call")
 
 NO_SIGNS = (
     "no span tells of a model, a tool or an agent in the GenAI semantic conventions or OpenInference: instrument the "
@@ -307,7 +308,8 @@ def _is_tool(span: Span) -> bool:
     operation = _text(span, "gen_ai.operation.name")
     if operation or _text(span, "openinference.span.kind"):
         return operation == "execute_tool" or _text(span, "openinference.span.kind") == "TOOL"
-    return "gen_ai.tool.name" in span.attributes or _text(span, "mcp.method.name") == "tools/call"
+    names = "gen_ai.tool.name" in span.attributes or _text(span, "mcp.method.name") == "tools/call"
+    return names or _text(span, "traceloop.span.kind") == "tool"
 
 
 def _is_model(span: Span) -> bool:
@@ -330,7 +332,7 @@ def _tells(span: Span) -> bool:
 
 
 def _tool_name(span: Span) -> str:
-    name = _first(span, ("gen_ai.tool.name", "tool.name"))
+    name = _first(span, ("gen_ai.tool.name", "tool.name", "traceloop.entity.name"))
     return str(name) if name is not None else span.name.removeprefix("execute_tool ").removeprefix("tools/call ")
 
 
@@ -399,9 +401,25 @@ def _cost(span: Span) -> float | None:
 
 
 def _asks_for_tools(span: Span) -> bool:
-    reasons = span.attributes.get("gen_ai.response.finish_reasons")
-    listed = reasons if isinstance(reasons, list) else [reasons, _text(span, "llm.finish_reason")]
+    reasons = [_json_of(span.attributes.get(name)) for name in ("gen_ai.response.finish_reasons", "llm.finish_reason")]
+    reasons += [value for key, value in span.attributes.items() if _FINISH_REASON.fullmatch(key)]
+    reasons += [choice.get("finish_reason") for choice in _choices(span)]
+    listed = [item for reason in reasons for item in (reason if isinstance(reason, list) else [reason])]
     return any(reason in _ASKS_FOR_TOOLS for reason in listed)
+
+
+_FINISH_REASON = re.compile(r"gen_ai\.completion\.[0-9]{1,6}\.finish_reason")
+
+
+def _choices(span: Span) -> Iterator[dict[str, Any]]:
+    """Yield a model's answers as the conventions had them before 1.37: events of the span, or texts of these."""
+    for event in span.events:
+        if event["name"] == "gen_ai.choice":
+            content = _json_of(event["attributes"].get("gen_ai.event.content"))
+            yield content if isinstance(content, dict) else event["attributes"]
+    for listed in _messages(span.attributes.get("events")):
+        if listed.get("event.name") == "gen_ai.choice":
+            yield listed
 
 
 def _requested(span: Span) -> Iterator[dict[str, Any]]:
@@ -410,6 +428,12 @@ def _requested(span: Span) -> Iterator[dict[str, Any]]:
         for part in message.get("parts") or ():
             if isinstance(part, dict) and part.get("type") == "tool_call" and isinstance(part.get("name"), str):
                 yield _request(span, part.get("id"), part["name"], part.get("arguments"))
+    for choice in _choices(span):
+        message = _json_of(choice.get("message"))
+        for call in _messages(message.get("tool_calls") if isinstance(message, dict) else choice.get("tool_calls")):
+            function = call.get("function")
+            if isinstance(function, dict) and isinstance(function.get("name"), str):
+                yield _request(span, call.get("id"), function["name"], function.get("arguments"))
     for prefix, id_name, name, arguments in _FLAT:
         for start in _starts(span, prefix, name):
             values = [span.attributes.get(start + end) for end in (id_name, name, arguments)]

@@ -54,6 +54,7 @@ CHAT = {"gen_ai__operation__name": "chat"}
         ),
         ({"mcp__method__name": "tools/call", "gen_ai__tool__name": "find"}, "find", None, None),
         ({"gen_ai__tool__name": "find", "tool_arguments": '"x"'}, "find", {"input": "x"}, None),
+        ({"traceloop__span__kind": "tool", "traceloop__entity__name": "find"}, "find", None, None),
     ],
 )
 def test_a_tool_is_known_by_each_convention(attributes: dict[str, Any], name: str, arguments: Any, result: Any) -> None:
@@ -102,13 +103,42 @@ def test_calls_that_only_the_models_answer_tells_are_calls_and_stand_once() -> N
     assert (call["name"], call["arguments"]) == ("find", {"id": 2})
 
 
+MESSAGE = {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "find", "arguments": '{"id": 2}'}}]}
+CHOICE = {"finish_reason": "tool_calls", "message": MESSAGE}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "event"),
+    [
+        ({}, {"gen_ai.event.content": json.dumps(CHOICE)}),
+        ({}, {"finish_reason": "tool_calls", "message": json.dumps(MESSAGE)}),
+        ({"events": json.dumps([{"event.name": "gen_ai.choice", **CHOICE}])}, None),
+    ],
+)
+def test_answers_of_models_in_events_tell_of_calls_or_that_there_are_some(
+    attributes: dict[str, Any], event: dict[str, Any] | None
+) -> None:
+    model = span(1, None, **CHAT, **attributes)
+    model.events = [] if event is None else [{"name": "gen_ai.choice", "time": 0, "attributes": event}]
+    (call,) = read(model)["tool_calls"]
+    assert (call["name"], call["arguments"]) == ("find", {"id": 2})
+    model.attributes.pop("events", None)
+    model.events = [{"name": "gen_ai.choice", "time": 0, "attributes": {"finish_reason": "tool_calls"}}]
+    assert why_unknown(read(model), "tool_calls") == TOOLS_UNTOLD
+
+
 def test_doubt_is_no_absence() -> None:
     plain = read(span(1, None, "GET /"))
     assert "tool_calls" not in plain
     assert why_unknown(plain, "tool_calls") == why_unknown(plain, "") == NO_SIGNS
     assert why_unknown(plain, "spans") is None
-    asked = read(span(1, None, **CHAT, gen_ai__response__finish_reasons=["tool_calls"]))
-    assert why_unknown(asked, "tool_calls") == TOOLS_UNTOLD
+    told: list[dict[str, Any]] = [
+        {"gen_ai__response__finish_reasons": ["tool_calls"]},
+        {"gen_ai__response__finish_reasons": '["tool-calls"]'},
+        {"gen_ai__completion__0__finish_reason": "tool_calls"},
+    ]
+    for reason in told:
+        assert why_unknown(read(span(1, None, **CHAT, **reason)), "tool_calls") == TOOLS_UNTOLD
     assert read(span(1, None, **CHAT, gen_ai__response__finish_reasons=["stop"]))["tool_calls"] == []
 
 
