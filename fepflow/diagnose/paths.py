@@ -192,7 +192,7 @@ def _validate_request(validation: SuiteValidation, target: Target, opened: OpenT
         if not remarks and (path := meant_path(text)):
             message = f"{text} is a text, and not a path, which starts with $."
             validation.warn(location, message, f"did you mean {path}?")
-    if is_same and not _sends_input(target):
+    if is_same and opened is not None and not _sends_input(target):
         place = next(iter(request))
         validation.warn(place, "the request is the same for all test cases", "$.test_case.input is the input")
 

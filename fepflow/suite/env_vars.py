@@ -43,6 +43,8 @@ class Reference:
     def problem(self) -> tuple[str, str]:
         """What is wrong with one that is missing, and advice."""
         shown, is_block = f"${{{brief(self.name, 100)}}}", self.name.startswith(BLOCK)
+        if not re.fullmatch(_NAME, self.name):
+            return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
         if self.unavailable:
             return (
                 f"{shown} {CANNOT_LOOK_UP}: {self.unavailable}",
@@ -56,12 +58,10 @@ class Reference:
         kind, _, name = self.name.removeprefix(BLOCK).partition("/")
         if kind == "variable":
             return f"Prefect has no variable {name}", f"set it: prefect variable set {name} VALUE"
-        if kind == "secret":
-            return (
-                f"Prefect has no Secret block {name}",
-                "create it in Prefect's UI (Blocks), or: prefect block create secret",
-            )
-        return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
+        return (
+            f"Prefect has no Secret block {name}",
+            "create it in Prefect's UI (Blocks), or: prefect block create secret",
+        )
 
 
 def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: list[Reference]) -> Any:
@@ -87,7 +87,7 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
         return match[0] if replacement is None else replacement
 
     for written in _MEANT.findall(_REFERENCE.sub("", value)):
-        references.append(Reference(f"{BLOCK}{written[2:].rstrip('}')}", path, "", False, True))
+        references.append(Reference(written[2:].rstrip("}").strip(), path, "", False, True))
     return _REFERENCE.sub(replace, value)
 
 

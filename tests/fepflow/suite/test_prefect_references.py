@@ -83,7 +83,10 @@ def test_a_block_is_read_once_a_process(blocks: Any) -> None:
             "suite.yaml:6: target.http.headers.Authorization: Prefect has no Secret block other",
         ),
         ("${prefect:variable/other}", "Prefect has no variable other (set it: prefect variable set other VALUE)"),
-        ("${prefect:secrets/agent-key}", "is no reference to a block (write ${prefect:secret/NAME}"),
+        (
+            "${prefect:secrets/agent-key}",
+            "${prefect:secrets/agent-key} is no reference to a block (write ${prefect:secret/NAME}",
+        ),
         ("${prefect:secret/}", "is no reference to a block"),
         ("${prefect.secret.agent-key}", "is no reference to a block"),
         ("${ Prefect:secret/agent-key }", "is no reference to a block"),
