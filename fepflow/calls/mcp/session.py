@@ -34,12 +34,15 @@ from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.response_parser import MAX_VALUES
 from fepflow.documents.messages import did_you_mean
-from fepflow.errors import TargetError
+from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.json.values import has_more_values
 from fepflow.security.redaction import excerpt, words_of
 
 MAX_PAGES = 100
 """Pages of tools/list: a server that gives more does not come to an end."""
+
+START_SECONDS = 30.0
+"""Time for a server to start and to list its tools; then the next attempt starts it anew."""
 
 _CLOSING_SECONDS = 5.0
 """Time for a session to end: a process has some seconds of it to end by itself."""
@@ -200,13 +203,9 @@ class Connection:
     async def server(self) -> Server:
         """Return the server, once it is set up. Raises TargetError.
 
-        If whoever waits is cut off, the connection is over: the next attempt starts the server anew.
+        A server may need longer to start than a call may last: the next attempt goes on waiting for the same one.
         """
-        try:
-            return await asyncio.shield(self._ready)
-        except asyncio.CancelledError:
-            self._over.set()
-            raise
+        return await asyncio.shield(self._ready)
 
     async def _run(self) -> None:
         handlers: list[Server] = []
@@ -228,7 +227,8 @@ class Connection:
                 setting_up = asyncio.ensure_future(self._set_up(server))
                 over = asyncio.ensure_future(self._over.wait())
                 try:
-                    await asyncio.wait({setting_up, over}, return_when=asyncio.FIRST_COMPLETED)
+                    first = asyncio.FIRST_COMPLETED
+                    await asyncio.wait({setting_up, over}, timeout=START_SECONDS, return_when=first)
                     if self._ready.done() and self._ready.exception() is None:
                         await over
                 finally:
@@ -240,7 +240,7 @@ class Connection:
             self._fail(TargetError(f"the connection broke: {words_of(error)}", kind="connect", retryable=True))
         finally:
             self._traffic.is_open = False
-            self._fail(TargetError("initialize: the server did not answer in time", kind="connect", retryable=True))
+            self._fail(TargetTimeoutError(f"initialize: the server did not answer within {START_SECONDS:g} s"))
 
     async def _set_up(self, server: Server) -> None:
         try:

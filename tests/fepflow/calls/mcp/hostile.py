@@ -108,6 +108,11 @@ def sleeps(request: dict[str, Any]) -> None:
     time.sleep(60)
 
 
+def slow_start(request: dict[str, Any]) -> None:
+    time.sleep(1.2)
+    initialize(request)
+
+
 def hangs(request: dict[str, Any]) -> None:
     """Hang if there are arguments, as a server does that works at one thing at a time."""
     if request["params"]["arguments"]:
@@ -169,6 +174,7 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
         "tools/call": lambda request: answer(request, {**text("done"), "resultType": "complete"}),
     },
     "answers twice": {"tools/call": twice},
+    "slow start": {"initialize": slow_start},
     "hangs": {"tools/call": hangs},
     "dies in a call": {"tools/call": exits, "tools/list": list_once},
 }

@@ -9,6 +9,7 @@ from time import monotonic
 
 import pytest
 
+from fepflow.calls.mcp import session
 from tests.fepflow.calls.mcp.conftest import Open, ask, error_of
 
 HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
@@ -69,11 +70,23 @@ async def test_what_the_protocol_forgives_is_no_error(mode: str, open_server: Op
     assert [(await ask(client, "act")).value for _ in range(3)] == ["done"] * 3
 
 
-async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_where_it_hung(open_server: Open) -> None:
+async def test_a_server_that_starts_slower_than_a_call_may_last_is_waited_for_by_the_next_attempt(
+    open_server: Open,
+) -> None:
+    output = await ask(open_server(command=[*HOSTILE, "slow start"], timeout=0.8, attempts=4), "act")
+    assert output.value == "done", output
+
+
+async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_where_it_hung(
+    open_server: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "START_SECONDS", 1.2)
     client = open_server(command=[*HOSTILE, "no answer to initialize"], timeout=1.0, attempts=2)
-    output = await ask(client, "act")
-    assert error_of(output)["message"] == "initialize: no complete answer within 1 s (target.timeout)"
-    assert (error_of(output)["type"], (output.metadata or {})["attempts"]) == ("timeout_error", 2)
+    for output in (await ask(client, "act"), await ask(client, "act", "c2")):
+        first, last = (output.metadata or {})["attempt_log"]
+        assert first["error"]["message"] == "initialize: no complete answer within 1 s (target.timeout)"
+        assert last["error"]["message"] == "initialize: the server did not answer within 1.2 s"
+        assert error_of(output)["type"] == "timeout_error"
 
 
 async def test_a_server_of_the_newest_version_is_discovered_in_place_of_initialize(open_server: Open) -> None:
