@@ -93,9 +93,12 @@ def _init_for_mcp(folder: Path, server: str, variables: Sequence[str], headers: 
     suite = asyncio.run(starter_suite(target, written, folder))
     _write_files(folder, {"suite.yaml": suite.text})
     click.echo(f"Test cases of the tools: {printable(known_names(suite.called))}.")
-    if suite.left_out:
-        names = printable(", ".join(suite.left_out))
-        click.echo(f"Left as comments, for these tools do not say that they only read: {names}.")
+    for tools, what in (
+        (suite.may_change, "A run calls these too, which do not say that they only read"),
+        (suite.left_out, "Left as comments, for these say that they destroy something"),
+    ):
+        if tools:
+            click.echo(f"{what}: {printable(', '.join(tools))}.")
     click.echo(f"Next: put real values where TODO stands, then fepflow run {folder / 'suite.yaml'}.")
 
 

@@ -47,10 +47,12 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class StarterSuite:
-    """The text of a suite, and the tools that it calls, and that it does not, as they may change something."""
+    """The text of a suite, and names of tools: those that it calls, those of them that do not say that they only read,
+    and those that it leaves out, as they say that they destroy."""
 
     text: str
     called: Sequence[str]
+    may_change: Sequence[str]
     left_out: Sequence[str]
 
 
@@ -76,8 +78,9 @@ def target_of(server: str, variables: Sequence[str], headers: Sequence[str]) -> 
 async def starter_suite(target: Target, written: Mapping[str, Any], folder: Path) -> StarterSuite:
     """Ask a server for its tools, from the working directory, and return a suite in `folder` with a case for each.
 
-    `written` is the section `mcp` as it stands in the suite, with its references. A tool that does not say that it only
-    reads (readOnlyHint) is a comment: a run is to do no harm by surprise. Raises InputError, TargetError.
+    `written` is the section `mcp` as it stands in the suite, with its references. A tool that says that it destroys
+    (destructiveHint) is a comment. Most tools say nothing of it, so they are cases, with a word of warning. Raises
+    InputError, TargetError.
     """
 
     def late() -> TargetTimeoutError:
@@ -93,13 +96,14 @@ async def starter_suite(target: Target, written: Mapping[str, Any], folder: Path
 
 
 def _suite(server: Server, written: Mapping[str, Any], folder: Path) -> StarterSuite:
-    called = [tool for tool in server.tools.values() if _only_reads(tool)]
-    left_out = [tool for tool in server.tools.values() if not _only_reads(tool)]
+    called = [tool for tool in server.tools.values() if not _destroys(tool)]
+    left_out = [tool for tool in server.tools.values() if _destroys(tool)]
+    may_change = [tool for tool in called if not _only_reads(tool)]
     section = dict(written)
     if "command" in section and (place := os.path.relpath(Path.cwd(), folder)) != ".":
         section["cwd"] = place
     text = suite_text(str(server.about["server"].get("name") or "mcp-server"), called, left_out, section)
-    return StarterSuite(text, *([tool.name for tool in tools] for tools in (called, left_out)))
+    return StarterSuite(text, *([tool.name for tool in tools] for tools in (called, may_change, left_out)))
 
 
 def suite_text(name: str, called: Sequence[Tool], left_out: Sequence[Tool], section: Mapping[str, Any]) -> str:
@@ -122,8 +126,7 @@ def suite_text(name: str, called: Sequence[Tool], left_out: Sequence[Tool], sect
     if left_out:
         lines += [
             "",
-            "  # These tools do not say that they only read (readOnlyHint), so calling them may change or destroy",
-            "  # something. Uncomment a case if that is what you want"
+            "  # These tools say that they destroy something (destructiveHint). Uncomment a case if you want that"
             + ("." if called else ", and take [] away above."),
         ]
     for tool in left_out:
@@ -135,9 +138,15 @@ def _only_reads(tool: Tool) -> bool:
     return tool.annotations is not None and tool.annotations.read_only_hint is True
 
 
+def _destroys(tool: Tool) -> bool:
+    return tool.annotations is not None and tool.annotations.destructive_hint is True and not _only_reads(tool)
+
+
 def _case(tool: Tool) -> Iterator[str]:
     if tool.description:
         yield f"  # {_words(tool.description)}"
+    if not _only_reads(tool):
+        yield "  # It does not say that it only reads (readOnlyHint): calling it may change something."
     name = _yaml(_words(tool.name, 1_000))
     yield f"  - id: {name}"
     yield "    input:"

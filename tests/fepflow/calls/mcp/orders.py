@@ -52,7 +52,7 @@ def was_cancelled() -> str:
     return str(len(cancelled))
 
 
-@app.tool(annotations=ToolAnnotations(read_only_hint=True), structured_output=False)
+@app.tool(structured_output=False)
 def environment(ctx: Context) -> list[Any]:
     """Tell what the process got, and the request."""
     meta: Any = ctx.request_context.meta or {}
@@ -65,7 +65,7 @@ def delete_order(order_id: str) -> bool:
     raise AssertionError("nobody is to call this")
 
 
-@app.tool(structured_output=False)
+@app.tool(annotations=ToolAnnotations(destructive_hint=True), structured_output=False)
 def crash() -> str:
     """End the process."""
     os.write(2, b"out of orders\n")

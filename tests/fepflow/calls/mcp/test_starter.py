@@ -70,12 +70,13 @@ def test_words_of_a_server_stay_on_their_line_and_cases_that_may_do_harm_are_com
 def test_init_writes_a_case_for_each_tool_once_and_nothing_else(cli: Cli, home: Path) -> None:
     done = cli("init", "made", "--mcp", " ".join(ORDERS))
     assert done.exit_code == 0, done.output
-    assert "Left as comments, for these tools do not say that they only read: delete_order, crash." in done.output
+    assert "A run calls these too, which do not say that they only read: environment." in done.output
+    assert "Left as comments, for these say that they destroy something: delete_order, crash." in done.output
     assert [path.name for path in (home / "made").iterdir()] == ["suite.yaml"]
     validation = validate_suite(home / "made" / "suite.yaml")
     assert validation.problems == []
     checks = {case.id: [to_check(check).type for check in case.checks or ()] for case in validation.cases}
-    assert (checks["get_order"], checks["greet"]) == (["declared"], ["is_empty"])
+    assert (checks["get_order"], checks["greet"], checks["environment"]) == (["declared"], ["is_empty"], ["is_empty"])
     assert "delete_order" not in checks
     before = (home / "made" / "suite.yaml").read_text()
     again = cli("init", "made", "--mcp", " ".join(ORDERS))
