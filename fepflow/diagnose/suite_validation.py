@@ -16,6 +16,7 @@ from fepflow.datasets.remote import RemoteFiles, fetch_cases
 from fepflow.documents.files import reason
 from fepflow.errors import DocumentPath, InfrastructureError, InputError, MissingExtraError, Problem
 from fepflow.evalguard.models import Thresholds
+from fepflow.protocol.check import to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.settings import settings
@@ -205,8 +206,8 @@ def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
         return lambda case: case
 
     def complete(case: TestCase) -> TestCase:
-        if not case.is_conversation:
-            return case
+        if not case.is_conversation or any(to_check(check) == COMPLETED for check in case.checks or ()):
+            return case  # one that `fepflow cases add` wrote has it already
         return case.model_copy(update={"checks": [*(case.checks or ()), COMPLETED]})
 
     return complete

@@ -36,6 +36,9 @@ def test_a_valid_conversation_has_the_checks_of_its_turns_and_that_it_was_comple
     checks = [check.to_check() for check in case.checks or ()]
     assert [(check.id, check.turn) for check in checks] == [("turn-2-contains", 2), ("completed", None)]
     assert checks[-1] == COMPLETED
+    (tmp_path / "cases.jsonl").write_text(case.model_dump_json(exclude={"input"}), encoding="utf-8")
+    assert told(tmp_path, "cases.jsonl") == []
+    assert list(validate_suite(tmp_path / "suite.yaml").cases) == [case]
 
 
 @pytest.mark.parametrize(
