@@ -49,8 +49,14 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     settings.cache_clear()
     with Store.open(settings().store_address) as store:
         large = Row(TestCase(id="large", input=ONE_LINE), [Output(value=ONE_LINE)], {"says_so": answer(False)})
+        word = "W" * 500
+        said = [{"role": "user", "content": word}, {"role": "assistant", "content": word}]
+        talk = {"steps": [{"public_output": word}], "messages": [*said, said[0]]}
+        error = {"type": "unknown_error", "message": word, "partial": True}
+        broken = Output(value=talk, metadata={"error": error})
+        conversation = Row(TestCase(id="broken", input=1), [broken], {"says_so": answer(error=word)})
         deep = Row(TestCase(id="deep", input=DEEP), [Output(value=DEEP)], {"says_so": answer(False)})
-        rows = [large, deep, *(hostile_row(text) for text in HOSTILE)]
+        rows = [large, deep, conversation, *(hostile_row(text) for text in HOSTILE)]
         fill(store, rows, run_id="bad00001", tags=[WORST], name=WORST)
         fill(store, rows, run_id="bad00002", tags=[WORST], name=WORST)
         fill(store, [simple(f"good {number}") for number in range(70)], run_id="aaaa1111")
@@ -235,7 +241,7 @@ def test_a_printed_page_is_as_wide_as_paper(browser: Watched) -> None:
 
 def audited(store: Store) -> list[str]:
     compared = "/compare?base=aaaa1111&new=bbbb2222"
-    cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent")]
+    cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent"), case_address("bad00001", "broken")]
     lists = ["/runs", "/suites", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
     return [
         label_address(store),
