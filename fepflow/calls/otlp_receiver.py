@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import stat
 import tempfile
 import threading
+import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -47,6 +49,8 @@ MAX_WAITING = 500
 PREFIX_LENGTH = 16
 """Characters of a trace id, in hexadecimal, that are the same for all traces of a run."""
 
+_WEEK = 7 * 86_400.0
+
 LOOPBACK = "127.0.0.1"
 
 _PROTOBUF, _JSON = "application/x-protobuf", "application/json"
@@ -64,6 +68,14 @@ def spool_folder() -> Path:
         message = f"{folder} is not a folder of this user that nobody else may write to"
         raise InfrastructureError(f"{message}: remove it, or name another one (FEPFLOW_TRACES)")
     return folder
+
+
+def remove_what_killed_runs_left(spool: Path) -> None:
+    """Remove folders of runs, and no others, into which nothing has come for a week."""
+    for folder in spool.glob("[0-9a-f]" * PREFIX_LENGTH):
+        with suppress(OSError):  # another run removes it, too
+            if folder.stat().st_mtime < time.time() - _WEEK:
+                shutil.rmtree(folder)
 
 
 class Spool:

@@ -126,9 +126,11 @@ class Traces:
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
         """Receive spans meanwhile. Raises InputError if the port cannot be had."""
-        from fepflow.calls.otlp_receiver import Receiver, spool_folder
+        from fepflow.calls.otlp_receiver import Receiver, remove_what_killed_runs_left, spool_folder
 
-        self._folder = spool_folder() / self._prefix
+        spool = spool_folder()
+        await asyncio.to_thread(remove_what_killed_runs_left, spool)
+        self._folder = spool / self._prefix
         self._folder.mkdir(mode=0o700)
         receiver = self._receiver = Receiver(self._config.port)
         try:

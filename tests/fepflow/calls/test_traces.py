@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -232,3 +234,15 @@ async def test_a_secret_is_hidden_also_where_a_long_text_is_cut() -> None:
     response = await traces.finish(trace, TargetResponse("x"), frozenset({"open sesame"}))
     (span,) = response.metadata["trace"]["spans"]
     assert "open" not in span["attributes"]["prompt"]
+
+
+async def test_spans_of_a_run_that_was_killed_are_removed_after_a_week(spool: Path) -> None:
+    killed, at_work = "0" * 16, "1" * 16
+    for name, age in ((killed, 8 * 86_400), (at_work, 60), ("others", 8 * 86_400)):
+        (spool / name).mkdir(parents=True)
+        (spool / name / "1").touch()
+        os.utime(spool / name, (time.time() - age,) * 2)
+    os.chmod(spool, 0o700)
+    async with Traces(Trace(port=free_port())).listening():
+        assert {at_work, "others"} < {*os.listdir(spool)}
+        assert killed not in os.listdir(spool)
