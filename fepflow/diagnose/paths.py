@@ -37,6 +37,7 @@ from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import Output, evaluation_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.suite.target import MODEL_METADATA, Target
+from fepflow.traces.conventions import PARTS
 
 BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
 """The remark on a text with placeholders that nothing fills in."""
@@ -226,7 +227,13 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
             advice = "recorded outputs have one with target.recorded.format: otlp or atif"
         _report(validation, use, f"{use.expression} finds nothing: the calls are not traced", advice)
         return False
-    if target is None or use.keys[:2] != ("output", "metadata") or len(use.keys) < 3:
+    if target is None or target.given is not None or len(use.keys) < 3:
+        return True
+    if use.keys[:2] == ("output", "trace") and use.keys[2] not in PARTS and not use.optional:
+        message = f"{use.expression} finds nothing: a trace has {', '.join(PARTS)}"
+        _report(validation, use, message, did_you_mean(str(use.keys[2]), PARTS))
+        return False
+    if use.keys[:2] != ("output", "metadata"):
         return True
     if target.http is not None:
         known = [*target.http.metadata, *RESERVED_METADATA]

@@ -17,6 +17,9 @@ from fepflow.traces.span import Span
 READ = ("spans", "tool_calls", "model_calls", "tokens", "usd")
 """Parts of a trace that checks read."""
 
+PARTS = (*READ, "trace_id", "call_id", "unknown")
+"""All parts of a trace."""
+
 MAX_TEXT = 4_000
 """Characters that a text in a stored attribute may have. What tools and models are told by is read before the cut."""
 

@@ -139,6 +139,11 @@ def test_a_suite_of_traces_is_valid_and_a_path_to_a_trace_that_is_not_there_is_f
     file = otlp.parent / "suite.json"
     file.write_text(json.dumps(suite))
     assert not validate_suite(file).errors
+    misspelt = {**check, "arguments": {"calls": "$.output.trace.toolcalls"}}
+    file.write_text(json.dumps({**suite, "checks": [misspelt]}))
+    (problem,) = validate_suite(file).errors
+    assert "finds nothing: a trace has spans, tool_calls," in problem.message
+    assert problem.advice == "did you mean tool_calls?"
     file.write_text(json.dumps({**suite, "target": {"http": {"url": "http://127.0.0.1:9"}}}))
     (problem,) = validate_suite(file).errors
     assert "the calls are not traced" in problem.message
