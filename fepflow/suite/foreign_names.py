@@ -100,7 +100,8 @@ DATASET: Mapping[str, str] = {
         ("url", "uri", "file", "address", "source", "repo", "repoid", "dataset", "datafiles"), "it is path"
     ),
     **dict.fromkeys(
-        ("config", "configname", "subset", "name"), "a folder stands in path: hf://datasets/ORG/NAME/FOLDER"
+        ("config", "configname", "subset", "name"),
+        "a folder or configuration stands in path: hf://datasets/ORG/NAME/CONFIG",
     ),
     **dict.fromkeys(("commit", "branch", "tag", "ref", "version", "sha"), "it is revision"),
     **dict.fromkeys(("sheet", "sheetname"), "the first sheet is read"),

@@ -240,7 +240,10 @@ def test_credentials_go_to_the_host_that_they_are_for_and_are_never_shown(
         ("gcs://bucket/cases.jsonl", "did you mean gs://?"),
         ("huggingface://datasets/ORG/NAME", "did you mean hf://?"),
         ("file://cases.jsonl", "is a file of this machine (write its path alone"),
-        ("{path: hf://datasets/ORG/NAME, subset: main}", "subset is not known here (a folder stands in path"),
+        (
+            "{path: hf://datasets/ORG/NAME, subset: main}",
+            "subset is not known here (a folder or configuration stands in path",
+        ),
         ("{url: https://example.com/cases.jsonl}", "url is not known here (it is path)"),
         ("s3://bucket", "the address names no file (it reads like s3://BUCKET/FOLDER/cases.jsonl)"),
         ("s3://KEY:${SECRET_KEY:-}@bucket/cases.jsonl", "an address at s3:// holds no credentials"),
