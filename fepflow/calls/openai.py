@@ -138,7 +138,7 @@ class OpenAITarget:
         is_known = usage.prompt_tokens is not None and usage.completion_tokens is not None
         metadata = {
             "model": output.model or None,
-            "finish_reason": output.finish_reason,
+            "finish_reason": output.finish_reason or None,
             "tool_calls": output.tool_calls,
             "prompt_tokens": usage.prompt_tokens,
             "completion_tokens": usage.completion_tokens,
@@ -151,7 +151,7 @@ class OpenAITarget:
             advice = ": raise max_tokens in target.openai.parameters" if output.finish_reason == "length" else ""
             if (progress := progress_of_call.get(None)) is not None:
                 progress.response = TargetResponse(None, known)  # it is paid for
-            message = f"the model gave an empty answer (finish_reason {known['finish_reason']}){advice}"
+            message = f"the model gave an empty answer (finish_reason {known.get('finish_reason', 'unknown')}){advice}"
             raise TargetError(message, kind="missing_output", retryable=False)
         return TargetResponse(redact(output.text, self.secrets), known)
 

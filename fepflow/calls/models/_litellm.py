@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,9 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
         answer = json.loads(body)
     except (ValueError, RecursionError):
         return body if is_small else b""
+    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if isinstance(choices, list) and choices:
+        exchange.tells_end = any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
     return _with_one_choice(answer, exchange, request) or body
 
 
@@ -271,7 +275,9 @@ async def output(model: Model, api: Api, request: Mapping[str, Any], headers: Ma
     except Exception as error:
         raise model_error(error, model, exchange) from None
     read = chat_output if api == "chat" else response_output
-    return read(answer, model.name, _usage(answer, model))
+    result = read(answer, model.name, _usage(answer, model))
+    # litellm makes "stop" of no reason, and nobody knows whether such an answer is whole.
+    return result if exchange.tells_end or result.finish_reason != "stop" else replace(result, finish_reason="")
 
 
 async def embed(

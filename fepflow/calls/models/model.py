@@ -107,7 +107,8 @@ class ModelOutput:
     """The answer of a model that is evaluated, whatever it is: also one that was cut off, a refusal, or nothing.
 
     `tool_calls` are in the shape of chat completions. `finish_reason` is `stop`, `tool_calls`, `length`,
-    `content_filter`, `refusal`, or what else the provider says. `model` is the name of the one that answered.
+    `content_filter`, `refusal`, or what else the provider says; empty if it says nothing. `model` is the name of the one
+    that answered.
     """
 
     text: str
@@ -324,7 +325,8 @@ EMBEDDING_VALUES = 600_000
 class Exchange:
     """Record of one request: `host` is the host and port of the request, `status` and `media_type` of the response.
 
-    `refusal` is why the answer was not taken: a kind of ModelError, and a sentence.
+    `tells_end` is False for an answer that does not say why it ends. `refusal` is why the answer was not taken: a kind
+    of ModelError, and a sentence.
     """
 
     most_bytes: int = CHAT_BYTES
@@ -332,6 +334,7 @@ class Exchange:
     host: str = ""
     status: int | None = None
     media_type: str = ""
+    tells_end: bool = True
     refusal: tuple[str, str] | None = None
 
     def refuse(self, kind: str, why: str, request: httpx.Request) -> httpx.ProtocolError:

@@ -436,3 +436,12 @@ def test_a_prompt_that_cannot_be_used_is_told_with_its_place(
 def test_a_prompt_outside_of_the_suites_folder_is_not_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="leads out of the suite's folder"):
         OpenAITarget(configured("http://h/v1", prompt="../secret.txt"), tmp_path, ())
+
+
+@pytest.mark.parametrize("reason", [None, ""])
+async def test_an_answer_that_does_not_say_why_it_ends_is_not_said_to_be_whole(ask: Ask, reason: Any) -> None:
+    output = await ask(Endpoint(chat("42", reason)))
+    assert output.value == "42"
+    assert "finish_reason" not in output.metadata
+    empty = await ask(Endpoint(chat("", reason)))
+    assert "finish_reason unknown" in empty.failure["message"]
