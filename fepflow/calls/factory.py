@@ -159,7 +159,7 @@ def load_early(section: Mapping[str, Any]) -> None:
         case {"openai": _}:
             from fepflow.calls.models import _litellm
 
-            _litellm.load()
+            _litellm.load_for_calls()
         case {"mcp": _}:
             with suppress(ImportError):
                 _load_mcp()

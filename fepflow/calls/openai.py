@@ -75,6 +75,8 @@ class OpenAITarget:
         self.secrets = secrets | secrets_in_address(openai.base_url or "") | known_secrets()
         remember(secrets)
         self._models = models
+        if models is not None:
+            _litellm.load_for_calls()
         self._model = None if models is None else model_of(openai)
         self.texts = {name: _text(openai, name, folder, roots) for name in ("system", "prompt")}
         """The system message and the prompt, whether they stand in the suite or in a file."""

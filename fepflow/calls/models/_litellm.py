@@ -181,6 +181,13 @@ def load() -> Any:
         return _load()
 
 
+def load_for_calls() -> None:
+    """Load litellm with what its first request to an OpenAI-compatible endpoint would wait for, half a second: it would
+    count as latency of the first answers."""
+    load()
+    import openai.resources  # noqa: F401
+
+
 @cache
 def _load() -> Any:
     os.environ.update(_ENVIRONMENT)

@@ -107,8 +107,8 @@ class ModelOutput:
     """The answer of a model that is evaluated, whatever it is: also one that was cut off, a refusal, or nothing.
 
     `tool_calls` are in the shape of chat completions. `finish_reason` is `stop`, `tool_calls`, `length`,
-    `content_filter`, `refusal`, or what else the provider says; empty if it says nothing. `model` is the name of the one
-    that answered.
+    `content_filter`, `refusal`, or what else the provider says; empty if it says nothing. `model` is the name of the
+    one that answered.
     """
 
     text: str

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -445,3 +447,24 @@ async def test_an_answer_that_does_not_say_why_it_ends_is_not_said_to_be_whole(a
     assert "finish_reason" not in output.metadata
     empty = await ask(Endpoint(chat("", reason)))
     assert "finish_reason unknown" in empty.failure["message"]
+
+
+@pytest.mark.battery
+def test_the_first_call_does_not_wait_for_a_library() -> None:
+    code = """
+import asyncio, sys
+from pathlib import Path
+from fepflow.calls.models.client import ModelClient
+from fepflow.calls.openai import OpenAITarget
+from fepflow.suite.target import Target
+
+async def main():
+    config = Target.model_validate({"openai": {"model": "m", "base_url": "http://127.0.0.1:9/v1"}})
+    async with ModelClient() as models:
+        OpenAITarget(config, Path(), (), frozenset(), models)
+    print("openai.resources.chat.completions" in sys.modules)
+
+asyncio.run(main())
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert ran.stdout == "True\n"
