@@ -186,8 +186,9 @@ class Server:
 class Connection:
     """A session in a task of its own, as the SDK's scopes must end in the task in which they began."""
 
-    def __init__(self, open_streams: OpenStreams, secrets: frozenset[str]) -> None:
+    def __init__(self, open_streams: OpenStreams, secrets: frozenset[str], *, is_program: bool = False) -> None:
         self._open_streams = open_streams
+        self._is_program = is_program
         self._secrets = secrets
         self._traffic = Traffic()
         self._ready: asyncio.Future[Server] = asyncio.get_running_loop().create_future()
@@ -203,9 +204,15 @@ class Connection:
     async def server(self) -> Server:
         """Return the server, once it is set up. Raises TargetError.
 
-        A server may need longer to start than a call may last: the next attempt goes on waiting for the same one.
+        A program may need longer to start than a call may last: the next attempt goes on waiting for the same one. An
+        address that does not answer is asked anew.
         """
-        return await asyncio.shield(self._ready)
+        try:
+            return await asyncio.shield(self._ready)
+        except asyncio.CancelledError:
+            if not self._is_program:
+                self._over.set()
+            raise
 
     async def _run(self) -> None:
         handlers: list[Server] = []

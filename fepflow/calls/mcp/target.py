@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from fepflow.calls.base import Progress, TargetResponse, progress_of_call
-from fepflow.calls.mcp.servers import open_servers
+from fepflow.calls.mcp.servers import Program, open_servers
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json.values import is_large
@@ -82,7 +82,9 @@ class McpTarget:
                 ending = asyncio.ensure_future(self._connection.aclose())
                 self._ended.add(ending)
                 ending.add_done_callback(self._ended.discard)
-            self._connection = Connection(self._servers.streams, self.secrets)
+            self._connection = Connection(
+                self._servers.streams, self.secrets, is_program=isinstance(self._servers, Program)
+            )
         return await self._connection.server()
 
     async def aclose(self) -> None:

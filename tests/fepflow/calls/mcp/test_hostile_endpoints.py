@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from collections.abc import Awaitable, Callable
@@ -185,3 +186,17 @@ async def test_one_broken_call_leaves_the_session_to_the_others(serve: Serve, op
 
 async def _done(message: dict[str, Any]) -> web.StreamResponse:
     return web.json_response(result_of(message, text("done")))
+
+
+async def test_an_address_that_did_not_answer_initialize_is_asked_anew(serve: Serve, open_server: Open) -> None:
+    seen: list[str] = []
+    answers = handler(lambda _, message: _done(message))
+
+    async def hanging_at_first(request: web.Request) -> web.StreamResponse:
+        seen.append(request.method)
+        if len(seen) == 1:
+            await asyncio.sleep(5)
+        return await answers(request)
+
+    client = open_server(url=f"{await serve(hanging_at_first)}/mcp", timeout=0.8, attempts=2)
+    assert (await ask(client, "act")).value == "done"
