@@ -156,7 +156,9 @@ class HttpTarget:
             return await self._send(request, self._reading), session
         answer = await self._send(request, self._reading_session)
         metadata = dict(answer.metadata)
-        session = metadata.pop(_SESSION, session)
+        new_session = metadata.pop(_SESSION, None)
+        if new_session not in (None, ""):
+            session = new_session
         if session is None:
             where = f"the first answer has nothing at {self._http.session} (target.http.session)"
             raise TargetError(where, kind="missing_output", retryable=False)

@@ -114,6 +114,23 @@ async def test_a_header_has_the_session_from_the_second_turn_on(serve: Serve, as
     assert "the first turn has no session yet" in output.failure["message"]
 
 
+@pytest.mark.parametrize("later", [{}, {"session_id": None}, {"session_id": ""}])
+async def test_an_answer_that_names_no_session_keeps_that_of_the_first(
+    serve: Serve, ask: Ask, later: dict[str, Any]
+) -> None:
+    seen: list[Any] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append((await request.json()).get("session"))
+        return web.json_response({"text": "Yes", "tokens": 1, **({"session_id": "s1"} if len(seen) == 1 else later)})
+
+    output = await ask(
+        http(await serve(answer), session="$.session_id"), TestCase.model_validate({"id": "c", "turns": ["a", "b", "c"]})
+    )
+    assert output.failure is None
+    assert seen == [None, "s1", "s1"]
+
+
 async def test_a_first_answer_without_a_session_is_an_error(serve: Serve, ask: Ask) -> None:
     output = await ask(http(await serve(Agent(answers_session=False).answer), session="$.session_id"))
     assert output.failure is not None
