@@ -50,10 +50,13 @@ def _validate_users(validation: SuiteValidation) -> None:
     elif section is not None:
         models = UserModels(section, settings().allowed_models, from_data=validation.dataset is not None)
         seen: set[str | None] = set()
+        problems: set[str] = set()
         for case in _users(validation):
             if case.user is not None and case.user.model not in seen:
                 seen.add(case.user.model)
-                if problem := _model_problem(models, case.user):
+                problem = _model_problem(models, case.user)
+                if problem is not None and problem not in problems:
+                    problems.add(problem)
                     location = ("user",) if case.user.model is None else _place(validation, case)
                     validation.error(location, problem)
     max_repeats = gate.top_up.max_repeats if gate is not None and gate.top_up is not None else None

@@ -372,12 +372,12 @@ def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
     """Return the JSON of a response, in a code fence or not; raises CheckArgumentsError."""
     bare = _unfenced(text)
     if has_more_values(bare, MAX_VALUES):
-        raise CheckArgumentsError(f"the judge's response holds more than {MAX_VALUES:,} JSON values")
+        raise CheckArgumentsError(f"the model's response holds more than {MAX_VALUES:,} JSON values")
     try:
         value = parse(bare)
         _refuse_numbers_without_end(value)
     except ValueError as error:
-        raise CheckArgumentsError(f"the judge's response is not valid JSON: {error}") from None
+        raise CheckArgumentsError(f"the model's response is not valid JSON: {error}") from None
     return without_nulls(value, schema) if mode == "json_schema" else value
 
 

@@ -96,6 +96,9 @@ def test_simulated_users_need_a_model_and_repeats(tmp_path: Path, monkeypatch: p
     assert told(tmp_path, cases, more=f"{check}\n{user}\nrepeats: 3") == []
     wrong = told(tmp_path, cases, more=f"{check}\nrepeats: 3\nuser: {{model_config: {{model: openai/a, heat: 1}}}}")
     assert any("heat" in problem for problem in wrong)
+    two = "[{id: a, user: {goal: x, model: openai/a}}, {id: b, user: {goal: x, model: openai/b}}]"
+    secret = "user: {model_config: {model: openai/c}, provider_config: {api_key: sk-12345678901234567890}}"
+    assert len(told(tmp_path, two, more=f"{check}\nrepeats: 3\n{secret}")) == 1
 
 
 def test_a_shared_check_of_the_whole_value_is_warned_of(tmp_path: Path) -> None:
