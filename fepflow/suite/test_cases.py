@@ -172,6 +172,10 @@ class _Reader:
             data = {part: value for part, value in data.items() if value != "" or part not in self._may_be_empty(data)}
         if data.get("id") is None:
             data.pop("id", None)
+        if not self._paths and "turns" not in data and data.get("input") in (None, "") and record.get("turns"):
+            advice = 'write ["Hello", "Bye"]'
+            self._errors.add("a record without an input has turns that are no list", line, "turns", advice)
+            return None
         return data if complete and self._is_complete(data, record, line) else None
 
     def _conversation(self, record: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,8 @@ async def test_an_answer_that_names_no_session_keeps_that_of_the_first(
         return web.json_response({"text": "Yes", "tokens": 1, **({"session_id": "s1"} if len(seen) == 1 else later)})
 
     output = await ask(
-        http(await serve(answer), session="$.session_id"), TestCase.model_validate({"id": "c", "turns": ["a", "b", "c"]})
+        http(await serve(answer), session="$.session_id"),
+        TestCase.model_validate({"id": "c", "turns": ["a", "b", "c"]}),
     )
     assert output.failure is None
     assert seen == [None, "s1", "s1"]

@@ -125,6 +125,14 @@ def test_data_files_have_conversations_too(tmp_path: Path) -> None:
     assert (mapped.input, mapped.is_conversation) == (["Hi", "Bye"], True)
 
 
+def test_turns_that_are_no_list_are_an_error_where_nothing_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "cases.csv").write_text("id,turns,input\na,Hi; Bye,\nb,3,Hi\n", encoding="utf-8")
+    (problem,) = [
+        problem for problem in told(tmp_path, "cases.csv", more=f"checks: [{CHECK}]") if problem.startswith("error")
+    ]
+    assert "cases.csv:2: turns: a record without an input has turns that are no list" in problem
+
+
 def test_a_record_with_an_input_and_turns_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cases.jsonl").write_text('{"input": "Hi", "turns": ["Hi"]}\n', encoding="utf-8")
     problems = told(tmp_path, "cases.jsonl", more=f"checks: [{CHECK}]")
