@@ -119,6 +119,9 @@ class VariantTable:
         if self.shown:
             chances = plural(self.compared, "comparison")
             sentences.append(f"These differences hold at {percent(self.confidence)} over {chances} (Holm).")
+        if reused := sum((run.verdict or {}).get("reused_outputs") or 0 for run in self.runs):
+            why = "the target was not called for them (--reuse-outputs)"
+            sentences.append(f"{plural(reused, 'output')} from earlier runs: {why}.")
         return [*sentences, *self.remarks]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -209,3 +210,12 @@ def test_no_run_is_named_after_a_secret_of_its_variant(
     with pytest.raises(UserError) as error:
         create(store, suite(variants=variants, target=target), LONG, variants=[("key", "x")])
     assert "canary" not in "".join(run.model_dump_json() for run in runs) + str(error.value)
+
+
+async def test_the_table_says_how_many_outputs_are_of_earlier_runs(store: Store, suite: Any) -> None:
+    first, second = await finished(store, create(store, suite(), LONG))
+    table = variant_table(store, LONG)
+    assert not any("earlier runs" in sentence for sentence in table.sentences)
+    reused = [run.model_copy(update={"verdict": {**(run.verdict or {}), "reused_outputs": 2}}) for run in table.runs]
+    assert [run.id for run in reused] == [first.id, second.id]
+    assert "4 outputs from earlier runs" in replace(table, runs=reused).sentences[-1]
