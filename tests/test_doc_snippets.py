@@ -22,6 +22,7 @@ from fepflow.cli.main import fepflow
 from fepflow.diagnose import suite_validation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document
+from fepflow.env_file import SUITE_VARIABLES
 from fepflow.evalguard.loader import read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.suite.models import Suite
@@ -95,6 +96,9 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
     monkeypatch.chdir(tmp_path)
     for known in (registry, embedders):  # other tests load plugins of the same names
         monkeypatch.setattr(known, "_registered", {})
+    # Runs of other tests in this process read blocks of their own servers.
+    monkeypatch.setattr(SUITE_VARIABLES, "_blocks", {})
+    monkeypatch.setattr(SUITE_VARIABLES, "_read_block", lambda kind, name: f"https://{kind}.example/{name}")
     for name, content in FILES.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(content)

@@ -34,6 +34,7 @@ def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
 async def open_server(tmp_path: Path) -> AsyncIterator[Open]:
     """Opens a server as a target. In the end no process of it may be left."""
     opened = []
+    before = set(psutil.Process().children(recursive=True))
 
     def start(secrets: frozenset[str] = frozenset(), **options: Any) -> TargetClient:
         names = ("timeout", "attempts", "concurrency")
@@ -46,7 +47,8 @@ async def open_server(tmp_path: Path) -> AsyncIterator[Open]:
     yield start
     for target in opened:
         await target.aclose()
-    left = [child for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE]
+    started = set(psutil.Process().children(recursive=True)) - before
+    left = [child for child in started if child.status() != psutil.STATUS_ZOMBIE]
     assert [child.cmdline() for child in left] == []
 
 

@@ -80,12 +80,12 @@ async def test_a_server_that_starts_slower_than_a_call_may_last_is_waited_for_by
 async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_where_it_hung(
     open_server: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "START_SECONDS", 1.2)
-    client = open_server(command=[*HOSTILE, "no answer to initialize"], timeout=1.0, attempts=2)
+    monkeypatch.setattr(session, "START_SECONDS", 3.0)
+    client = open_server(command=[*HOSTILE, "no answer to initialize"], timeout=2.0, attempts=2)
     for output in (await ask(client, "act"), await ask(client, "act", "c2")):
         first, last = (output.metadata or {})["attempt_log"]
-        assert first["error"]["message"] == "initialize: no complete answer within 1 s (target.timeout)"
-        assert last["error"]["message"] == "initialize: the server did not answer within 1.2 s"
+        assert first["error"]["message"] == "initialize: no complete answer within 2 s (target.timeout)"
+        assert last["error"]["message"] == "initialize: the server did not answer within 3 s"
         assert error_of(output)["type"] == "timeout_error"
 
 
