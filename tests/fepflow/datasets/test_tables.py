@@ -94,6 +94,15 @@ def test_a_mapping_to_a_column_that_is_not_there_names_the_one_that_was_meant(tm
     )
 
 
+def test_a_column_of_categories_counts_by_the_values_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    categories = pa.array([f"category {number}" for number in range(1_000)]).dictionary_encode()
+    file = parquet_file(tmp_path / "cases.parquet", id=range(1_000), input=["a"] * 1_000, topic=categories)
+    monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 100_000)
+    assert cases_of(file)[-1]["metadata"]["topic"] == "category 999"
+
+
 def test_a_moment_past_the_years_of_the_calendar_is_an_error(tmp_path: Path) -> None:
     file = parquet_file(tmp_path / "cases.parquet", input=["a"], when=pa.array([10**12], pa.timestamp("s")))
     assert "is no Parquet file that can be read" in mistakes(file)
@@ -108,12 +117,15 @@ def test_hostile_parquet_is_an_error_and_not_read(tmp_path: Path, monkeypatch: p
     assert "is no Parquet file that can be read" in mistakes(tmp_path / "page.parquet")
     long = parquet_file(tmp_path / "long.parquet", input=["a" * 20_000_000])
     assert "is longer than 10,000,000 characters" in mistakes(long)
+    again = pa.DictionaryArray.from_arrays(pa.array([0] * 64, pa.int32()), ["a" * 12_000_000])
+    repeated = parquet_file(tmp_path / "repeated.parquet", input=again)
+    assert "repeated.parquet:1: rows are longer than 10,000,000 bytes" in mistakes(repeated)
     bomb = parquet_file(
         tmp_path / "bomb.parquet", id=range(300), input=["a" * 1_000_000] * 300
     )  # 300 MB in a few kilobytes
     assert bomb.stat().st_size < 200_000
     monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 50_000_000)
-    assert "bomb.parquet:33: is larger than 50,000,000 bytes, unpacked" in mistakes(bomb)
+    assert "bomb.parquet:49: is larger than 50,000,000 bytes, unpacked" in mistakes(bomb)
     monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 50_000)
     assert "bomb.parquet: is larger than 50,000 bytes, unpacked" in mistakes(bomb)
     (tmp_path / "cases.parquet.gz").write_bytes(b"")
