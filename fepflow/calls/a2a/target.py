@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from fepflow.calls.a2a.transport import AgentTransport
@@ -56,7 +57,7 @@ class A2aTarget:
         self._transport = AgentTransport(config, self.secrets)
         self._met: Agent | None = None
         self._meeting = asyncio.Lock()
-        self._unreadable: TargetError | None = None
+        self._unreadable: Callable[[], TargetError] | None = None
         self._cancelling: set[asyncio.Task[None]] = set()
         public = {name: value for name, value in config.a2a.headers.items() if not is_secret_name(name)}
         asked = [address_without_secrets(self._transport.card), public, config.a2a.message, config.a2a.stream]
@@ -149,14 +150,16 @@ class A2aTarget:
         if self._met is None:
             async with self._meeting:
                 if self._unreadable is not None:
-                    raise self._unreadable.with_traceback(None)
+                    raise self._unreadable()
                 if self._met is None:
                     from fepflow.calls.a2a.agent import meet
 
                     try:
                         self._met = await meet(self._transport, self._a2a, self.secrets)
                     except TargetError as error:
-                        self._unreadable = None if error.retryable else error
+                        if not error.retryable:  # a new one for each call, which adds where it was
+                            words, kind, status = str(error), error.kind, error.status
+                            self._unreadable = partial(TargetError, words, kind=kind, retryable=False, status=status)
                         raise
         return self._met
 

@@ -11,6 +11,7 @@ import pytest
 from aiohttp import web
 
 from fepflow.calls.client import RetryPolicy, TargetClient
+from fepflow.calls.conversations import ConversationTarget
 from fepflow.errors import TargetError
 from fepflow.protocol.test_case import TestCase
 
@@ -218,6 +219,18 @@ async def test_a_card_that_cannot_be_trusted_is_an_error_of_every_case(serve, op
         assert isinstance(error, TargetError)
         assert (error.kind, words in str(error), error.retryable) == (kind, True, False), error
     assert len(requests) == 1
+
+
+async def test_each_conversation_tells_once_where_an_unreadable_card_ended_it(serve, open_target) -> None:
+    async def handler(request: web.Request) -> web.StreamResponse:
+        return web.json_response([])
+
+    target = ConversationTarget(open_target(await serve(handler)), "a2a", 10)
+    client = TargetClient(target, RetryPolicy(attempts=1, timeout=5))
+    conversation = TestCase.model_validate({"id": "c", "turns": ["I want a refund."]})
+    first, second = [str((await client.ask(conversation)).error) for _ in range(2)]
+    assert first.startswith("turn 1 of 1: the agent's card")
+    assert second == first
 
 
 async def test_only_the_cards_own_address_and_listed_hosts_get_the_headers(serve, open_target) -> None:
