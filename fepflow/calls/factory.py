@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target
-from fepflow.errors import InputError, Problem
+from fepflow.errors import InputError, MissingExtraError, Problem
 from fepflow.extras import require
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite import target
@@ -91,6 +91,7 @@ def _open(
 
         return EcpTarget(config, folder, secrets)
     if config.a2a is not None:
+        _require("a2a", "a target that speaks A2A", "a2a", "grpc")
         from fepflow.calls.a2a.target import A2aTarget
 
         opened = A2aTarget(config, secrets)
@@ -98,7 +99,7 @@ def _open(
             _load_a2a()
         return opened
     if config.mcp is not None:
-        require("mcp", "a target that speaks MCP", "mcp")
+        _require("mcp", "a target that speaks MCP", "mcp")
         from fepflow.calls.mcp.target import McpTarget
 
         if is_called:
@@ -116,6 +117,14 @@ def _open(
     except ValueError as error:
         raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
     return open_recorded(config.recorded, file, case_ids)
+
+
+def _require(extra: str, purpose: str, *modules: str) -> None:
+    """Raise InputError unless the SDK of a kind of targets is installed; its extra has the kind's name."""
+    try:
+        require(extra, purpose, *modules)
+    except MissingExtraError as error:
+        raise InputError(Problem(str(error), path=f"target.{extra}")) from None
 
 
 def _http_target(

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from fepflow.calls.a2a.transport import AgentTransport
 from fepflow.calls.base import Progress, TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
 from fepflow.calls.http_client import address_without_secrets
-from fepflow.errors import InputError, MissingExtraError, Problem, TargetError
-from fepflow.extras import require
+from fepflow.errors import TargetError
 from fepflow.jsonpath.template import compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
@@ -40,16 +39,12 @@ class A2aTarget:
 
     The card is read with the first call. A task that is not followed to its end, for the time was over or its answers
     could not be read, is cancelled at the agent. Raises InputError for an address, a header or a host that cannot be
-    used, or if the SDK is not installed; JSONPathError for an invalid path.
+    used, JSONPathError for an invalid path.
     """
 
     def __init__(self, config: target.Target, secrets: frozenset[str] = frozenset()) -> None:
         if config.a2a is None:
             raise ValueError("the suite has no A2A target")
-        try:
-            require("a2a", "a target that speaks A2A", "a2a", "grpc")
-        except MissingExtraError as error:
-            raise InputError(Problem(str(error), path="target.a2a")) from None
         self._a2a = config.a2a
         self.secrets = secrets | secrets_in_address(config.a2a.card)
         remember(self.secrets)

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.extras import EXTRAS
 from fepflow.suite.models import ANSWERED
 
 CASE = '{id: a, input: {tool: get_order, arguments: {order_id: "1"}}}'
@@ -120,7 +119,20 @@ def test_declared_needs_a_target_that_declares(tmp_path: Path) -> None:
     )
 
 
-def test_a_missing_extra_is_told_with_what_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fepflow.extras._is_there", lambda module: module not in EXTRAS["mcp"])
-    with pytest.raises(Exception, match=r'a target that speaks MCP needs mcp, .*: pip install "fepflow\[mcp\]"'):
-        told(tmp_path, "{command: [sh]}")
+@pytest.mark.parametrize(
+    ("target", "what", "extra"),
+    [
+        ("{mcp: {command: [sh]}}", "a target that speaks MCP", "mcp"),
+        ("{a2a: {card: 'http://localhost'}}", "a target that speaks A2A", "a2a"),
+    ],
+)
+def test_a_missing_extra_is_a_mistake_in_its_line_beside_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, what: str, extra: str
+) -> None:
+    monkeypatch.setattr("fepflow.extras._is_there", lambda module: module != extra)
+    path = tmp_path / "suite.yaml"
+    path.write_text(f"name: a\ntarget: {target}\ntest_cases: [{CASE}]\nchecks: [{{type: declare}}]\n")
+    told = {problem.path: str(problem) for problem in validate_suite(path).errors}
+    assert "declare" in told["checks[0].type"]
+    sentence = f'{what} needs {extra}, which is not installed here: pip install "fepflow[{extra}]"'
+    assert told[f"target.{extra}"].endswith(f"suite.yaml:2: target.{extra}: {sentence}")

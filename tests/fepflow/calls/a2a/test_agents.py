@@ -280,14 +280,6 @@ def test_a_message_that_is_the_same_in_each_turn_holds_no_conversation(open_targ
     assert same.conversation_problem.endswith("put $.turn.input into target.a2a.message")
 
 
-def test_a_missing_sdk_is_a_mistake_of_the_suite_with_advice(open_target, monkeypatch) -> None:
-    monkeypatch.setattr("fepflow.extras.find_spec", lambda module: None)
-    with pytest.raises(InputError) as raised:
-        open_target("http://127.0.0.1:9/")
-    assert 'pip install "fepflow[a2a]"' in str(raised.value)
-    assert raised.value.problems[0].path == "target.a2a"
-
-
 def test_an_agent_that_is_named_over_the_network_cannot_speak_a2a(tmp_path) -> None:
     config = Target.model_validate({"a2a": {"card": "https://agent.example.com"}})
     with pytest.raises(InputError, match="given over the network is an HTTP address"):
