@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from mcp.client.session import ClientSession
 from mcp.shared.exceptions import MCPError
@@ -25,7 +25,6 @@ from mcp_types import (
     PaginatedRequestParams,
     Result,
     Tool,
-    ToolListChangedNotification,
 )
 from pydantic import TypeAdapter, ValidationError
 
@@ -70,14 +69,13 @@ class Server:
 
     def __init__(self, session: ClientSession, traffic: Traffic, secrets: frozenset[str]) -> None:
         self.tools: dict[str, Tool] = {}
-        self.tools_have_changed = False
         self._session = session
         self._traffic = traffic
         self._secrets = secrets
 
     @property
     def about(self) -> dict[str, Any]:
-        """What an output's metadata says of the server."""
+        """Facts about the server, for an output's metadata."""
         info = self._session.server_info
         server = {} if info is None else {"name": info.name, "version": info.version}
         return {"server": server, "protocol_version": self._session.protocol_version}
@@ -100,7 +98,7 @@ class Server:
 
     async def list_tools(self) -> None:
         """Ask for all tools. Raises TargetError."""
-        self.tools_have_changed = False
+        self._traffic.tools_have_changed = False
         tools: dict[str, Tool] = {}
         cursors: set[str | None] = {None}
         with self._asking("tools/list"):
@@ -120,7 +118,7 @@ class Server:
 
     async def tool(self, name: str) -> Tool:
         """Return a tool; raises TargetError for one that the server does not list."""
-        if self.tools_have_changed or name not in self.tools:
+        if self._traffic.tools_have_changed or name not in self.tools:
             await self.list_tools()
         if name not in self.tools:
             advice = did_you_mean(name, sorted(self.tools)) if self.tools else "it lists none"
@@ -145,11 +143,6 @@ class Server:
         words = f": {excerpt(message, self._secrets, 100)}" if message else ""
         progress.place = f"at {done:g}{f' of {total:g}' if total else ''}{words}"
 
-    async def note(self, message: Any) -> None:
-        """Take note of a notification."""
-        if isinstance(message, ToolListChangedNotification):
-            self.tools_have_changed = True
-
     @contextmanager
     def _asking(self, method: str = "") -> Iterator[None]:
         """Turn what the SDK raises into a TargetError, which names the method unless it is that of the call."""
@@ -159,7 +152,7 @@ class Server:
             yield
         except (MCPError, ValidationError, RuntimeError) as error:
             failure = exchange.fault or self._in_words(error)
-            if method and not str(failure).startswith(method):
+            if method:
                 failure.args = (f"{method}: {failure}",)
             raise failure from None
         finally:
@@ -215,22 +208,15 @@ class Connection:
             raise
 
     async def _run(self) -> None:
-        handlers: list[Server] = []
         traceparent.set(None)  # the session is not the first call's alone
         exchange_under_way.set(Exchange())
-
-        async def note(message: Any) -> None:
-            for server in handlers:
-                await server.note(message)
 
         try:
             async with (
                 self._open_streams(self._traffic) as (reader, writer),
-                ClientSession(
-                    reader, writer, message_handler=note, client_info=Implementation(name="fepflow", version="1")
-                ) as session,
+                ClientSession(reader, writer, client_info=Implementation(name="fepflow", version="1")) as session,
             ):
-                handlers.append(server := Server(session, self._traffic, self._secrets))
+                server = Server(session, self._traffic, self._secrets)
                 setting_up = asyncio.ensure_future(self._set_up(server))
                 over = asyncio.ensure_future(self._over.wait())
                 try:
@@ -270,15 +256,14 @@ class Connection:
         await asyncio.wait({self._task})
 
 
-def json_of(result: Result, limit: int = MAX_VALUES) -> dict[str, Any]:
+def json_of(result: Result) -> dict[str, Any]:
     """Return a result as JSON, as it came. Raises TargetError for one of too many values, or that is no JSON."""
-    data: dict[str, Any] = result.model_dump(by_alias=True, mode="json", exclude_unset=True)
     try:
-        # The dump as JSON has null for NaN.
+        # pydantic's own dump as JSON has null for NaN.
         text = json.dumps(result.model_dump(by_alias=True, exclude_unset=True), allow_nan=False, default=str)
     except (ValueError, RecursionError):
         raise malformed("the result is not JSON: it holds NaN, a number too large, or is nested too deep") from None
-    if has_more_values(text, limit):
-        message = f"the result holds more than {limit:,} JSON values"
+    if has_more_values(text, MAX_VALUES):
+        message = f"the result holds more than {MAX_VALUES:,} JSON values"
         raise TargetError(message, kind="too_large", retryable=False)
-    return data
+    return cast("dict[str, Any]", json.loads(text))

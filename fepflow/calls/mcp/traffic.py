@@ -51,7 +51,7 @@ class Exchange:
     def __init__(self) -> None:
         self.fault: TargetError | None = None
         self.heard_before = 0
-        """How many messages of the server had come when the request was sent."""
+        """Number of messages that the server had sent before the request."""
 
 
 exchange_under_way: ContextVar[Exchange] = ContextVar("fepflow_mcp_exchange")
@@ -68,6 +68,8 @@ class Traffic:
         """An error that came before the first request, which it ends: what a server prints as it starts."""
         self.is_silent = False
         """True if the server had sent nothing since the request that was given up last."""
+        self.tools_have_changed = False
+        """True if the server has said so since its tools were listed."""
         self._heard = 0
         self._under_way: dict[RequestId, Exchange] = {}
         self._last_id = 0
@@ -87,12 +89,14 @@ class Traffic:
             given_up = self._under_way.pop((message.params or {}).get("requestId", 0), None)
             self.is_silent = given_up is not None and given_up.heard_before == self._heard
 
-    def received(self, item: SessionMessage) -> bool:
-        """Note what the server sends; return whether it is an answer. A wrong one fails all requests under way."""
+    def received(self, item: SessionMessage) -> None:
+        """Note what the server sends. A wrong answer fails all requests under way."""
         self._heard += 1
         message = item.message
+        if isinstance(message, JSONRPCNotification) and message.method == "notifications/tools/list_changed":
+            self.tools_have_changed = True
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
-            return False
+            return
         request_id = None if message.id is None else coerce_request_id(message.id)
         if request_id is None and isinstance(message, JSONRPCError):
             words = excerpt(message.error.message, frozenset())
@@ -100,7 +104,6 @@ class Traffic:
         elif self._under_way.pop(request_id or 0, None) is None and not self._was_asked(request_id):
             shown = excerpt(repr(message.id), frozenset(), 60)
             self.fail(malformed(f"an answer came with the id {shown}, which no request has"))
-        return True
 
     def _was_asked(self, request_id: RequestId | None) -> bool:
         """Return whether an answer is late, or a second one, which is a surplus."""
@@ -124,7 +127,7 @@ class Traffic:
 
 
 class _Stream:
-    """The part that both directions have in common."""
+    """A direction of the session's messages."""
 
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
@@ -143,7 +146,7 @@ class _Stream:
 
 
 class Writer(_Stream):
-    """What the session writes to. `send` gives a message to the server."""
+    """The direction to the server."""
 
     def __init__(self, traffic: Traffic, send: Callable[[SessionMessage], Awaitable[None]]) -> None:
         super().__init__(traffic)
@@ -156,7 +159,7 @@ class Writer(_Stream):
 
 
 class Reader(_Stream):
-    """What the session reads from. `receive` gives the next message; StopAsyncIteration is the end."""
+    """The direction from the server. `receive` gives the next message; StopAsyncIteration is the end."""
 
     last_context = None
 

@@ -39,6 +39,12 @@ def list_once(request: dict[str, Any]) -> None:
         list_tools(request)
 
 
+def list_anew(request: dict[str, Any]) -> None:
+    """List the tools, and declare a schema when asked again."""
+    schema = {} if request["id"] < 4 else {"outputSchema": {"type": "object"}}
+    answer(request, {"tools": [{**TOOL, **schema}]})
+
+
 def act(request: dict[str, Any]) -> None:
     answer(request, text("done"))
 
@@ -72,6 +78,11 @@ def flood(request: dict[str, Any]) -> None:
 def pages(request: dict[str, Any]) -> None:
     cursor = (request.get("params") or {}).get("cursor") or "0"
     answer(request, {"tools": [TOOL], "nextCursor": str(int(cursor) + 1)})
+
+
+def changes_tools(request: dict[str, Any]) -> None:
+    say({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+    act(request)
 
 
 def asks_back(request: dict[str, Any]) -> None:
@@ -176,6 +187,7 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
     "answers twice": {"tools/call": twice},
     "slow start": {"initialize": slow_start},
     "hangs": {"tools/call": hangs},
+    "changes tools": {"tools/call": changes_tools, "tools/list": list_anew},
     "dies in a call": {"tools/call": exits, "tools/list": list_once},
 }
 

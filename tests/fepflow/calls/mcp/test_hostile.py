@@ -95,6 +95,13 @@ async def test_a_server_of_the_newest_version_is_discovered_in_place_of_initiali
     assert (output.metadata or {})["protocol_version"] == "2026-07-28"
 
 
+async def test_tools_are_listed_anew_once_the_server_says_that_they_have_changed(open_server: Open) -> None:
+    client = open_server(command=[*HOSTILE, "changes tools"])
+    first, second = await ask(client, "act"), await ask(client, "act", "c2")
+    assert (first.value, "outputSchema" in (first.metadata or {})) == ("done", False)
+    assert (second.metadata or {})["outputSchema"] == {"type": "object"}
+
+
 async def test_requests_of_the_server_are_declined(open_server: Open) -> None:
     client = open_server(command=[*HOSTILE, "asks back"])
     assert "Elicitation not supported" in (await ask(client, "act")).value
