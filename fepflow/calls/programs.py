@@ -50,23 +50,19 @@ class Command:
     env: Mapping[str, str] = field(repr=False)
 
 
-def find_command(config: target.EcpTarget | target.McpTarget, folder: Path) -> Command:
+def find_command(config: target.ProgramOrAddress, folder: Path) -> Command:
     """Return the command of a suite in `folder`, nothing of which is started. Raises InputError if it cannot be."""
     assert config.command is not None  # its callers have looked
     env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
     env |= {name: SUITE_VARIABLES[name] for name in config.env if name in SUITE_VARIABLES}
     # The protocol is in UTF-8, whatever the locale; other languages know only that.
     env.setdefault("PYTHONIOENCODING", "utf-8")
-    where = (folder / config.cwd).resolve()
+    where, section = (folder / config.cwd).resolve(), f"target.{config.KIND}"
     if not where.is_dir():
-        raise InputError(Problem(f"{config.cwd} is no folder", path=f"{_section(config)}.cwd"))
+        raise InputError(Problem(f"{config.cwd} is no folder", path=f"{section}.cwd"))
     program, *arguments = config.command
-    path = _program(program, where, folder.resolve(), env, _section(config))
+    path = _program(program, where, folder.resolve(), env, section)
     return Command([path, *arguments], where, env)
-
-
-def _section(config: target.EcpTarget | target.McpTarget) -> str:
-    return "target.ecp" if isinstance(config, target.EcpTarget) else "target.mcp"
 
 
 def _program(name: str, where: Path, folder: Path, env: Mapping[str, str], section: str) -> str:
@@ -99,14 +95,10 @@ def _problem(message: str, section: str, advice: str) -> InputError:
 class Programs:
     """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
 
-    def __init__(
-        self, config: target.EcpTarget | target.McpTarget, folder: Path, trace: target.Trace | None = None
-    ) -> None:
+    def __init__(self, config: target.ProgramOrAddress, folder: Path, trace: target.Trace | None = None) -> None:
         self._config = config
         self._trace = trace
-        self._section = _section(config)
-        is_agent = self._is_agent = isinstance(config, target.EcpTarget)  # of one scenario, and a server of all
-        self._called, self._request = ("agent", "agent/initialize") if is_agent else ("server", "initialize")
+        self._is_agent = isinstance(config, target.EcpTarget)  # of one scenario, and a server of all
         self._folder = folder
         self._command: Command | None = None
         self._runner = ProcessRunner()
@@ -118,18 +110,19 @@ class Programs:
             command = self._command = self._command or find_command(self._config, self._folder)
         except InputError as error:
             reasons = "; ".join(problem.message for problem in error.problems)
-            message = f"the {self._called} cannot be started: {reasons}"
+            message = f"the {self._config.CALLED} cannot be started: {reasons}"
             raise TargetError(message, kind="not_started", retryable=False) from None
         try:
             env = traced_environment(self._trace, command.env, traceparent.get() if self._is_agent else None)
             return await self._runner.start(command.arguments, env, command.folder, self._config.max_bytes)
         except OSError as error:
-            number = error.errno or 0
+            number, called = error.errno or 0, self._config.CALLED
             if number in _NO_ROOM:
-                message = f"no process can be had for the {self._called}: {os.strerror(number)}"
+                message = f"no process can be had for the {called}: {os.strerror(number)}"
                 raise TargetError(message, kind="not_started", retryable=True) from None
             why = _WHY_NOT_STARTED.get(number, os.strerror(number))
-            message = f"{self._request}: the {self._called} cannot be started: {why} ({self._section}.command)"
+            request = "agent/initialize" if self._is_agent else "initialize"
+            message = f"{request}: the {called} cannot be started: {why} (target.{self._config.KIND}.command)"
             raise TargetError(message, kind="not_started", retryable=False) from None
 
     async def aclose(self) -> None:

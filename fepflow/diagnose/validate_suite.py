@@ -30,7 +30,7 @@ from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
-from fepflow.suite.target import EcpTarget, McpTarget
+from fepflow.suite.target import EcpTarget, McpTarget, ProgramOrAddress
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.suite.variants import label_of
 
@@ -163,7 +163,7 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
     from fepflow.calls.ecp.protocol import scenario_problem  # only for suites that have such a target
 
-    _validate_process(validation, ecp, "ecp")
+    _validate_process(validation, ecp)
     cases = (case for case in validation.cases if not case.is_conversation)
     wrong = ((case.id, problem) for case in cases if (problem := scenario_problem(case.input)) is not None)
     for case_id, problem in islice(wrong, SPELLED_OUT):
@@ -171,7 +171,7 @@ def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
 
 
 def _validate_mcp(validation: SuiteValidation, mcp: McpTarget) -> None:
-    _validate_process(validation, mcp, "mcp")
+    _validate_process(validation, mcp)
     dataset = validation.dataset
     wrong = (
         (index, case, line, problem)
@@ -188,7 +188,7 @@ def _validate_mcp(validation: SuiteValidation, mcp: McpTarget) -> None:
             validation.problems.append(Problem(problem, file, line, f"{case.id}.input", advice))
 
 
-def _validate_process(validation: SuiteValidation, config: EcpTarget | McpTarget, kind: str) -> None:
+def _validate_process(validation: SuiteValidation, config: ProgramOrAddress) -> None:
     """Find what is wrong with the command and its environment."""
     from fepflow.calls.programs import find_command
 
@@ -200,11 +200,10 @@ def _validate_process(validation: SuiteValidation, config: EcpTarget | McpTarget
             is_manifest = isinstance(document, SuiteDocument)  # ECP has it as an error of each step
             placed = (_placed(document, problem) for problem in error.problems)
             validation.problems += (replace(problem, is_confined=is_manifest) for problem in placed)
-    called = "agent" if kind == "ecp" else "server"
     for index, name in enumerate(config.env):
         if name not in SUITE_VARIABLES:
-            message = f"{name} is not set in the environment, so the {called} does not get it"
-            validation.warn(("target", kind, "env", index), message, f"export {name}")
+            message = f"{name} is not set in the environment, so the {config.CALLED} does not get it"
+            validation.warn(("target", config.KIND, "env", index), message, f"export {name}")
 
 
 def _placed(document: Document, problem: Problem) -> Problem:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -259,19 +259,8 @@ def _called_address(url: str | None) -> str | None:
     return url
 
 
-def _command_or_url(
-    section: EcpTarget | McpTarget, called: str, of_url: tuple[str, ...], of_command: tuple[str, ...]
-) -> None:
-    """Raise ValueError unless one of both is given, without settings of the other."""
-    if (section.command is None) == (section.url is None):
-        raise ValueError(f"give command, a program to start, or url, the address of {called} that runs already")
-    others = of_url if section.url is None else of_command
-    if odd := [name for name in others if name in section.model_fields_set]:
-        raise ValueError(f"{', '.join(odd)} has no meaning with {'command' if section.url is None else 'url'}")
-
-
-class EcpTarget(Section):
-    """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
+class ProgramOrAddress(Section):
+    """A system under test that speaks a protocol, as a process or behind an address."""
 
     command: Command | None = Field(
         None,
@@ -285,11 +274,34 @@ class EcpTarget(Section):
         json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
     headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
-    config: dict[str, Any] = Field({}, repr=False, description="What agent/initialize gives the agent.")
     env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
         [], description="Names of environment variables that the process gets, besides PATH, HOME and their like."
     )
     cwd: str = Field(".", description="Folder that the process is started in, from the suite's folder.")
+    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
+
+    KIND: ClassVar[str]
+    CALLED: ClassVar[str]
+    """The system under test, in words to a user."""
+    _OF_URL: ClassVar[tuple[str, ...]] = ("headers",)
+    _OF_COMMAND: ClassVar[tuple[str, ...]] = ("env", "cwd")
+
+    _address = field_validator("url")(_called_address)
+
+    @model_validator(mode="after")
+    def _one_or_the_other(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give command, a program to start, or url, the address of one that runs already")
+        others = self._OF_URL if self.url is None else self._OF_COMMAND
+        if odd := [name for name in others if name in self.model_fields_set]:
+            raise ValueError(f"{', '.join(odd)} has no meaning with {'command' if self.url is None else 'url'}")
+        return self
+
+
+class EcpTarget(ProgramOrAddress):
+    """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
+
+    config: dict[str, Any] = Field({}, repr=False, description="What agent/initialize gives the agent.")
     require_capabilities: list[str] = Field([], description="What the agent must declare for the run to begin.")
     reuse: bool | None = Field(
         None, description="Whether a process serves several scenarios; default: if the agent declares reset."
@@ -301,14 +313,11 @@ class EcpTarget(Section):
     start_timeout: Duration | None = Field(
         None, description="Deadline of agent/initialize; default: target.timeout, of a whole scenario."
     )
-    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
 
-    _address = field_validator("url")(_called_address)
-
-    @model_validator(mode="after")
-    def _one_or_the_other(self) -> EcpTarget:
-        _command_or_url(self, "an agent", ("headers", "parallel"), ("env", "cwd", "reuse"))
-        return self
+    KIND = "ecp"
+    CALLED = "agent"
+    _OF_URL = ("headers", "parallel")
+    _OF_COMMAND = ("env", "cwd", "reuse")
 
 
 class A2aTarget(Section):
@@ -334,41 +343,14 @@ class A2aTarget(Section):
     poll_interval: Duration = Field(1.0, description="Longest wait before a task that is not streamed is looked at.")
     max_bytes: ByteSize = Field(10_000_000, description="Most that is read of one answer: bytes, or 10MB.")
 
-    @field_validator("card")
-    @classmethod
-    def _callable(cls, card: str) -> str:
-        if problem := address_problem(card):
-            raise ValueError(f"{problem[0]} ({problem[1]})")
-        return card
+    _address = field_validator("card")(_called_address)
 
 
-class McpTarget(Section):
-    """A server that speaks the Model Context Protocol, as a process or behind an address. A test case calls a tool."""
+class McpTarget(ProgramOrAddress):
+    """A server that speaks the Model Context Protocol (stdio or Streamable HTTP). A test case calls a tool."""
 
-    command: Command | None = Field(
-        None,
-        repr=False,
-        description="Program that speaks it on stdin and stdout, and its arguments; a text is split as by a shell.",
-    )
-    url: str | None = Field(
-        None,
-        repr=False,
-        description="Address that speaks it in HTTP (Streamable HTTP).",
-        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
-    )
-    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
-    env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
-        [], description="Names of environment variables that the process gets, besides PATH, HOME and their like."
-    )
-    cwd: str = Field(".", description="Folder that the process is started in, from the suite's folder.")
-    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
-
-    _address = field_validator("url")(_called_address)
-
-    @model_validator(mode="after")
-    def _one_or_the_other(self) -> McpTarget:
-        _command_or_url(self, "a server", ("headers",), ("env", "cwd"))
-        return self
+    KIND = "mcp"
+    CALLED = "server"
 
 
 KINDS = ("http", "openai", "python", "ecp", "a2a", "mcp", "recorded")

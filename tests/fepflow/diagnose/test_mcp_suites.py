@@ -28,10 +28,10 @@ def test_a_valid_suite_starts_nothing_and_has_the_check_that_no_tool_answered_wi
 @pytest.mark.parametrize(
     ("target", "sentence"),
     [
-        ("{}", "3: target.mcp: give command, a program to start, or url, the address of a server that runs already"),
+        ("{}", "3: target.mcp: give command, a program to start, or url, the address of one that runs already"),
         (
             "{command: [sh], url: 'http://localhost/mcp'}",
-            "3: target.mcp: give command, a program to start, or url, the address of a server that runs already",
+            "3: target.mcp: give command, a program to start, or url, the address of one that runs already",
         ),
         ("{url: 'http://localhost/mcp', env: [HOME]}", "3: target.mcp: env has no meaning with url"),
         ("{command: [sh], headers: {}}", "3: target.mcp: headers has no meaning with command"),

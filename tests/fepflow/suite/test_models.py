@@ -156,11 +156,11 @@ tags: smoke
         ("target: {ecp: x}", "target.ecp: must be a mapping"),
         (
             "target: {ecp: {}}",
-            "target.ecp: give command, a program to start, or url, the address of an agent that runs already",
+            "target.ecp: give command, a program to start, or url, the address of one that runs already",
         ),
         (
             "target: {ecp: {command: a, url: 'http://x'}}",
-            "target.ecp: give command, a program to start, or url, the address of an agent that runs already",
+            "target.ecp: give command, a program to start, or url, the address of one that runs already",
         ),
         ("target: {ecp: {command: a, headers: {X: y}}}", "target.ecp: headers has no meaning with command"),
         ("target: {ecp: {url: 'http://x', env: [A], reuse: true}}", "target.ecp: env, reuse has no meaning with url"),
