@@ -313,7 +313,8 @@ class ModelError(EndpointError):
     `kind` is `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
     `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
     badly); `too_large`, `malformed`, `redirect` (its answer was not taken); `undecided` (it was, by several samples
-    without a majority); `timeout`; `circuit_open`; `failed` (an embedder of one's own). What may succeed later
+    without a majority); `timeout`; `circuit_open`; `failed` (an embedder of one's own, or the endpoint says so
+    in its answer). What may succeed later
     (`retryable`) is recoverable.
     """
 

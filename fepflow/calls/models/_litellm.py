@@ -84,7 +84,7 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
             for name, value in response.headers.multi_items()
             if name.lower() not in ("content-encoding", "content-length", "transfer-encoding")
         ]
-        return httpx.Response(response.status_code, headers=headers, content=body, request=request)
+        return httpx.Response(exchange.status or 0, headers=headers, content=body, request=request)
 
     handle_async_request.guarded = True  # type: ignore[attr-defined]  # a function takes any
     litellm_transport.handle_async_request = handle_async_request
@@ -114,7 +114,8 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
 def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes:
     """Return a large body that is JSON, and a small one whatever it is; nothing, of a large one that is none.
 
-    Raises httpx.ProtocolError for JSON with too many values, and for choices of which none is the first.
+    An error with a status of its own, as gateways send it with HTTP 200, gives the exchange this status. Raises
+    httpx.ProtocolError for one without, for JSON with too many values, and for choices of which none is the first.
     """
     is_small = len(body) <= SMALL_BYTES
     if not is_small and has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
@@ -123,19 +124,59 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
         answer = json.loads(body)
     except (ValueError, RecursionError):
         return body if is_small else b""
-    choices = answer.get("choices") if isinstance(answer, dict) else None
+    if not isinstance(answer, dict):
+        return body
+    if error := _error_in(answer):
+        status = error.get("code")
+        if is_small and isinstance(status, int) and 400 <= status < 600:
+            exchange.status = status
+            return body
+        why = f"answers HTTP {exchange.status} with an error: {error.get('message') or status}"
+        raise exchange.refuse("failed", why, request, retryable=True)
+    choices = answer.get("choices")
     if isinstance(choices, list) and choices:
         exchange.tells_end = any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
-    return _with_one_choice(answer, exchange, request) or body
+    simple = _with_a_text(_with_one_choice(answer, exchange, request))
+    return body if simple is answer else json.dumps(simple).encode()
 
 
-def _with_one_choice(answer: Any, exchange: Exchange, request: httpx.Request) -> bytes | None:
-    """Return an answer of several choices with the one of index 0 only; None for an answer that stays as it is.
+def _error_in(answer: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the error that is all there is in an answer, with `message` or `code`; None for any other answer."""
+    error = answer.get("error")
+    if isinstance(error, str):
+        error = {"message": error}
+    has_answer = any(isinstance(answer.get(name), list | dict) and answer[name] for name in _ANSWERS)
+    if has_answer or "output" in answer or not isinstance(error, dict):  # the Responses API says itself that it failed
+        return None
+    return error if error.get("message") or error.get("code") else None
+
+
+_ANSWERS = ("choices", "candidates", "content", "message", "data")
+"""The members that hold an answer, by provider."""
+
+
+def _with_a_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with a text where its message is a list of text parts: litellm reads texts only."""
+    match answer:
+        case {"choices": [{"message": {"content": [_, *_] as parts} as message} as choice]}:
+            texts = [part["text"] for part in parts if _is_text(part)]
+            if len(texts) == len(parts):
+                message = {**message, "content": "".join(texts)}
+                return {**answer, "choices": [{**choice, "message": message}]}
+    return answer
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _with_one_choice(answer: dict[str, Any], exchange: Exchange, request: httpx.Request) -> dict[str, Any]:
+    """Return an answer of several choices with the one of index 0 only; any other answer as it is.
 
     litellm numbers the choices anew, in the order in which they are listed. Raises httpx.ProtocolError where it cannot
     be said which choice is meant.
     """
-    for name in ("choices", "candidates") if isinstance(answer, dict) else ():  # OpenAI's name, and Google's
+    for name in ("choices", "candidates"):  # OpenAI's name, and Google's
         choices = answer.get(name)
         if not isinstance(choices, list) or len(choices) < 2:
             continue
@@ -145,8 +186,8 @@ def _with_one_choice(answer: Any, exchange: Exchange, request: httpx.Request) ->
             first = choices[:1]
         if len(first) != 1:
             raise exchange.refuse("invalid", f"gives {len(choices)} choices, and not one of index 0", request)
-        return json.dumps({**answer, name: first}).encode()
-    return None
+        return {**answer, name: first}
+    return answer
 
 
 def _joined(here: str, location: str) -> str:

@@ -37,7 +37,9 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
     kind = type(error).__name__
     message = _words(error, model)
     if exchange.refusal is not None:
-        return ModelError(f"{model.name} at {exchange.host} {exchange.refusal[1]}", kind=exchange.refusal[0])
+        kind, why, retryable = exchange.refusal
+        message = f"{model.name} at {exchange.host} {excerpt(why, secrets_of(model))}"
+        return ModelError(message, kind=kind, retryable=retryable)
     if (wire_error := _of_the_wire(kind, status, exchange, model)) is not None:
         return wire_error
     if kind == "Timeout" or status == 504:

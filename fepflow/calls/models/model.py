@@ -326,7 +326,7 @@ class Exchange:
     """Record of one request: `host` is the host and port of the request, `status` and `media_type` of the response.
 
     `tells_end` is False for an answer that does not say why it ends. `refusal` is why the answer was not taken: a kind
-    of ModelError, and a sentence.
+    of ModelError, a sentence, and whether another attempt may succeed.
     """
 
     most_bytes: int = CHAT_BYTES
@@ -335,11 +335,11 @@ class Exchange:
     status: int | None = None
     media_type: str = ""
     tells_end: bool = True
-    refusal: tuple[str, str] | None = None
+    refusal: tuple[str, str, bool] | None = None
 
-    def refuse(self, kind: str, why: str, request: httpx.Request) -> httpx.ProtocolError:
+    def refuse(self, kind: str, why: str, request: httpx.Request, *, retryable: bool = False) -> httpx.ProtocolError:
         """Return the error to raise; litellm makes one of its own of it, so the reason is kept here."""
         import httpx
 
-        self.refusal = kind, why
+        self.refusal = kind, why, retryable
         return httpx.ProtocolError(why, request=request)

@@ -143,6 +143,11 @@ async def test_an_input_is_the_users_message_and_the_output_tells_usage_and_mode
     assert endpoint.headers[0]["Authorization"] == f"Bearer {KEY}"
 
 
+async def test_a_list_of_texts_is_one_text(ask: Ask) -> None:
+    output = await ask(Endpoint(chat([{"type": "text", "text": "4"}, {"type": "text", "text": "2"}])))
+    assert (output.value, output.metadata["finish_reason"]) == ("42", "stop")
+
+
 async def test_calls_of_tools_are_an_output_without_a_text(ask: Ask) -> None:
     endpoint = Endpoint(chat(None, "tool_calls", tool_calls=[CALL]))
     output = await ask(endpoint, tools=[TOOL])
@@ -364,6 +369,12 @@ HOSTILE: dict[str, tuple[Any, str, bool, str]] = {
     "HTML": (lambda: web.Response(text="<html>", content_type="text/html"), "malformed", True, "not as a model does"),
     "no JSON": (lambda: web.Response(text="{", content_type="application/json"), "malformed", True, "not as a model"),
     "no choices": ({"id": "x", "object": "chat.completion", "choices": []}, "malformed", True, ""),
+    "an error of a status": ({"error": {"message": f"slow {KEY}", "code": 429}}, "http_status", True, "slow"),
+    "an error of the key": ({"error": {"message": "who?", "code": 401}}, "unauthorized", False, "check its key): "),
+    "an error of a gateway": ({"error": {"message": "overload", "code": 502}}, "http_status", True, "HTTP 502: "),
+    "an error without a status": ({"error": {"message": f"no {KEY}"}}, "failed", True, "HTTP 200 with an error: no"),
+    "an error in words": ({"error": "overload", "choices": []}, "failed", True, "HTTP 200 with an error: overload"),
+    "a content with a picture": (chat([{"type": "text", "text": "A"}, {"type": "image_url"}]), "malformed", True, ""),
     "a list": (lambda: web.json_response([1]), "malformed", True, ""),
     "a content that is no text": (chat({"a": 1}), "malformed", True, ""),
     "too much": (chat("x" * 5_000_000), "too_large", False, "more than 4,000,000 bytes"),

@@ -120,7 +120,7 @@ async def test_there_is_one_vector_for_each_text(
 
 
 async def test_a_response_of_another_shape_is_a_short_error(answering: Answering, requests: ModelRequests) -> None:
-    base = await answering(chat([{"type": "text", "text": "yes"}], prompt_tokens=1, completion_tokens=1))
+    base = await answering(chat([{"type": "image_url"}], prompt_tokens=1, completion_tokens=1))
     with warnings.catch_warnings(record=True) as said:
         warnings.resetwarnings()
         _litellm._load.cache_clear()
