@@ -7,7 +7,7 @@ import gzip
 import json
 import resource
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -30,29 +30,13 @@ Serve = Callable[[Write], Awaitable[str]]
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+def serve(serve_raw: Callable[..., Awaitable[str]]) -> Serve:
     """Begin a server that answers every request as `write` does, and then closes the connection; its address."""
-    servers: list[asyncio.Server] = []
 
     async def begin(write: Write) -> str:
-        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            try:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                await reader.readexactly(int(head.partition("content-length:")[2].split("\r\n")[0]))
-                await write(writer)
-                await writer.drain()
-            except (OSError, asyncio.IncompleteReadError):
-                pass
-            finally:
-                writer.close()
+        return (await serve_raw(lambda _, writer: write(writer))).removesuffix("/ask")
 
-        server = await asyncio.start_server(connection, "127.0.0.1", 0)
-        servers.append(server)
-        return f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-    yield begin
-    for server in servers:
-        server.close()
+    return begin
 
 
 def http(body: bytes, *headers: str, status: str = "200 OK") -> Write:
