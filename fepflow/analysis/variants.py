@@ -26,7 +26,7 @@ from fepflow.verdict.regression_rules import MetricDifference, as_metric, judge_
 from fepflow.verdict.verdict import Outcome
 
 Way = Literal["better", "worse", "higher", "lower"]
-"""How a metric differs; higher or lower where it is not known which is better."""
+"""The direction of a difference; higher or lower where it is not known which is better."""
 
 MAX_REASON = 300
 
@@ -104,7 +104,7 @@ class VariantTable:
 
     @property
     def compared(self) -> int:
-        """How many differences have been judged together."""
+        """The number of differences that were judged together."""
         return sum(_has_value(difference.metric) for difference in self.differences)
 
     @property
@@ -195,7 +195,7 @@ def variant_table(store: Store, variants_id: str) -> VariantTable:
 
 def judge_variants(comparisons: Sequence[RunComparison], gate: Gate) -> list[VariantDifference]:
     """Return the differences of all metrics of all variants, judged together by Holm's method, both ways."""
-    family = sum(_has_value(metric) for each in comparisons for metric in each.metrics)
+    family = sum(_has_value(metric) for comparison in comparisons for metric in comparison.metrics)
     rules = Gate(confidence=gate.confidence, judge=gate.judge)
     judged = []
     for comparison, p_values in zip(comparisons, adjusted_p_values(comparisons), strict=True):

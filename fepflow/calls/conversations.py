@@ -34,7 +34,7 @@ from fepflow.json.values import is_large
 from fepflow.protocol.test_case import SimulatedUser, TestCase
 
 MAX_CHARACTERS = 20_000_000
-"""Of the large answers of a conversation together, as JSON: each of them is bounded, but they are kept in memory."""
+"""The most of all large answers of a conversation together, as JSON: each is bounded, but all are kept in memory."""
 
 
 class ConversationTarget:

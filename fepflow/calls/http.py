@@ -258,7 +258,7 @@ class HttpConversation:
 SAME_REQUEST = "each turn would get the same request: put $.turn.input or $.turn.messages into target.http.body"
 
 _SESSION = "\0session"
-"""Where an answer's session is kept on its way: no suite can name metadata so."""
+"""The name of an answer's session among its metadata until it is taken out: no suite can name metadata so."""
 
 _SESSION_PATH = "$.session"
 

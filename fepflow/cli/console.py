@@ -15,7 +15,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.text import cut, four_digits, printable
+from fepflow.text import cut, four_digits, plural, printable
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -72,7 +72,7 @@ class Console:
     def progress_of(self, run: RunRecord) -> AbstractContextManager[Listener]:
         """Show a bar of the calls of a run while the body runs."""
         part = f", {safe(run.part)}" if run.part else ""
-        return self.progress(f"{safe(run.name)}: {run.calls} calls, run {run.id[:SHORT_ID]}{part}", run.calls)
+        return self.progress(f"{safe(run.name)}: {plural(run.calls, 'call')}, run {run.id[:SHORT_ID]}{part}", run.calls)
 
     @contextmanager
     def progress(self, what: str, calls: int) -> Iterator[Listener]:

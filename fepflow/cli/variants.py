@@ -15,6 +15,7 @@ from fepflow.errors import InfrastructureError, RunBusyError
 from fepflow.page_links import variants_page
 from fepflow.reports.variants import as_json
 from fepflow.services.variants import FinishedVariants, execute_variants
+from fepflow.text import plural
 
 if TYPE_CHECKING:
     from fepflow.store.store import Store
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 def run_variants(begun: LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> FinishedVariants:
     """Execute the variants that have begun, and print their end."""
-    calls = sum(each.run.calls for each in begun.runs)
-    what = f"{safe(begun.name)}: {len(begun.runs)} variants, {calls} calls, {begun.id[:SHORT_ID]}"
+    calls = sum(variant.run.calls for variant in begun.runs)
+    what = f"{safe(begun.name)}: {plural(len(begun.runs), 'variant')}, {plural(calls, 'call')}, {begun.id[:SHORT_ID]}"
     try:
         with console.progress(what, calls) as listener:
             finished = execute_variants(begun, listener)

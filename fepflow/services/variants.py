@@ -34,8 +34,8 @@ class FinishedVariants:
 
     @property
     def exit_code(self) -> int:
-        """That of the worst: 130 stopped, 3 could not be evaluated, 1 fail, 4 inconclusive unless the gate allows it,
-        0 pass."""
+        """The code of the worst run: 130 stopped, 3 could not be evaluated, 1 fail, 4 inconclusive unless the gate
+        allows it, 0 pass."""
         if self.stopped or any(run.status == "cancelled" for run in self.table.runs):
             return STOPPED
         if self.table.outcome is None:
