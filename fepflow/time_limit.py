@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -14,7 +15,7 @@ T = TypeVar("T")
 
 
 AGAIN_SECONDS = 0.05
-"""From one try to stop a thread to the next: a callback or `__del__` that happens to run swallows the exception."""
+"""From one try to stop a thread to the next: a callback of the garbage collector may have swallowed the exception."""
 
 
 class _Stopped(SystemExit):
@@ -51,6 +52,19 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 
 
 def _stop(thread: Thread, ended: Event) -> None:
+    identifier = thread.ident or 0
     while thread.is_alive() and not ended.is_set():
-        pythonapi.PyThreadState_SetAsyncExc(c_ulong(thread.ident or 0), py_object(_Stopped))
+        if not _is_in_finalizer(identifier):
+            pythonapi.PyThreadState_SetAsyncExc(c_ulong(identifier), py_object(_Stopped))
         ended.wait(AGAIN_SECONDS)
+
+
+def _is_in_finalizer(identifier: int) -> bool:
+    """Return whether a thread runs a `__del__`, which would swallow the exception, and leave its object half closed.
+
+    The object may be anybody's: the garbage collector runs in the thread that happens to allocate.
+    """
+    frame = sys._current_frames().get(identifier)
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None

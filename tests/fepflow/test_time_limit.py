@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
+import time
 from contextvars import ContextVar
 from itertools import count
 
@@ -41,7 +43,7 @@ def test_work_in_python_that_takes_too_long_is_stopped_even_if_it_catches_except
 
 
 def test_work_is_stopped_even_if_the_first_stops_are_swallowed() -> None:
-    """As by a callback of the garbage collector or a `__del__` that happens to run."""
+    """As by a callback of the garbage collector that happens to run."""
     threads: list[threading.Thread] = []
     swallowed: list[int] = []
 
@@ -60,3 +62,34 @@ def test_work_is_stopped_even_if_the_first_stops_are_swallowed() -> None:
     threads[0].join(5)
     assert not threads[0].is_alive()
     assert len(swallowed) == 3
+
+
+def test_an_object_that_work_collects_is_finalized_whole_and_work_is_stopped_after_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[threading.Thread] = []
+    unraisable: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
+    is_late, finalized = threading.Event(), threading.Event()
+
+    class Slow:
+        def __del__(self) -> None:
+            is_late.wait(5)
+            ends_at = time.monotonic() + 0.3  # some tries to stop the thread
+            while time.monotonic() < ends_at:
+                pass
+            finalized.set()
+
+    def work() -> None:
+        threads.append(threading.current_thread())
+        Slow()
+        for _ in count():
+            pass
+
+    with pytest.raises(TimeoutError):
+        within(0.1, work)
+    is_late.set()
+    threads[0].join(5)
+    assert not threads[0].is_alive()
+    assert finalized.is_set()
+    assert not unraisable
