@@ -38,7 +38,8 @@ def init(folder: Path, for_model: bool, server: str | None, variables: Sequence[
     """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here).
 
     With --openai a model and its prompt in place of the agent.
-    With --mcp only the suite: the server is asked for its tools, and calls of those that only read are its cases.
+    With --mcp only the suite: the server is asked for its tools, and each has a test case. Those of tools that say that
+    they destroy something are comments.
     """
     if for_model and server is not None:
         raise click.UsageError("give --openai or --mcp, not both")

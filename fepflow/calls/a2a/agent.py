@@ -19,6 +19,7 @@ from google.protobuf.json_format import Error as ProtoJsonError
 from fepflow.calls.a2a.hosts import refused
 from fepflow.calls.a2a.transport import AgentTransport, headers_withheld
 from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.response_parser import A2A
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.security.addresses import is_loopback
 from fepflow.security.redaction import excerpt
@@ -27,8 +28,13 @@ from fepflow.suite.target import A2aTarget
 _BINDINGS = [TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON, TransportProtocol.GRPC]
 _MAX_REDIRECTS = 5
 _SHOWN = 300
-_BUSY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
-_NO_ENTRY = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+_STATUS = {
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+}
+"""Statuses of HTTP that say the same as those of gRPC."""
 
 
 class Agent:
@@ -42,7 +48,7 @@ class Agent:
         self._transport = transport
         self._http = http
         self._metadata: dict[str, str] = {}
-        """What gRPC sends with each call: the headers of the suite. Over HTTP the transport adds them."""
+        """The headers of the suite, for calls over gRPC. Over HTTP the transport adds them."""
         self._withheld = ""
         streams = card.capabilities.streaming and config.stream is not False
         self._max_bytes = config.max_bytes
@@ -109,17 +115,17 @@ class Agent:
 async def meet(transport: AgentTransport, config: A2aTarget, secrets: frozenset[str]) -> Agent:
     """Read the card, and return the agent. Raises TargetError."""
     http = httpx.AsyncClient(transport=transport, trust_env=False, follow_redirects=True, max_redirects=_MAX_REDIRECTS)
-    card = transport.card
-    base = f"{card.scheme}://{card.netloc.decode('ascii')}"
+    address = transport.card
+    base = f"{address.scheme}://{address.netloc.decode('ascii')}"
     try:
-        found = await A2ACardResolver(http, base, card.raw_path.decode("ascii")).get_agent_card()
+        card = await A2ACardResolver(http, base, address.raw_path.decode("ascii")).get_agent_card()
     except TargetError as error:
         error.args = (f"the agent's card: {error}",)
         raise
     except Exception as error:
         raise _card_error(error, secrets) from None
     try:
-        return Agent(found, http, transport, config)
+        return Agent(card, http, transport, config)
     except TargetError:
         raise
     except Exception as error:
@@ -176,14 +182,11 @@ def _grpc_error(error: grpc.aio.AioRpcError, words: str, secrets: frozenset[str]
         return TargetTimeoutError(message)
     if "larger than max" in details:
         return TargetError(f"{message} (target.a2a.max_bytes)", kind="too_large", retryable=False)
-    if code in _BUSY:
-        status = 503 if code is grpc.StatusCode.UNAVAILABLE else 429
-        return TargetError(message, kind="http_status", retryable=True, status=status)
-    if code in _NO_ENTRY:
-        message += ": check the credentials in target.a2a.headers"
-        status = 401 if code is grpc.StatusCode.UNAUTHENTICATED else 403
-        return TargetError(message, kind="http_status", retryable=False, status=status)
-    return TargetError(message, kind="agent_error", retryable=False)
+    status = _STATUS.get(code)
+    if status is None:
+        return TargetError(message, kind="agent_error", retryable=False)
+    advice = f": {A2A.advice(status)}" if status < 429 else ""
+    return TargetError(f"{message}{advice}", kind="http_status", retryable=status >= 429, status=status)
 
 
 def _trusted() -> bytes | None:

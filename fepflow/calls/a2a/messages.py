@@ -22,6 +22,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.steps import is_number
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt, redact_json
 
@@ -68,7 +69,7 @@ class Exchange:
         self.task = Task()
         self._message: Message | None = None
         self.steps: dict[str, dict[str, Any]] = {}
-        """What the agent says on the way, in ECP's form; `status` is null where it is not known."""
+        """Messages of the agent on the way, in ECP's form; `status` is null where it is not known."""
 
     @property
     def state(self) -> str:
@@ -176,9 +177,9 @@ class Exchange:
             task_id, told = self._message.task_id, self._message.metadata
         ids = {"task_id": task_id, "context_id": self.context_id}
         steps = {"steps": list(self.steps.values())} if self.steps else {}
-        named = {name: text for name, text in ids.items() if text}
+        ids = {name: text for name, text in ids.items() if text}
         state = {"state": self.state} if self._message is not None or self.task.id else {}
-        known = {**state, "agent": agent, **named, **steps, **_usage(told)}
+        known = {**state, "agent": agent, **ids, **steps, **_usage(told)}
         return cast("dict[str, Any]", redact_json(known, secrets))
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
@@ -201,8 +202,8 @@ class Exchange:
         return _value_and_parts(asked or words, "\n")
 
     def _failure(self, secrets: frozenset[str]) -> TargetError:
-        said, _ = value_of([self.task.status.message.parts], "\n")
-        words = "it does not say why" if said is None else excerpt(str(said), secrets, _SHOWN)
+        reason, _ = value_of([self.task.status.message.parts], "\n")
+        words = "it does not say why" if reason is None else excerpt(str(reason), secrets, _SHOWN)
         message = f"the agent's task {_FAILED[self.state]}: {words}"
         return TargetError(message, kind="agent_error", retryable=False)
 
@@ -265,6 +266,6 @@ def _usage(struct: Any) -> dict[str, Any]:
     result: dict[str, Any] = {"agent_metadata": told} if told else {}
     for name, aliases in names.items():
         numbers = [place[alias] for place in (told, usage) for alias in aliases if alias in place]
-        numbers = [number for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
+        numbers = [number for number in numbers if is_number(number)]
         result |= {name: numbers[0]} if numbers and numbers[0] >= 0 else {}
     return result

@@ -1,4 +1,4 @@
-"""Where an MCP server is: a program to start, or an address. The SDK is loaded with the first session only."""
+"""Places of an MCP server: a program to start, or an address. The SDK is loaded with the first session only."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ for _name in _LOGGERS:
     logging.getLogger(_name).addFilter(_is_of_others)
 
 OpenStreams = Callable[[Traffic], AbstractAsyncContextManager[tuple[Reader, Writer]]]
-"""Opens what a session reads and writes; raises TargetError."""
+"""Opens the streams of a session; raises TargetError."""
 
 
 class Server:
