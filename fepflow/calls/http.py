@@ -20,6 +20,7 @@ from fepflow.calls.http_client import (
     address_without_secrets,
     connections_to,
     parse_address,
+    timeout_of,
     wire_errors,
 )
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
@@ -82,8 +83,7 @@ class HttpTarget:
         remember(self.secrets)
         if app is not None:
             self.secrets |= known_secrets()  # its code may know them
-        # Without a limit of its own for reading, the deadline of the whole call is enough.
-        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._timeout = timeout_of(config)
         self._headers = _headers(self._http)
         add_auth_in_address(self._headers, address)
         body = _without(self._http.body, _SESSION_PATH)

@@ -22,7 +22,9 @@ from fepflow.calls.response_body import BodyError
 from fepflow.calls.response_parser import HTTP, SettingNames
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.security.addresses import address_problem, host_and_port, is_loopback
+from fepflow.security.redaction import redact
 from fepflow.security.secret_names import is_secret_parameter
+from fepflow.suite import target
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -119,6 +121,11 @@ def address_without_secrets(url: httpx.URL) -> str:
     return str(url.copy_with(params=query) if query else url.copy_with(query=None))
 
 
+def timeout_of(config: target.Target) -> httpx.Timeout:
+    """Return the time limits of a target's connections: without one for reading, that of the whole call is enough."""
+    return httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+
+
 def _trust() -> ssl.SSLContext:
     try:
         return httpx.create_ssl_context()
@@ -148,6 +155,17 @@ def wire_errors(url: httpx.URL, timeout: httpx.Timeout, names: SettingNames = HT
         # The transport's own exceptions say more than those that it makes of them: a reset is a ConnectTimeout there.
         cause = error.__cause__ if isinstance(error, httpx.HTTPError) and error.__cause__ else error
         raise _target_error(cause, host_and_port(str(url)), timeout) from None
+
+
+def refused_redirect(url: httpx.URL, location: str, status: int, secrets: frozenset[str]) -> TargetError:
+    """Return the error of a redirect to `location`, where none is followed; `url` was called."""
+    try:
+        place = host_and_port(str(url.join(location)))
+    except httpx.InvalidURL:
+        place = "an address that cannot be read"
+    place = redact(place, secrets | {secret.lower() for secret in secrets})  # a host is read in lower case
+    message = f"HTTP {status}: redirects to {place}; put the final address into the suite"
+    return TargetError(message, kind="redirect", retryable=False, status=status)
 
 
 def _raised_by_calls() -> tuple[type[Exception], ...]:

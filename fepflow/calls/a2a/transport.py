@@ -18,6 +18,7 @@ from fepflow.calls.http_client import (
     add_headers,
     connections_to,
     parse_address,
+    timeout_of,
     wire_errors,
 )
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, read_pieces
@@ -56,8 +57,7 @@ class AgentTransport(httpx.AsyncBaseTransport):
         self._secrets = secrets
         self._max_bytes = config.a2a.max_bytes
         self._connections = config.concurrency
-        # Without a limit of its own for reading, the deadline of the whole call is enough.
-        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._timeout = timeout_of(config)
         self._peers: dict[str, _Peer] = {}
         self._peer(self.card)
 

@@ -18,14 +18,15 @@ from fepflow.calls.http_client import (
     address_without_secrets,
     connections_to,
     parse_address,
+    refused_redirect,
+    timeout_of,
     wire_errors,
 )
 from fepflow.calls.processes import Tail
 from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
 from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
-from fepflow.security.addresses import host_and_port
-from fepflow.security.redaction import excerpt, redact
+from fepflow.security.redaction import excerpt
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
 
@@ -50,8 +51,7 @@ class Endpoint:
             }
         )
         add_headers(self._headers, config.ecp.headers, "target.ecp.headers")
-        # Without a limit of its own for reading, the deadline of the whole call is enough.
-        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._timeout = timeout_of(config)
         add_auth_in_address(self._headers, address)
         self._client = Client(connections_to(self.url, config.calls_at_once, self._timeout))
         public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
@@ -115,7 +115,8 @@ class HttpConnection:
     async def _answer(self, request: Request, response: httpx.Response) -> dict[str, Any]:
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if 300 <= response.status_code < 400:
-            raise self._redirect(response)
+            location = response.headers.get("Location", "")
+            raise refused_redirect(self._endpoint.url, location, response.status_code, self._secrets)
         if response.status_code == 202:
             raise malformed("HTTP 202: the agent took the request for a notification, and gives no answer")
         if kind == "text/event-stream" and response.status_code < 300:
@@ -142,15 +143,6 @@ class HttpConnection:
         if fault := request.progress.fault:
             raise malformed(f"{message}: {fault}")
         raise TargetError(message, kind="connect", retryable=True)
-
-    def _redirect(self, response: httpx.Response) -> TargetError:
-        try:
-            place = host_and_port(str(self._endpoint.url.join(response.headers.get("Location", ""))))
-        except httpx.InvalidURL:
-            place = "an address that cannot be read"
-        place = redact(place, self._secrets | {secret.lower() for secret in self._secrets})
-        message = f"HTTP {response.status_code}: redirects to {place}; put the final address into the suite"
-        return TargetError(message, kind="redirect", retryable=False, status=response.status_code)
 
     def log_tail(self) -> dict[str, str]:
         """Return the end of what was no answer in streams of events."""

@@ -16,13 +16,12 @@ from pydantic import ValidationError
 
 from fepflow.calls.base import traceparent
 from fepflow.calls.ecp.protocol import malformed
-from fepflow.calls.http_client import Client, wire_errors
+from fepflow.calls.http_client import Client, refused_redirect, wire_errors
 from fepflow.calls.mcp.traffic import Exchange, Traffic, exchange_under_way
 from fepflow.calls.response_body import read_beginning, read_pieces
 from fepflow.calls.response_parser import MCP, status_error
 from fepflow.errors import TargetError
-from fepflow.security.addresses import host_and_port
-from fepflow.security.redaction import excerpt, redact
+from fepflow.security.redaction import excerpt
 
 _SHOWN_BYTES = 65_536
 _EVENTS = "text/event-stream"
@@ -93,7 +92,7 @@ class Transport(httpx2.AsyncBaseTransport):
             await response.aclose()
         location = response.headers.get("Location")
         if status < 400 and location is not None:
-            exchange.fault = self._redirect(status, location)
+            exchange.fault = refused_redirect(self._url, location, status, self._secrets)
             return httpx2.Response(status, headers={"Location": location}, request=request)
         shown, wait = body.decode("utf-8", "replace"), response.headers.get("Retry-After")
         fault = status_error(status, response.reason_phrase, shown, wait, self._secrets, MCP)
@@ -105,15 +104,6 @@ class Transport(httpx2.AsyncBaseTransport):
             exchange.fault = fault
             body = b""
         return httpx2.Response(status, headers={"Content-Type": "application/json"}, content=body, request=request)
-
-    def _redirect(self, status: int, location: str) -> TargetError:
-        try:
-            place = host_and_port(str(self._url.join(location)))
-        except httpx.InvalidURL:
-            place = "an address that cannot be read"
-        place = redact(place, self._secrets | {secret.lower() for secret in self._secrets})
-        message = f"HTTP {status}: redirects to {place}; put the final address into the suite"
-        return TargetError(message, kind="redirect", retryable=False, status=status)
 
 
 def _is_error(body: bytes) -> bool:

@@ -16,6 +16,7 @@ from fepflow.calls.http_client import (
     address_without_secrets,
     connections_to,
     parse_address,
+    timeout_of,
 )
 from fepflow.calls.processes import Tail
 from fepflow.calls.programs import Programs, end_process
@@ -65,8 +66,7 @@ class Endpoint:
         self._headers = httpx.Headers({"User-Agent": "fepflow", "Accept-Encoding": ACCEPT_ENCODING})
         add_headers(self._headers, config.mcp.headers, "target.mcp.headers")
         add_auth_in_address(self._headers, address)
-        # Without a limit of its own for reading, the deadline of the whole call is enough.
-        self._timeout = httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
+        self._timeout = timeout_of(config)
         # Beside the calls: the server's own stream, and a notification.
         self._client = Client(connections_to(self._url, config.concurrency + 2, self._timeout))
         self._limit = config.mcp.max_bytes
