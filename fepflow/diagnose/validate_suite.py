@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
@@ -30,7 +31,7 @@ from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
-from fepflow.suite.target import EcpTarget, McpTarget, ProgramOrAddress
+from fepflow.suite.target import ProgramOrAddress
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.suite.variants import label_of
 
@@ -134,9 +135,13 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
             validation.error(location, message, "name the test case's id in a record: target.recorded.id")
             return None
     if target.ecp is not None:
-        _validate_ecp(validation, target.ecp)
+        from fepflow.calls.ecp.protocol import scenario_problem  # only for suites that have such a target
+
+        _validate_process(validation, target.ecp)
+        _validate_inputs(validation, scenario_problem, "write a step as text, or as {input: text}")
     if target.mcp is not None:
-        _validate_mcp(validation, target.mcp)
+        _validate_process(validation, target.mcp)
+        _validate_inputs(validation, call_problem, "write input: {tool: NAME, arguments: {...}}")
     if target.openai is not None:
         from fepflow.calls.openai import model_problem  # loads what asks models
 
@@ -160,27 +165,15 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
     return None
 
 
-def _validate_ecp(validation: SuiteValidation, ecp: EcpTarget) -> None:
-    from fepflow.calls.ecp.protocol import scenario_problem  # only for suites that have such a target
-
-    _validate_process(validation, ecp)
-    cases = (case for case in validation.cases if not case.is_conversation)
-    wrong = ((case.id, problem) for case in cases if (problem := scenario_problem(case.input)) is not None)
-    for case_id, problem in islice(wrong, SPELLED_OUT):
-        validation.error(("test_cases",), f"{case_id}: {problem}", "write a step as text, or as {input: text}")
-
-
-def _validate_mcp(validation: SuiteValidation, mcp: McpTarget) -> None:
-    _validate_process(validation, mcp)
+def _validate_inputs(validation: SuiteValidation, problem_of: Callable[[Any], str | None], advice: str) -> None:
+    """Find inputs that the target cannot be asked with. Conversations have none."""
     dataset = validation.dataset
     wrong = (
         (index, case, line, problem)
         for index, (case, line) in enumerate(validation.cases.with_lines())
-        # That the target holds no conversations is told elsewhere.
-        if not case.is_conversation and (problem := call_problem(case.input)) is not None
+        if not case.is_conversation and (problem := problem_of(case.input)) is not None
     )
     for index, case, line, problem in islice(wrong, SPELLED_OUT):
-        advice = "write input: {tool: NAME, arguments: {...}}"
         if dataset is None:
             validation.error(("test_cases", index, "input"), problem, advice)
         else:

@@ -136,6 +136,6 @@ def test_validate_starts_nothing_and_finds_what_keeps_the_agent_from_starting(
     )
     (problem,) = told(suite([*CASES, {"id": "odd", "input": ["a", 2], "expected": "a"}], [FIRST]))
     assert problem.endswith(
-        "test_cases: odd: step 2 is neither a text nor an object with a text as input "
+        "test_cases[2].input: step 2 is neither a text nor an object with a text as input "
         "(write a step as text, or as {input: text})"
     )
