@@ -11,7 +11,6 @@ from typing import Any
 import psutil
 import pytest
 
-from fepflow.calls import programs
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.ecp.conformance import ConformanceReport
 from fepflow.calls.factory import open_target
@@ -55,13 +54,6 @@ for line in sys.stdin:
 """An agent that answers as it should, but for what a test puts in."""
 
 Open = Callable[..., tuple[Any, TargetClient]]
-
-
-@pytest.fixture(autouse=True)
-def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Agents have less time to end by themselves."""
-    monkeypatch.setattr(programs, "EOF_SECONDS", 0.3)
-    monkeypatch.setattr(programs, "TERM_SECONDS", 0.3)
 
 
 @pytest.fixture

@@ -12,7 +12,6 @@ import pytest
 
 import fepflow.calls.mcp.http
 import fepflow.calls.mcp.session  # noqa: F401  # loaded before an event loop would wait for it
-from fepflow.calls import programs
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import Output, TestCase
@@ -21,13 +20,6 @@ from fepflow.suite.target import Target
 ORDERS = [sys.executable, str(Path(__file__).parent / "orders.py")]
 
 Open = Callable[..., TargetClient]
-
-
-@pytest.fixture(autouse=True)
-def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Servers have less time to end by themselves."""
-    monkeypatch.setattr(programs, "EOF_SECONDS", 0.3)
-    monkeypatch.setattr(programs, "TERM_SECONDS", 0.3)
 
 
 @pytest.fixture
