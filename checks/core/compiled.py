@@ -52,7 +52,7 @@ from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
 from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
-from fepflow.suite.models import check_ids
+from fepflow.suite.models import OWN_CHECKS, check_ids
 from fepflow.traces.conventions import why_unknown
 
 TIME_LIMIT = 60.0
@@ -442,7 +442,9 @@ def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) 
     """Raise InputError if two checks have the same id, or one has an id that is taken."""
     counts = Counter(check.id for check in map(to_check, checks) if check.id)
     if twice := sorted(name for name, count in counts.items() if count > 1 or name in taken):
-        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice="ids are unique"))
+        is_own = any(own.id == twice[0] for own in OWN_CHECKS.values())
+        advice = "fepflow's own check has it: choose another id" if is_own else "ids are unique"
+        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice=advice))
 
 
 def _is_being_stopped() -> bool:

@@ -107,6 +107,14 @@ def test_a_shared_check_of_the_whole_value_is_warned_of(tmp_path: Path) -> None:
     assert told(tmp_path, TURNS, more=f"checks: [{CHECK[:-1]}, turn: 1}}]") == []
 
 
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_check_with_the_id_of_fepflows_own_is_told_so(tmp_path: Path, is_shared: bool) -> None:
+    check = f"checks: [{CHECK[:-1]}, id: completed, turn: 1}}]"
+    shared, own = (check, "") if is_shared else ("checks: []", f", {check}")
+    (problem,) = told(tmp_path, f"[{{id: a, turns: [Hi]{own}}}]", more=shared)
+    assert "the check id completed stands twice (fepflow's own check has it: choose another id)" in problem
+
+
 def cases_of(folder: Path, name: str, text: str, mapping: str = "") -> list[TestCase]:
     (folder / name).write_text(text, encoding="utf-8")
     problems = told(folder, f"{{path: {name}{mapping}}}", more=f"checks: [{CHECK[:-1]}, turn: 1}}]")
