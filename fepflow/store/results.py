@@ -90,11 +90,14 @@ class Results(Repository):
         table, known = OUTPUT.c, dict[str, tuple[str, Output]]()
         columns = table.content_hash, table.run_id, table.reused_from, table.output_id, table.value, table.metadata
         wanted = sorted(hashes)
+        # Each run that reuses an output stores it again: the values of the newest ones only are read.
+        rank = func.row_number().over(partition_by=table.content_hash, order_by=table.created_at.desc())
         with self._database.reading() as connection:
             for start in range(0, len(wanted), _KEYS_AT_ONCE):
                 same = table.content_hash.in_(wanted[start : start + _KEYS_AT_ONCE])
-                found = select(*columns).where(same, ~table.failed, table.run_id != run_id)
-                for row in connection.execute(found.order_by(table.created_at)):
+                found = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id)
+                ranked = found.subquery()
+                for row in connection.execute(select(ranked).where(ranked.c.rank == 1)):
                     made_by = row.reused_from or row.run_id
                     known[row.content_hash] = made_by, _output(row.output_id, row.value, row.metadata)
         return known
