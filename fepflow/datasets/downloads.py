@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from fepflow.datasets.addresses import public_address, scheme_of
@@ -192,7 +192,7 @@ class _Fetching:
             if (about.get("size") or 0) > MAX_DOWNLOAD_BYTES:
                 raise self._too_large()
             with files.open(self.address, "rb", block_size=_CHUNK, cache_type="readahead") as stream:
-                chunks = iter(lambda: stream.read(_CHUNK), b"")
+                chunks = self._chunks(stream)
                 return self._store(chunks, _suffix(self.address), validator, revision, about.get("size"))
         except (InputError, InfrastructureError):
             raise
@@ -204,6 +204,12 @@ class _Fetching:
                 names = names if scheme == "s3" else "GOOGLE_APPLICATION_CREDENTIALS"
                 advice = f"credentials come from the environment: {names}"
                 raise self.refuse(f"may not be read: {words_of(error, 200)}", advice) from None
+            raise self.unreachable(words_of(error) or type(error).__name__) from None
+
+    def _chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
+        try:
+            yield from iter(partial(stream.read, _CHUNK), b"")
+        except OSError as error:  # also a time-out of fsspec's: not to be taken for one of the disk that is written to
             raise self.unreachable(words_of(error) or type(error).__name__) from None
 
     def _store(
@@ -238,12 +244,12 @@ class _Fetching:
                 raise self.unreachable(f"its SHA-256 is {digest.hexdigest()}, and should be {self.sha256}")
             download = Download(f"{digest.hexdigest()}{suffix}", digest.hexdigest(), written, validator, revision)
             os.replace(name, folder / download.name)
+            _note(self.address, download)
         except OSError as error:
             raise InfrastructureError(f"{folder} cannot be written to: {error.strerror or error}") from None
         finally:
             with suppress(OSError):
                 os.unlink(name)
-        _note(self.address, download)
         return download
 
 

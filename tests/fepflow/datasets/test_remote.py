@@ -338,6 +338,18 @@ def test_what_is_wrong_with_a_bucket_is_said(monkeypatch: pytest.MonkeyPatch) ->
         validation.require()
 
 
+@pytest.mark.usefixtures("aws")
+def test_a_bucket_that_falls_silent_is_not_taken_for_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    import s3fs
+
+    def silent(*arguments: Any) -> bytes:
+        raise TimeoutError("read timed out")  # an OSError, as those of a disk are
+
+    monkeypatch.setattr(s3fs.core.S3File, "_fetch_range", silent)
+    with pytest.raises(InfrastructureError, match=r"^s3://evals/v1/cases\.jsonl cannot be fetched: read timed out"):
+        fetch("s3://evals/v1/cases.jsonl")
+
+
 def test_test_cases_are_read_from_gs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for the two requests of gcsfs: about an object, and its content."""
     with web(home, tls=False) as emulator:
