@@ -89,9 +89,9 @@ class SuiteVariables(Mapping[str, str]):
             if kind == "secret" and value is not None:
                 remember([value])
             self._blocks[name] = value
-        if (found := self._blocks[name]) is None:
+        if (known := self._blocks[name]) is None:
             raise KeyError(name)
-        return found
+        return known
 
     def __getitem__(self, name: str) -> str:
         if name.startswith(BLOCK):

@@ -225,9 +225,9 @@ def _refuse_literal_secrets(model_config: Mapping[str, Any], provider_config: Ma
 
 def _is_reference(text: Any) -> bool:
     """Return whether a value is `${NAME}`, without a default, and nothing else."""
-    found: list[Reference] = []
-    rest = expand(text, (), {}, found)
-    return len(found) == 1 and found[0].missing and rest == f"${{{found[0].name}}}"
+    references: list[Reference] = []
+    rest = expand(text, (), {}, references)
+    return len(references) == 1 and references[0].missing and rest == f"${{{references[0].name}}}"
 
 
 def _expanded(name: str, value: Any, env: Mapping[str, str]) -> Any:
