@@ -78,11 +78,11 @@ class Stack:
 
     def python(self, code: str, env: Mapping[str, str], timeout: float = 60) -> str:
         """Return what this code prints in a process that uses the stack's Prefect."""
+        whole = {**env, **self.prefect}
         if self.warm.take((), env):
-            done = self.warm.run((), cwd=self.home, env={**env, **self.prefect}, timeout=timeout, code=code)
+            done = self.warm.run((), cwd=self.home, env=whole, timeout=timeout, code=code)
         else:
             command = [sys.executable, "-c", code]
-            whole = {**env, **self.prefect}
             done = subprocess.run(command, env=whole, timeout=timeout, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,9 +19,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-READ_AT_IMPORT = ("PREFECT_", "PYTHON", "LITELLM_", "LANG", "LC_", "FEPFLOW_HOME", "FEPFLOW_PORT")
+READ_AT_IMPORT = (
+    *("PREFECT_", "PYTHON", "LITELLM_", "LANG", "LC_", "FEPFLOW_HOME", "FEPFLOW_PORT", "HOME", "TMPDIR", "TZ"),
+    *("SSL_", "OTEL_PROPAGATORS", "COLUMNS", "NO_COLOR", "FORCE_COLOR"),
+)
 """Beginnings of the names of such variables."""
-WITH_LOGS = {"--verbose", "-v"}
+SET_PREFECT_UP = {"--verbose", "-v", "--env-file"}
 """Options with which Prefect is set up in another way."""
 
 
@@ -40,7 +44,7 @@ class WarmCommands:
     def take(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
         """Return whether a command may begin warm; if so, `run` is to be called, and no other thread's does."""
         same = read_at_import(env) == read_at_import(self._env)
-        return sys.platform == "linux" and same and WITH_LOGS.isdisjoint(arguments) and self._busy.acquire(False)
+        return sys.platform == "linux" and same and SET_PREFECT_UP.isdisjoint(arguments) and self._busy.acquire(False)
 
     def run(
         self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float, code: str = ""
@@ -56,9 +60,24 @@ class WarmCommands:
     def end(self) -> None:
         """End the process."""
         if self._process is not None:
-            self._process.communicate(timeout=60)
+            with self._process:  # which closes its pipes, and waits for it
+                self._process.kill()
+            self._process = None
 
     def _run(self, folder: Path, order: dict[str, Any], timeout: float) -> subprocess.CompletedProcess[str]:
+        try:
+            code, is_late = self._answer({**order, "folder": str(folder)}, timeout)
+        except BaseException:  # a test's time limit too: the next command would read the answer to this one
+            self.end()
+            raise
+        command = ["fepflow", *order["arguments"]]
+        stdout, stderr = (Path(folder, name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
+        if is_late:
+            raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
+        return subprocess.CompletedProcess(command, code, stdout, stderr)
+
+    def _answer(self, order: dict[str, Any], timeout: float) -> tuple[int, bool]:
+        """Return the exit code of an order's process, and whether it was killed because it took too long."""
         process = self._process = self._process or subprocess.Popen(
             [sys.executable, "-P", __file__],
             env=self._env,
@@ -69,24 +88,24 @@ class WarmCommands:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps({**order, "folder": str(folder)}) + "\n")
+        process.stdin.write(json.dumps(order) + "\n")
         process.stdin.flush()
         pid = int(process.stdout.readline())
         late = threading.Event()
 
         def stop() -> None:
             late.set()
-            os.kill(pid, 9)
+            os.kill(pid, signal.SIGKILL)
 
         timer = threading.Timer(timeout, stop)
         timer.start()
-        code = int(process.stdout.readline())
-        timer.cancel()
-        command = ["fepflow", *order["arguments"]]
-        stdout, stderr = (Path(folder, name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
-        if late.is_set():
-            raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
-        return subprocess.CompletedProcess(command, code, stdout, stderr)
+        try:
+            return int(process.stdout.readline()), late.is_set()
+        except BaseException:
+            stop()
+            raise
+        finally:
+            timer.cancel()
 
 
 def main() -> None:
@@ -124,11 +143,12 @@ def main() -> None:
         os.environ.update(order["env"])
         for cache in (settings, current_file, redaction._secrets_of_process):
             cache.cache_clear()
+        sys.argv = ["fepflow", *order["arguments"]]
         if order["code"]:
             exec(order["code"], {"__name__": "__main__"})
-            return
-        sys.argv = ["fepflow", *order["arguments"]]
-        fepflow.cli.main.main()  # it leaves by SystemExit
+        else:
+            fepflow.cli.main.main()
+        return  # the next order is not this process's
 
 
 if __name__ == "__main__":
