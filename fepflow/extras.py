@@ -41,7 +41,7 @@ EXTRAS = {
     "mcp": ("mcp",),
     "otel": (
         "opentelemetry.proto",
-        "openinference.semconv",
+        "google.rpc",
         "opentelemetry.sdk",
         "opentelemetry.exporter.otlp.proto.http",
     ),

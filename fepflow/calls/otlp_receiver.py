@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from fepflow.calls.response_body import BodyError, read_body
 from fepflow.errors import InfrastructureError, InputError, Problem
 from fepflow.settings import settings
+from fepflow.text import one_line
 from fepflow.traces.otlp import (
     OtlpError,
     request_of_json,
@@ -46,6 +47,9 @@ MAX_BODY = 8_000_000
 MAX_WAITING = 500
 """Requests that may wait in a run's folder, which it empties many times a second."""
 
+MAX_MESSAGE = 200
+"""Characters of an answer's message, which may quote the request."""
+
 PREFIX_LENGTH = 16
 """Characters of a trace id, in hexadecimal, that are the same for all traces of a run."""
 
@@ -63,8 +67,9 @@ def spool_folder() -> Path:
     user = os.getuid() if hasattr(os, "getuid") else os.getpid()
     folder = settings().traces or Path(tempfile.gettempdir()) / f"fepflow-traces-{user}"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or (hasattr(os, "getuid") and (found.st_uid != user or found.st_mode & 0o022)):
+    status = folder.lstat()
+    is_shared = hasattr(os, "getuid") and (status.st_uid != user or status.st_mode & 0o022)
+    if not stat.S_ISDIR(status.st_mode) or is_shared:
         message = f"{folder} is not a folder of this user that nobody else may write to"
         raise InfrastructureError(f"{message}: remove it, or name another one (FEPFLOW_TRACES)")
     return folder
@@ -167,20 +172,14 @@ async def _chunks(receive: Receive) -> Any:
 async def _answer(send: Send, status: int, kind: str, message: str = "", rejected: int = 0) -> None:
     """Send a response: `partial_success` of a request that was taken, else a google.rpc.Status."""
     from google.protobuf.json_format import MessageToJson
+    from google.rpc.status_pb2 import Status
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    if status == 200:
-        response = ExportTraceServiceResponse()
-        if rejected:
-            response.partial_success.rejected_spans = rejected
-            response.partial_success.error_message = message
-        body = response.SerializeToString() if kind == _PROTOBUF else MessageToJson(response).encode()
-    elif kind == _PROTOBUF:
-        text = message.encode()[:200]  # one field, `message`, number 2, whose length takes at most two bytes
-        length = bytes([len(text)]) if len(text) < 128 else bytes([len(text) & 0x7F | 0x80, len(text) >> 7])
-        body = b"\x12" + length + text
-    else:
-        body = b'{"message": "' + message.encode("ascii", "replace").replace(b"\\", b"").replace(b'"', b"'") + b'"}'
+    response = ExportTraceServiceResponse() if status == 200 else Status(message=one_line(message, MAX_MESSAGE))
+    if isinstance(response, ExportTraceServiceResponse) and rejected:
+        response.partial_success.rejected_spans = rejected
+        response.partial_success.error_message = message
+    body = response.SerializeToString() if kind == _PROTOBUF else MessageToJson(response).encode()
     headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
     headers += [(b"retry-after", b"1")] if status == 503 else []
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -41,7 +41,7 @@ logger = logging.getLogger("fepflow.calls")
 
 def require_traces() -> None:
     """Raise MissingExtraError unless what reads spans is installed."""
-    require("otel", "target.trace", "opentelemetry.proto", "google.protobuf")
+    require("otel", "target.trace", "opentelemetry.proto", "google.protobuf", "google.rpc")
 
 
 def is_traced(metadata: Mapping[str, Any] | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from fepflow.calls.otlp_receiver import MAX_BODY, MAX_WAITING, Receiver
@@ -94,6 +95,9 @@ def test_every_body_has_the_answer_of_the_specification(
     assert answer.status_code == status, answer.text
     if answer.status_code != 415:
         assert answer.headers["Content-Type"] == headers["Content-Type"]
+    if status != 200:
+        is_protobuf = answer.headers["Content-Type"] == PROTOBUF["Content-Type"]
+        assert Status.FromString(answer.content).message if is_protobuf else answer.json()["message"]
 
 
 def test_other_paths_methods_and_signals(endpoint: Any) -> None:
