@@ -7,6 +7,7 @@ httpx decodes each chunk as a whole: 64 kB of gzip become 64 MB before anybody c
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from typing import Protocol
@@ -160,3 +161,40 @@ def _inflate(stream: zlib._Decompress, data: bytes) -> Iterator[bytes]:
 
 def _damaged(why: str) -> BodyError:
     return BodyError("malformed", f"has compressed data that are damaged: {why}", retryable=True)
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end of what has come so far may be half of a CRLF
+
+
+class EventParser:
+    """Server-sent events in a stream that comes in pieces, as far as an answer needs them (HTML Standard, 9.2.6).
+
+    Libraries for them take httpx's own decoding for granted, which no limit holds; so this is done here, on bytes.
+    """
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+        self._data: list[str] = []
+
+    def feed(self, piece: bytes) -> Iterator[str]:
+        """Yield the data of the events that this piece ends."""
+        self._pieces.append(piece)
+        if b"\n" not in piece and b"\r" not in piece:
+            return  # in the middle of a long line, which is put together once only
+        *lines, rest = _LINE_END.split(b"".join(self._pieces))
+        self._pieces = [rest]
+        for line in lines:
+            if line:
+                self._field(line.decode("utf-8", "replace"))
+            elif self._data:
+                yield "\n".join(self._data)
+                self._data.clear()
+
+    def finish(self) -> Iterator[str]:
+        """Yield the data of an event that the stream's end left without its empty line, as many servers do."""
+        yield from self.feed(b"\n\n")
+
+    def _field(self, line: str) -> None:
+        name, _, value = line.removeprefix("\ufeff").partition(":")
+        if name == "data":
+            self._data.append(value.removeprefix(" "))

@@ -18,7 +18,7 @@ from google.protobuf.json_format import Error as ProtoJsonError
 
 from fepflow.calls.a2a.hosts import refused
 from fepflow.calls.a2a.transport import AgentTransport, headers_withheld
-from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.json_rpc import malformed
 from fepflow.calls.response_parser import A2A
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.security.addresses import is_loopback

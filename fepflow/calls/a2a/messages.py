@@ -21,7 +21,7 @@ from a2a.types import (
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 from fepflow.calls.base import TargetResponse
-from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.json_rpc import malformed
 from fepflow.calls.steps import is_number
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt, redact_json

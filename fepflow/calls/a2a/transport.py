@@ -10,8 +10,6 @@ from typing import Any, Final, NamedTuple
 import httpx
 
 from fepflow.calls.a2a.hosts import AgentHosts
-from fepflow.calls.ecp.http import EventParser
-from fepflow.calls.ecp.protocol import malformed, result_of
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -21,11 +19,11 @@ from fepflow.calls.http_client import (
     timeout_of,
     wire_errors,
 )
-from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, read_pieces
-from fepflow.calls.response_parser import A2A, MAX_VALUES, status_error
+from fepflow.calls.json_rpc import LARGE_TEXT, malformed, parse_answer, result_of
+from fepflow.calls.response_body import ACCEPT_ENCODING, EventParser, read_beginning, read_body, read_pieces
+from fepflow.calls.response_parser import A2A, status_error
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.json.values import has_more_values, parse
 from fepflow.security.addresses import host_and_port
 from fepflow.security.redaction import excerpt, redact
 from fepflow.suite import target
@@ -33,8 +31,6 @@ from fepflow.suite import target
 WELL_KNOWN = "/.well-known/agent-card.json"
 MAX_CARD_BYTES = 1_000_000
 _SHOWN_BYTES = 65_536
-_LARGE = 30_000
-"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
 
 
 class AgentTransport(httpx.AsyncBaseTransport):
@@ -147,7 +143,7 @@ class Answer:
 
     async def check(self, text: str) -> Any:
         """Return the JSON that a text holds. Raises TargetError for what is no answer to the request, or an error."""
-        message = await READERS.run(partial(self._parse, text)) if len(text) > _LARGE else self._parse(text)
+        message = await READERS.run(partial(self._parse, text)) if len(text) > LARGE_TEXT else self._parse(text)
         if not isinstance(message, dict):
             raise malformed(f"the answer is no JSON object: {excerpt(text, self._secrets)}")
         if not self._is_rpc:
@@ -164,11 +160,8 @@ class Answer:
         return message
 
     def _parse(self, text: str) -> Any:
-        if has_more_values(text, MAX_VALUES):
-            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
-            raise TargetError(message, kind="too_large", retryable=False)
         try:
-            return parse(text)
+            return parse_answer(text)
         except ValueError as error:
             shown, why = excerpt(text[:_SHOWN_BYTES], self._secrets), redact(str(error), self._secrets)
             raise malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}") from None

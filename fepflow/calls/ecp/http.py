@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final
 
 import httpx
 
 from fepflow.calls.base import traceparent
-from fepflow.calls.ecp.protocol import Request, malformed
+from fepflow.calls.ecp.protocol import Request
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -22,8 +21,9 @@ from fepflow.calls.http_client import (
     timeout_of,
     wire_errors,
 )
+from fepflow.calls.json_rpc import malformed
 from fepflow.calls.processes import Tail
-from fepflow.calls.response_body import ACCEPT_ENCODING, read_body, read_pieces
+from fepflow.calls.response_body import ACCEPT_ENCODING, EventParser, read_body, read_pieces
 from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
@@ -152,40 +152,3 @@ class HttpConnection:
 
     async def aclose(self) -> None:
         """Do nothing: the endpoint keeps the connections."""
-
-
-_LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end of what has come so far may be half of a CRLF
-
-
-class EventParser:
-    """Server-sent events in a stream that comes in pieces, as far as an answer needs them (HTML Standard, 9.2.6).
-
-    Libraries for them take httpx's own decoding for granted, which no limit holds; so this is done here, on bytes.
-    """
-
-    def __init__(self) -> None:
-        self._pieces: list[bytes] = []
-        self._data: list[str] = []
-
-    def feed(self, piece: bytes) -> Iterator[str]:
-        """Yield the data of the events that this piece ends."""
-        self._pieces.append(piece)
-        if b"\n" not in piece and b"\r" not in piece:
-            return  # in the middle of a long line, which is put together once only
-        *lines, rest = _LINE_END.split(b"".join(self._pieces))
-        self._pieces = [rest]
-        for line in lines:
-            if line:
-                self._field(line.decode("utf-8", "replace"))
-            elif self._data:
-                yield "\n".join(self._data)
-                self._data.clear()
-
-    def finish(self) -> Iterator[str]:
-        """Yield the data of an event that the stream's end left without its empty line, as many servers do."""
-        yield from self.feed(b"\n\n")
-
-    def _field(self, line: str) -> None:
-        name, _, value = line.removeprefix("\ufeff").partition(":")
-        if name == "data":
-            self._data.append(value.removeprefix(" "))

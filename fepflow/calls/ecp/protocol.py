@@ -12,38 +12,21 @@ from functools import partial
 from typing import Any, Protocol
 
 from fepflow.calls.base import Progress, TargetResponse
-from fepflow.calls.response_parser import MAX_VALUES, describe
+from fepflow.calls.json_rpc import LARGE_TEXT, incompatible, malformed, parse_answer
+from fepflow.calls.response_parser import describe
 from fepflow.calls.steps import COSTS, Step, is_number, usage_of
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
-from fepflow.json.values import finite, has_more_values, parse
+from fepflow.json.values import finite
 from fepflow.protocol.tool_calls import tool_name
 from fepflow.security.redaction import excerpt
 from fepflow.text import brief
 
 # --- requests --------------------------------------------------------------------------------------------------------
 
-METHOD_NOT_FOUND = -32601
-INVALID_PARAMS = -32602
 VERSION_UNSUPPORTED = -32001
 
-# ECP names no code for an agent that has too much to do. These are the statuses of HTTP, which many use as codes, and
-# what JSON-RPC APIs with limits have in common.
-_OVERLOAD = {429: 429, 503: 503, -32005: 429}
-
 _SHOWN = 300
-
-_LARGE = 30_000
-"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
-
-
-class RpcError(TargetError):
-    """An error that the agent answered, with its `code`. Only one that means overload is worth another try."""
-
-    def __init__(self, code: int, message: str) -> None:
-        self.code = code
-        status = _OVERLOAD.get(code)
-        super().__init__(message, kind="agent_error", retryable=status is not None, status=status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +55,13 @@ class Request:
         `too_large` for an answer of more than MAX_VALUES values, `malformed` for one that only lenient parsers take
         for JSON (NaN, 1e400, a key that stands twice).
         """
-        return await READERS.run(partial(self._answer_in, text)) if len(text) > _LARGE else self._answer_in(text)
+        return await READERS.run(partial(self._answer_in, text)) if len(text) > LARGE_TEXT else self._answer_in(text)
 
     def _answer_in(self, text: str) -> dict[str, Any] | None:
         if not text.lstrip().startswith("{"):
             return None
-        if has_more_values(text, MAX_VALUES):
-            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
-            raise TargetError(message, kind="too_large", retryable=False)
         try:
-            message = parse(text)
+            message = parse_answer(text)
         except ValueError as error:
             if self._is_meant(text):
                 raise malformed(f"the answer is not valid JSON: {error}") from None
@@ -111,26 +91,6 @@ def _is_response(message: dict[str, Any]) -> bool:
     if "method" in message:
         return False
     return bool({"result", "error", "jsonrpc"} & message.keys()) or message.keys() == {"id"}
-
-
-def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:
-    """Return the result in an answer; raises RpcError if it is an error, TargetError if it is neither."""
-    error = message.get("error")
-    if error is None:
-        if "result" in message:
-            return message["result"]
-        raise malformed("the answer has neither a result nor an error")
-    if message.get("result") is not None:
-        raise malformed("the answer has both a result and an error")
-    code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
-    if not isinstance(code, int) or not isinstance(text, str):
-        raise malformed(f"the answer is an error without code and message: {excerpt(_shown(error), secrets, _SHOWN)}")
-    raise RpcError(code, f"the agent answered with the error {code}: {excerpt(text, secrets, _SHOWN)}")
-
-
-def malformed(message: str) -> TargetError:
-    """Return the error of an answer that breaks the protocol; the agent would give the same again."""
-    return TargetError(message, kind="malformed", retryable=False)
 
 
 def _shown(value: Any) -> str:
@@ -198,11 +158,6 @@ def _spoken(version: Any) -> str | None:
     if major != _MAJOR:
         raise incompatible(f"the agent speaks protocol version {version}, fepflow {VERSION}")
     return f"{major}.{min(minor, _MINOR)}"
-
-
-def incompatible(message: str) -> TargetError:
-    """Return the error of an agent that cannot be evaluated: no other scenario would fare better."""
-    return TargetError(message, kind="incompatible", retryable=False)
 
 
 def step_result(result: Any, *, tells_calls: bool = False) -> Step:

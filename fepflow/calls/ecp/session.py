@@ -11,20 +11,15 @@ from typing import Any, Final, Protocol
 
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
 from fepflow.calls.ecp.protocol import (
-    INVALID_PARAMS,
-    METHOD_NOT_FOUND,
     VERSION,
     VERSION_UNSUPPORTED,
     AgentInfo,
     Connection,
     Request,
-    RpcError,
     agent_info,
-    incompatible,
-    malformed,
-    result_of,
     step_result,
 )
+from fepflow.calls.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, incompatible, malformed, result_of
 from fepflow.calls.policy import time_limit
 from fepflow.calls.steps import Step
 from fepflow.errors import TargetError, TargetTimeoutError

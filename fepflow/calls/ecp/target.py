@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from fepflow.calls.base import Progress, TargetResponse, Turn, progress_of_call
-from fepflow.calls.ecp.protocol import incompatible, scenario_response, steps_of
+from fepflow.calls.ecp.protocol import scenario_response, steps_of
 from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
 from fepflow.calls.ecp.stdio import Agents
+from fepflow.calls.json_rpc import incompatible
 from fepflow.calls.programs import find_command
 from fepflow.calls.steps import Step, StepResponse
 from fepflow.calls.thread_pool import READERS

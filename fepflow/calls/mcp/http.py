@@ -15,8 +15,8 @@ from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from fepflow.calls.base import traceparent
-from fepflow.calls.ecp.protocol import malformed
 from fepflow.calls.http_client import Client, refused_redirect, wire_errors
+from fepflow.calls.json_rpc import malformed
 from fepflow.calls.mcp.traffic import Exchange, Traffic, exchange_under_way
 from fepflow.calls.response_body import read_beginning, read_pieces
 from fepflow.calls.response_parser import MCP, status_error

@@ -29,7 +29,7 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call, traceparent
-from fepflow.calls.ecp.protocol import RpcError, incompatible, malformed
+from fepflow.calls.json_rpc import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.response_parser import MAX_VALUES
 from fepflow.documents.messages import did_you_mean

@@ -30,7 +30,7 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from fepflow.calls.ecp.protocol import malformed
+from fepflow.calls.json_rpc import LARGE_TEXT, malformed
 from fepflow.calls.processes import ChildProcess
 from fepflow.calls.programs import obituary
 from fepflow.calls.thread_pool import READERS
@@ -38,9 +38,6 @@ from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
 
 logger = logging.getLogger("fepflow.calls")
-
-_LARGE = 30_000
-"""From so many bytes on a line is read in a thread: as JSON, they may take a millisecond."""
 
 _SHOWN = 120
 
@@ -234,7 +231,7 @@ class ProcessLines:
     async def _read(self, line: bytes) -> SessionMessage | None:
         read = partial(jsonrpc_message_adapter.validate_json, line, by_name=False)
         try:
-            message = await READERS.run(read) if len(line) > _LARGE else read()
+            message = await READERS.run(read) if len(line) > LARGE_TEXT else read()
         except (ValidationError, UnicodeDecodeError):
             if line.strip() and line.endswith(b"\n"):  # half a line is what a process leaves that dies
                 self._refuse(line)

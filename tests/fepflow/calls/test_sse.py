@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.calls.ecp.http import EventParser
+from fepflow.calls.response_body import EventParser
 
 STREAMS = {
     "data: a\n\n": ["a"],
