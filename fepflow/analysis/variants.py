@@ -8,7 +8,7 @@ method over all of them. Nothing else is said to be better or worse.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fepflow.analysis.comparison import RunComparison, compare_results, results_with_verdict
@@ -68,17 +68,11 @@ class VariantTable:
     differences: Sequence[VariantDifference] = ()
     remarks: Sequence[str] = ()
     confidence: float = 0.95
-    by_run: dict[tuple[str, str], VariantDifference] = field(default_factory=dict)
 
     @property
     def suite(self) -> str:
         """The suite's name."""
         return str(self.runs[0].suite.get("name", self.runs[0].name))
-
-    @property
-    def metrics(self) -> list[str]:
-        """The ids of all metrics."""
-        return list(dict.fromkeys(metric["id"] for run in self.runs for metric in run.metrics or ()))
 
     @property
     def is_live(self) -> bool:
@@ -187,10 +181,7 @@ def variant_table(store: Store, variants_id: str) -> VariantTable:
     warnings = dict.fromkeys(warning for comparison in comparisons for warning in comparison.warnings)
     gate = then.suite.gate or Gate()
     differences = judge_variants(comparisons, gate)
-    by_run = {(difference.run.id, difference.metric.id): difference for difference in differences}
-    return replace(
-        table, differences=differences, remarks=[*remarks, *warnings], confidence=gate.confidence, by_run=by_run
-    )
+    return replace(table, differences=differences, remarks=[*remarks, *warnings], confidence=gate.confidence)
 
 
 def judge_variants(comparisons: Sequence[RunComparison], gate: Gate) -> list[VariantDifference]:
@@ -245,12 +236,14 @@ class TableRow:
 
 def rows_of(table: VariantTable) -> Iterator[TableRow]:
     """Yield the rows of the table; a variant without metrics has one that says why."""
+    differences = {(difference.run.id, difference.metric.id): difference for difference in table.differences}
     for run in table.runs:
         metrics = run.metrics or ()
         if run.outcome is None or not metrics:
             yield TableRow(run, _label(run), ["·", *["·"] * 6, _status(run)])
         for metric in metrics if run.outcome is not None else ():
-            yield TableRow(run, _label(run), _cells(table, run, metric))
+            difference = differences.get((run.id, metric["id"]))
+            yield TableRow(run, _label(run), _cells(metric, difference, is_first=run is table.runs[0]))
 
 
 def _status(run: RunRecord) -> str:
@@ -259,16 +252,15 @@ def _status(run: RunRecord) -> str:
     return run.status if run.status in ("pending", "running") else "could not be evaluated"
 
 
-def _cells(table: VariantTable, run: RunRecord, metric: dict[str, Any]) -> list[str]:
+def _cells(metric: dict[str, Any], difference: VariantDifference | None, *, is_first: bool) -> list[str]:
     value = [
         metric["id"],
         _number(metric.get("value")),
         _interval(metric.get("low"), metric.get("high")),
         f"{metric.get('n_completed', 0)} of {metric.get('n_expected', 0)}",
     ]
-    if run is table.runs[0]:
+    if is_first:
         return [*value, "·", "·", "·", "the first"]
-    difference = table.by_run.get((run.id, metric["id"]))
     if difference is None or difference.estimate is None or not _has_value(difference.metric):
         return [*value, "·", "·", "·", "not compared"]
     estimate, p = difference.estimate, difference.p_adjusted
