@@ -32,21 +32,22 @@ Evaluate = Callable[..., Awaitable[State[Any]]]
 
 async def run_variants(store: Store, planned: PlannedVariants, evaluate: Evaluate) -> State[Any]:
     """Execute the runs that have no verdict yet, compare all, and return the state that is theirs: the worst."""
-    records = [each.run for each in planned.runs]
+    records = [planned_run.run for planned_run in planned.runs]
     deadline = suite_of(records[0]).deadline
     begun = local_variants.get()
-    listeners = {each.run.id: each.listener for each in begun.runs} if begun else {}
+    listeners = {begun_run.run.id: begun_run.listener for begun_run in begun.runs} if begun else {}
     interruption = begun.interruption if begun else Interruption()
     warnings = begun.warnings if begun else []
     ends_at = None if deadline is None else await asyncio.to_thread(store.now) + timedelta(seconds=deadline)
     async with claims_kept(store, records), interrupted_with(flow_run.id, interruption):
-        for each in planned.runs:
-            run = each.run
+        for planned_run in planned.runs:
+            run = planned_run.run
             if run.outcome is not None:
                 continue
             if await asyncio.to_thread(store.runs.cancel_requested, run.id):  # since all of them were begun
                 return await end_stopped(planned.id, was_cancelled=True)
-            local_run.set(LocalRun(run, store, each.loaded, listeners.get(run.id), interruption, warnings, ends_at))
+            listener = listeners.get(run.id)
+            local_run.set(LocalRun(run, store, planned_run.loaded, listener, interruption, warnings, ends_at))
             try:
                 with tags(*run.tags):
                     await evaluate(suite=run.suite_path or run.name, run_id=run.id, return_state=True)

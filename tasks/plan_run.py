@@ -124,7 +124,7 @@ def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -
     """Return the runs of variants that this process has begun, or that the flow run began before, if there are any."""
     handed = local_variants.get()
     if handed is not None and local_run.get() is None:
-        return PlannedVariants(handed.id, [PlannedRun(each.run, each.loaded) for each in handed.runs])
+        return PlannedVariants(handed.id, [PlannedRun(run.run, run.loaded) for run in handed.runs])
     runs = store.runs.of_variants(UUID(flow_run_id).hex if run_id is None else run_id)
     for run in runs:
         if run.started_at is not None or run.status != "pending":

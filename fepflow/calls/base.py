@@ -163,8 +163,8 @@ def template_context(case: TestCase, turn: Turn | None = None, session: Any = No
     A case that is no conversation is one of a single turn.
     """
     turn = turn or Turn(1, case.input, ({"role": "user", "content": case.input},))
-    said = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
-    return {"test_case": {"expected": None, "metadata": {}, **sent_fields(case)}, "turn": said, "session": session}
+    seen = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
+    return {"test_case": {"expected": None, "metadata": {}, **sent_fields(case)}, "turn": seen, "session": session}
 
 
 def sent_fields(case: TestCase) -> dict[str, Any]:

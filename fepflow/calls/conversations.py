@@ -79,10 +79,10 @@ class ConversationTarget:
             return self._target.render(case)
         if problem := self.problem:
             raise TargetError(problem, kind="request", retryable=False)
-        said = {"turns": case.input} if case.user is None else {"user": case.input, **self._played_by(case.user)}
+        asked = {"turns": case.input} if case.user is None else {"user": case.input, **self._played_by(case.user)}
         first = case.turns[0].input if case.turns else ""
         opening = case.model_copy(update={"input": first, "turns": None, "user": None})
-        return {**said, "opening": self._target.render(opening)}
+        return {**asked, "opening": self._target.render(opening)}
 
     def _played_by(self, user: SimulatedUser) -> dict[str, Any]:
         """Return what the model that plays a user is known by; nothing where nobody is asked."""
@@ -153,11 +153,11 @@ class ConversationTarget:
         """Hold the conversation to its end."""
         while True:
             progress.place = held.place
-            said = await anext(turns, _NO_MORE)
-            if said is _NO_MORE:
+            words = await anext(turns, _NO_MORE)
+            if words is _NO_MORE:
                 break
-            held.messages.append({"role": "user", "content": said})
-            turn = Turn(len(held.steps) + 1, said, tuple(held.messages))
+            held.messages.append({"role": "user", "content": words})
+            turn = Turn(len(held.steps) + 1, words, tuple(held.messages))
             if held.steps:
                 await attempt.pace()
             started = time.monotonic()

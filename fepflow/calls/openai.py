@@ -224,17 +224,12 @@ def _text(openai: target.OpenAITarget, name: str, folder: Path, roots: Sequence[
 
 
 def _are_messages(value: Any) -> bool:
-    return (
-        isinstance(value, list)
-        and bool(value)
-        and all(
-            isinstance(message, dict) and isinstance(message.get("role"), str) and message.keys() & _SAID
-            for message in value
-        )
-    )
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
 
 
-_SAID = {"content", "tool_calls"}
+def _is_message(value: Any) -> bool:
+    has_role = isinstance(value, dict) and isinstance(value.get("role"), str)
+    return has_role and not value.keys().isdisjoint(("content", "tool_calls"))
 
 
 def _by_user(content: Any) -> dict[str, Any]:

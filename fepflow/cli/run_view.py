@@ -253,7 +253,7 @@ def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[
         yield f"  {'broke off' if result.output.is_partial else 'no output'} {one_line(failure['message'])}"
     if turns := exchanges(result.output.value):
         for number, turn in enumerate(turns, 1):
-            yield f"  {f'turn {number}':9} user:  {one_line(turn.said)}"
+            yield f"  {f'turn {number}':9} user:  {one_line(turn.message)}"
             yield f"            agent: {one_line(turn.step['public_output']) if turn.step else '[yellow]no answer[/]'}"
     elif not failure or result.output.is_partial:
         yield f"  output    {one_line(result.output.value)}"

@@ -334,10 +334,12 @@ def cancel(run: str) -> None:
     """
     from fepflow.services import run_service
     from fepflow.services.variants import cancel_variants
+    from fepflow.text import plural
 
     if variants := cancel_variants(run):
         variants_id = variants[0].variants_id or run
-        click.echo(f"{len(variants)} variants will stop. Go on with them: fepflow run --resume {variants_id[:8]}")
+        will_stop = f"{plural(len(variants), 'variant')} will stop"
+        click.echo(f"{will_stop}. Go on with them: fepflow run --resume {variants_id[:8]}")
         return
     record = run_service.cancel(run)
     if record.status == "running":

@@ -14,9 +14,9 @@ _ENDINGS = {
 
 
 class Exchange(NamedTuple):
-    """A turn: what the user said, and the step that answered it, None if none did."""
+    """A turn: the user's message, and the step that answered it, None if none did."""
 
-    said: Any
+    message: Any
     step: Mapping[str, Any] | None
 
 
@@ -27,12 +27,12 @@ def exchanges(value: Any) -> list[Exchange]:
         return []
     if not all(isinstance(step, dict) and "public_output" in step for step in steps):
         return []
-    said = [
+    contents = [
         message.get("content") for message in messages if isinstance(message, dict) and message.get("role") == "user"
     ]
-    if not 0 <= len(said) - len(steps) <= 1:
+    if not 0 <= len(contents) - len(steps) <= 1:
         return []
-    return [Exchange(text, step) for text, step in zip_longest(said, steps)]
+    return [Exchange(content, step) for content, step in zip_longest(contents, steps)]
 
 
 def ending(metadata: Mapping[str, Any] | None) -> str | None:

@@ -72,7 +72,7 @@ def begin_variants(
     with Store.open(settings().store_address, STORE_WAIT) as store:
         variants_id = uuid4().hex
         created = create_variants(store, validation, options, variants_id)
-        runs = [LocalRun(each.run, store, each.loaded) for each in created]
+        runs = [LocalRun(run.run, store, run.loaded) for run in created]
         yield LocalVariants(variants_id, validation.require().name, runs, store)
 
 
@@ -116,7 +116,7 @@ def execute_variants(
     from fepflow.analysis.variants import variant_table
     from fepflow.services.local_run import Execution
 
-    store, records = begun.store, [each.run for each in begun.runs]
+    store, records = begun.store, [begun_run.run for begun_run in begun.runs]
     counts: dict[str, Counter[str]] = {}
 
     def listening_to(run: RunRecord) -> Listener:
@@ -127,7 +127,7 @@ def execute_variants(
 
         return listen
 
-    runs = [replace(each, listener=listening_to(each.run)) for each in begun.runs]
+    runs = [replace(begun_run, listener=listening_to(begun_run.run)) for begun_run in begun.runs]
     execution = Execution(replace(begun, runs=runs))
     prefect_informed = execution.wait(
         lambda: is_over(store, records, stopped=execution.stopped), handle_sigterm=handle_sigterm
