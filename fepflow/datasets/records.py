@@ -12,8 +12,9 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Literal, NamedTuple, get_args
@@ -130,7 +131,9 @@ def records(
         return _jsonl(_lines(path, errors), errors)
     if format == "csv":
         return csv_records(_lines(path, errors), errors, MAX_LINE_BYTES)
-    return _document(path, format, errors)
+    if format == "json":
+        return _document(path, MAX_JSON_BYTES, _json_list, errors)
+    return _document(path, MAX_YAML_BYTES, partial(_yaml_list, file=errors.file), errors)
 
 
 @contextmanager
@@ -205,20 +208,15 @@ def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector) -> Iterator
 
 def _traces(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
     """Yield documents, of a .json file the one that it is, or those of its list; else one a line."""
-    if ".json" not in [suffix.lower() for suffix in path.suffixes]:
-        yield from _jsonl(_lines(path, errors), errors)
-        return
-    text = "".join(line for _, line in _lines(path, errors))
-    try:
-        document = parser.parse(text) if not errors else []
-    except ValueError as error:
-        errors.add(f"is not valid JSON: {error}")
-    else:
-        yield from ((1, item) for item in (document if isinstance(document, list) else [document]))
+    if ".json" in [suffix.lower() for suffix in path.suffixes]:
+        return _document(path, MAX_JSON_BYTES, _json_documents, errors)
+    return _jsonl(_lines(path, errors), errors)
 
 
-def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
-    limit = MAX_JSON_BYTES if format == "json" else MAX_YAML_BYTES
+def _document(
+    path: Path, limit: int, read: Callable[[str], Iterable[tuple[int, Any]]], errors: ErrorCollector
+) -> Iterator[tuple[int, Any]]:
+    """Yield what `read` makes of a file's text, which has at most so many bytes."""
     try:
         with _open(path) as stream:
             raw = stream.read(limit + 1)
@@ -231,8 +229,7 @@ def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tu
         errors.add(reason, advice=SAVE_AS_UTF8)
     else:
         try:
-            text = decode(raw, errors.file)
-            pairs = _json_list(text) if format == "json" else _yaml_list(text, errors.file)
+            pairs = read(decode(raw, errors.file))
         except InputError as error:
             for problem in error.problems:
                 errors.add_problem(problem)
@@ -242,12 +239,20 @@ def _document(path: Path, format: Format, errors: ErrorCollector) -> Iterator[tu
             yield from pairs
 
 
-def _json_list(text: str) -> list[tuple[int, Any]]:
+def _json(text: str) -> Any:
     try:
-        data = parser.parse(text)
+        return parser.parse(text)
     except ValueError as error:
         raise ValueError(f"is not valid JSON: {error}") from None
-    elements = _elements(data)
+
+
+def _json_documents(text: str) -> list[tuple[int, Any]]:
+    document = _json(text)
+    return [(1, item) for item in (document if isinstance(document, list) else [document])]
+
+
+def _json_list(text: str) -> list[tuple[int, Any]]:
+    elements = _elements(_json(text))
     pairs = []
     line, at = 1, 0
     for element, start in zip(elements, _starts(text), strict=True):

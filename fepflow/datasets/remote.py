@@ -134,8 +134,9 @@ def configurations(declared: Any) -> dict[str, dict[str, list[str]]]:
     for config in declared if isinstance(declared, list) else ():
         if not isinstance(config, dict) or not isinstance(name := config.get("config_name"), str):
             continue
-        files = config.get("data_files")
-        items = files if isinstance(files, list) and files and isinstance(files[0], dict) else [{"path": files}]
+        files: Any = config.get("data_files")
+        are_items = isinstance(files, list) and all(isinstance(item, dict) for item in files)
+        items = files if are_items else [{"path": files}]
         splits: dict[str, list[str]] = {}
         for item in items:
             split, patterns = item.get("split", "train"), item.get("path")  # as the hub calls what has no split

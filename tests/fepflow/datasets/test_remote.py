@@ -467,7 +467,7 @@ def test_the_card_of_a_dataset_says_which_files_a_split_has(hub: Source) -> None
     assert validated("hf://datasets/org/two/hard").require()
     assert validated("hf://datasets/org/two/held_out.jsonl").require()
 
-    hub.serve_dataset("org/odd", {"a.jsonl": CASES}, [1, {"config_name": "x", "data_files": [{"path": {}}]}])
+    hub.serve_dataset("org/odd", {"a.jsonl": CASES}, [1, {"config_name": "x", "data_files": [{"path": {}}, 1]}])
     assert validated("hf://datasets/org/odd").require()
 
 

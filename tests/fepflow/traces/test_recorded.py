@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fepflow.calls.factory import open_target
+from fepflow.datasets import records
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError
 from fepflow.protocol.test_case import TestCase
@@ -130,6 +131,14 @@ def test_a_file_of_something_else_is_an_error_with_its_line(
     file.write_text(text)
     with pytest.raises(InputError, match=message):
         read_test_cases(Dataset.model_validate({"path": file.name, "format": format}), file, file.name)
+
+
+def test_a_document_of_traces_is_limited_as_other_json_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "trajectory.json"
+    file.write_text(json.dumps(TRAJECTORY, indent=1))
+    monkeypatch.setattr(records, "MAX_JSON_BYTES", 100)
+    with pytest.raises(InputError, match="is larger than 100 bytes"):
+        read_test_cases(Dataset(path=file.name, format="atif"), file, file.name)
 
 
 def test_a_suite_of_traces_is_valid_and_a_path_to_a_trace_that_is_not_there_is_found(otlp: Path) -> None:
