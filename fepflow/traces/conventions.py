@@ -42,8 +42,8 @@ NO_SIGNS = (
     "agent's model client and tools (docs/traces.md)"
 )
 TOOLS_UNTOLD = (
-    "a model asked for tools, but no span tells which: instrument the tools, or let the instrumentation capture "
-    "the content of messages (docs/traces.md)"
+    "models asked for tools, and no span tells of some of these: instrument the tools, or let the instrumentation "
+    "capture the content of messages (docs/traces.md)"
 )
 
 
@@ -174,7 +174,7 @@ class _Tree:
         calls += _without_match(asked[:MAX_REQUESTS], calls)
         if len(asked) > MAX_REQUESTS:
             unknown["tool_calls"] = f"models asked for more than {MAX_REQUESTS:,} calls of tools"
-        elif not calls and any(map(_asks_for_tools, every_model)):
+        elif len({self._outermost(span).span_id for span in every_model if _asks_for_tools(span)}) > len(calls):
             unknown["tool_calls"] = TOOLS_UNTOLD
         else:
             known["tool_calls"] = [{name: call[name] for name in call if name != "id"} for call in calls]
@@ -199,6 +199,12 @@ class _Tree:
             else:
                 known[name] = round(total, 9)
         return known, unknown
+
+    def _outermost(self, span: Span) -> Span:
+        """Return the span of the model's call that a model's span is a part of."""
+        while (above := self._model_above[span.span_id]) is not None:
+            span = above
+        return span
 
     def _sums(self, reported: Callable[[Span], float | None]) -> tuple[dict[str, float], float | None]:
         """Return the sum of each span that has one, and that of all; None if no span has one.

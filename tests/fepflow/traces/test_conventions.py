@@ -142,6 +142,17 @@ def test_doubt_is_no_absence() -> None:
     assert read(span(1, None, **CHAT, gen_ai__response__finish_reasons=["stop"]))["tool_calls"] == []
 
 
+def test_fewer_calls_of_tools_than_answers_that_ask_for_some_are_not_all_calls() -> None:
+    asks: dict[str, Any] = {**CHAT, "gen_ai__response__finish_reasons": ["tool_calls"]}
+    tool: dict[str, Any] = {"gen_ai__operation__name": "execute_tool", "gen_ai__tool__name": "find"}
+    model, client, call = span(1, **asks), span(2, 1, **asks), span(3, **tool)
+    assert [call["name"] for call in read(model, client, call)["tool_calls"]] == ["find"]
+    trace = read(model, client, call, span(4, **asks))
+    assert "tool_calls" not in trace
+    assert why_unknown(trace, "tool_calls") == TOOLS_UNTOLD
+    assert len(read(model, client, call, span(4, **asks), span(5, **tool))["tool_calls"]) == 2
+
+
 def test_the_request_of_an_mcp_client_is_not_a_second_call() -> None:
     tool = {"gen_ai__tool__name": "find"}
     outer = span(1, None, gen_ai__operation__name="execute_tool", **tool)
