@@ -20,7 +20,7 @@ from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
 from fepflow.text import plural
 from fepflow.traces.conventions import why_unknown
-from fepflow.traces.span import MAX_BYTES, MAX_SPANS
+from fepflow.traces.span import HANDLERS, MAX_BYTES, MAX_SPANS
 
 if TYPE_CHECKING:
     from fepflow.calls.otlp_receiver import Receiver
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.02
 """How often the spool is looked into."""
 
-_HANDLERS = ("server", "consumer")
 _WITH_ANSWER = 100_000_000
 """Nanoseconds between the end of a span and the answer, at most, if it ended with that."""
 
@@ -90,7 +89,7 @@ class CallTrace:
         if self.orphans:
             return False
         roots = self.roots
-        servers = sum(span.kind in _HANDLERS for span in roots)
+        servers = sum(span.kind in HANDLERS for span in roots)
         ended_with_answer = max((span.end for span in roots), default=0) >= answered - _WITH_ANSWER
         return servers >= requests or (len(roots) == requests and ended_with_answer)
 

@@ -12,8 +12,9 @@ from typing import Any
 
 from fepflow.extras import require
 from fepflow.json.values import finite
+from fepflow.text import plural
 from fepflow.traces.conventions import arguments_of, ends_of, read_trace
-from fepflow.traces.span import MAX_SPANS, Span
+from fepflow.traces.span import HANDLERS, MAX_SPANS, Span
 
 Documents = Iterable[tuple[int, Any]]
 Complain = Callable[[str, int], None]
@@ -58,9 +59,24 @@ def _record_of(trace_id: str, spans: list[Span]) -> dict[str, Any]:
     if len(spans) > MAX_SPANS:
         problem = f"the trace is truncated: of {len(spans):,} spans the first {MAX_SPANS:,} are read"
         spans = spans[:MAX_SPANS]
+    elif gaps := _gaps_in(spans):
+        problem = f"the trace has gaps: {plural(gaps, 'parent')} of its spans are not in the file"
     first, ends = ends_of(spans)
     trace = read_trace(spans, trace_id, None, problem)
     return {"id": trace_id, **ends, "attributes": first.attributes, "trace": trace}
+
+
+def _gaps_in(spans: list[Span]) -> int:
+    """Return the number of parents that are missing, but for that of the request which the agent handled.
+
+    The client of that may be another service: parents of spans of kind server, or the only one that is missing if no
+    other span begins the trace.
+    """
+    known = {None, *(span.span_id for span in spans)}
+    orphans = [span for span in spans if span.parent_id not in known]
+    missing = {span.parent_id for span in orphans if span.kind not in HANDLERS}
+    begins = any(span.parent_id is None for span in spans) or any(span.kind in HANDLERS for span in orphans)
+    return len(missing) if begins or len(missing) > 1 else 0
 
 
 def atif_records(documents: Documents, complain: Complain) -> Iterator[tuple[int, Any]]:

@@ -9,6 +9,10 @@ MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
 """Spans of a trace that are kept, and their bytes."""
 
 
+HANDLERS = ("server", "consumer")
+"""Kinds of spans that handle the request of another process."""
+
+
 @dataclass(slots=True)
 class Span:
     """A span as it came: ids in hexadecimal, times in nanoseconds since 1970, `size` in bytes of protobuf."""

@@ -100,6 +100,28 @@ async def test_traces_in_otlp_are_cases_and_their_outputs(otlp: Path) -> None:
     assert other["tool_calls"] == []
 
 
+@pytest.mark.parametrize(
+    ("spans", "is_whole"),
+    [
+        ([span(FIRST, 2, 1, "agent"), span(FIRST, 3, 2, "chat")], True),  # another service called the agent
+        ([span(FIRST, 2, 1, "ask") | {"kind": 2}, span(FIRST, 4, 3, "ask") | {"kind": 2}], True),  # twice
+        ([span(FIRST, 1, None, "agent"), span(FIRST, 3, 2, "chat")], False),
+        ([span(FIRST, 2, 1, "ask") | {"kind": 2}, span(FIRST, 4, 3, "chat")], False),
+        ([span(FIRST, 2, 1, "agent"), span(FIRST, 4, 3, "chat")], False),
+    ],
+)
+async def test_a_recorded_trace_with_gaps_does_not_tell_what_was_called(
+    spans: list[dict[str, Any]], is_whole: bool, tmp_path: Path
+) -> None:
+    told = [attribute("gen_ai.operation.name", "chat"), attribute("output.value", "On its way.")]
+    file = tmp_path / "traces.jsonl"
+    file.write_text(line(*({**one, "attributes": told} for one in spans)))
+    _, trace = await output_of(file, "otlp", FIRST)
+    assert ("tool_calls" in trace) is is_whole
+    assert is_whole or "has gaps" in trace["unknown"]["tool_calls"]
+    assert len(trace["spans"]) == 2
+
+
 @pytest.mark.parametrize("name", ["trajectory.json", "trajectories.jsonl"])
 async def test_trajectories_in_atif_are_cases_and_their_outputs(name: str, tmp_path: Path) -> None:
     file = tmp_path / name
