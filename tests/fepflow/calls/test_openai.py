@@ -15,6 +15,7 @@ from aiohttp import web
 from fepflow.calls.base import Turn, traceparent
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.conversations import ConversationTarget
+from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.openai import OpenAITarget
 from fepflow.errors import InputError, TargetError
@@ -98,6 +99,7 @@ def configured(base: str, **openai: Any) -> Target:
 
 @pytest.fixture
 async def models() -> AsyncIterator[ModelClient]:
+    _litellm.load_for_calls()  # seconds, which a run spends in a thread
     async with ModelClient() as client:
         yield client
 
@@ -465,6 +467,7 @@ def test_the_first_call_does_not_wait_for_a_library() -> None:
     code = """
 import asyncio, sys
 from pathlib import Path
+from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.openai import OpenAITarget
 from fepflow.suite.target import Target
