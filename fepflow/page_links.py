@@ -63,7 +63,7 @@ def trends_path(suite: str) -> str:
 
 
 def variants_path(variants_id: str) -> str:
-    """The same of a suite's variants beside each other."""
+    """Return the path of the page of a suite's variants."""
     return f"/variants/{quote(variants_id, safe='')}"
 
 

@@ -106,7 +106,7 @@ class RunContext:
         self.left_out: dict[Batch, int] = {}
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""
         self.uses_models = bool(self._shared.by_model) or suite.user is not None or shard_spec.shards > 1
-        """Whether there may be checks that call models, or simulated users, as far as is known."""
+        """True if there may be checks that call models, or simulated users, as far as is known."""
         self.counts: Counter[str] = Counter()
         """How far this process has come: calls answered and failed, checks passed, failed and in error."""
         self.finished = False

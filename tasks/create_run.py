@@ -50,7 +50,7 @@ class RunOptions:
     version: str | None = None
     """Name of the target's version."""
     reuse_outputs: bool = False
-    """Whether outputs of earlier runs take the place of calls with the same request."""
+    """True if outputs of earlier runs take the place of calls with the same request."""
     variants: Sequence[tuple[str, str]] = ()
     """Only the variants of the suite that have these values, by name."""
 

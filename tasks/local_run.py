@@ -101,7 +101,7 @@ local_run: ContextVar[LocalRun | None] = ContextVar("fepflow_local_run", default
 that a worker executes has none."""
 
 local_variants: ContextVar[LocalVariants | None] = ContextVar("fepflow_local_variants", default=None)
-"""The same of the parent of such runs; while one of them is executed, `local_run` is there, too."""
+"""The variants that the parent of such runs executes; while one is executed, `local_run` is set, too."""
 
 
 @asynccontextmanager

@@ -41,7 +41,7 @@ class Reference:
 
     @property
     def problem(self) -> tuple[str, str]:
-        """What is wrong with one that is missing, and advice."""
+        """The message about a reference that is missing, and advice."""
         shown, is_block = f"${{{brief(self.name, 100)}}}", self.name.startswith(BLOCK)
         if not re.fullmatch(_NAME, self.name):
             return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"

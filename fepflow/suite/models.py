@@ -271,8 +271,8 @@ COMPLETED = Check(
     type="exact_match",
     arguments={"actual": "$.output.metadata.completed", "expected": "$.output.metadata.steps"},
 )
-"""What every suite with an ecp target checks, and every conversation: one that broke off passes for none, whatever the
-others read."""
+"""The check of every suite with an ecp target, and of every conversation: one that broke off passes for none, whatever
+the others read."""
 
 
 ANSWERED = Check(
@@ -280,7 +280,7 @@ ANSWERED = Check(
     type="exact_match",
     arguments={"actual": "$.output.metadata.outcome", "expected": "$.output.metadata.expected_outcome"},
 )
-"""What every suite with an mcp target checks: no tool answered with an error, unless its case expects one."""
+"""The check of every suite with an mcp target: no tool answered with an error, unless its case expects one."""
 
 OWN_CHECKS = {"ecp": COMPLETED, "mcp": ANSWERED}
 """The checks of fepflow's own, by the kind of target whose suites have them, after the suite's."""

@@ -155,7 +155,7 @@ _MISSING_ADVICE = {
 }
 
 _LITERAL_SECTIONS = ("checks", "judge", "embedding", "user", "metrics", "gate", "variant")
-"""Where `${NAME}` stays as it is: a value would end up in resolved arguments, or in the names of runs."""
+"""Sections in which `${NAME}` stays as it is: a value would end up in resolved arguments, or in the names of runs."""
 
 
 def _expand_references(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dict[str, Any], list[Reference]]:

@@ -99,7 +99,7 @@ class ChatResponse:
 
 
 Api = Literal["chat", "responses"]
-"""How a model is asked: by chat completions, or by OpenAI's Responses API."""
+"""The API by which a model is asked: chat completions, or OpenAI's Responses API."""
 
 
 @dataclass(frozen=True)
