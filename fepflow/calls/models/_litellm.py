@@ -133,10 +133,10 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
             return body
         why = f"answers HTTP {exchange.status} with an error: {error.get('message') or status}"
         raise exchange.refuse("failed", why, request, retryable=True)
-    choices = answer.get("choices")
+    simple = _with_a_text(_with_one_choice(answer, exchange, request))
+    choices = simple.get("choices")
     if isinstance(choices, list) and choices:
         exchange.tells_end = any(isinstance(choice, dict) and choice.get("finish_reason") for choice in choices)
-    simple = _with_a_text(_with_one_choice(answer, exchange, request))
     return body if simple is answer else json.dumps(simple).encode()
 
 

@@ -458,6 +458,11 @@ async def test_an_answer_that_does_not_say_why_it_ends_is_not_said_to_be_whole(a
     output = await ask(Endpoint(chat("42", reason)))
     assert output.value == "42"
     assert "finish_reason" not in output.metadata
+    others = [{**choice, "index": 1, "finish_reason": "stop"} for choice in chat("43")["choices"]]
+    several = await ask(Endpoint({**chat("42"), "choices": [*chat("42", reason)["choices"], *others]}))
+    assert (several.value, several.metadata.get("finish_reason")) == ("42", None), (
+        "another choice says it of itself only"
+    )
     empty = await ask(Endpoint(chat("", reason)))
     assert "finish_reason unknown" in empty.failure["message"]
 
