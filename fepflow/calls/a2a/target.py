@@ -60,7 +60,7 @@ class A2aTarget:
 
     def render(self, case: TestCase) -> Any:
         """Return the message for `case`, `{parts: […]}`. Raises JSONPathError."""
-        return self._request(template_context(case))
+        return self.request_of(template_context(case))
 
     async def call(self, request: Any) -> TargetResponse:
         """Send the message, and follow its task until it is over; raises TargetError."""
@@ -79,11 +79,8 @@ class A2aTarget:
             return None
         return "each turn would be the same message: put $.turn.input into target.a2a.message"
 
-    async def say(self, case: TestCase, turn: Turn, thread: Thread) -> TargetResponse:
-        """Send the message of a turn in its thread; raises TargetError."""
-        return await self.send(self._request(template_context(case, turn)), thread, Progress())
-
-    def _request(self, context: dict[str, Any]) -> dict[str, Any]:
+    def request_of(self, context: dict[str, Any]) -> dict[str, Any]:
+        """Return the message, `{parts: […]}`, for what `template_context` gives. Raises JSONPathError."""
         return {"parts": parts_of(self._message.render(context))}
 
     async def send(self, request: Any, thread: Thread, progress: Progress) -> TargetResponse:
@@ -191,7 +188,8 @@ class A2aConversation:
 
     async def say(self, turn: Turn) -> TargetResponse:
         """Send a turn in the context of those before, and in their task if it waits for more. Raises TargetError."""
-        return await self._target.say(self._case, turn, self._thread)
+        request = self._target.request_of(template_context(self._case, turn))
+        return await self._target.send(request, self._thread, Progress())
 
     def facts(self) -> dict[str, Any]:
         """Return the agent's context, once it has named it."""

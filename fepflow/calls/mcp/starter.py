@@ -162,18 +162,22 @@ def _case(tool: Tool) -> Iterator[str]:
 
 def _arguments(schema: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each argument that must be given."""
-    properties, required = schema.get("properties"), schema.get("required")
-    if not isinstance(properties, dict) or not isinstance(required, list):
-        return
-    for name in [name for name in required if isinstance(name, str)][:_MOST_ARGUMENTS]:
-        value = sample(properties.get(name), schema)
-        part = properties.get(name)
+    for name, part in _required(schema).items():
+        value = sample(part, schema)
         about = part.get("description") if isinstance(part, dict) else None
-        words = [TODO] if value == 1 and "1" not in json.dumps(part) else []
+        words = [TODO] if value == 1 and value is not True and "1" not in json.dumps(part) else []
         words += [_words(about)] if isinstance(about, str) and about.strip() else []
         key = _yaml(_words(name, 1_000))
         comment = f"  # {': '.join(words)}" if words else ""
         yield f"        {key}: {_yaml(value)}{comment}"
+
+
+def _required(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return the schemas of what an object must have, by name."""
+    properties, names = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict) or not isinstance(names, list):
+        return {}
+    return {name: properties.get(name) for name in [name for name in names if isinstance(name, str)][:_MOST_ARGUMENTS]}
 
 
 def sample(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
@@ -217,11 +221,7 @@ def _of_type(schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
         case "array":
             return [sample(schema.get("items"), root, depth + 1)] if schema.get("minItems") else []
         case "object":
-            properties, required = schema.get("properties"), schema.get("required")
-            if not isinstance(properties, dict) or not isinstance(required, list):
-                return {}
-            names = [name for name in required if isinstance(name, str)][:_MOST_ARGUMENTS]
-            return {name: sample(properties.get(name), root, depth + 1) for name in names}
+            return {name: sample(part, root, depth + 1) for name, part in _required(schema).items()}
     return _FORMATS.get(str(schema.get("format")), TODO)
 
 

@@ -78,7 +78,7 @@ async def test_an_output_is_text_data_or_references_of_files(agent, open_target)
     file = {"file": {"name": "bill.pdf", "media_type": "application/pdf", "bytes": 8}}
     logo = {"file": {"media_type": "image/png", "url": "https://example.com/logo.png"}}
     assert mixed.metadata["parts"] == ["The bill.", {"total": 42}, file, logo]
-    assert [(found["name"], found["value"]) for found in mixed.metadata["artifacts"]] == [
+    assert [(artifact["name"], artifact["value"]) for artifact in mixed.metadata["artifacts"]] == [
         ("bill", "The bill."),
         ("", logo),
     ]

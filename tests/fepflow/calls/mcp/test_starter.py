@@ -51,8 +51,12 @@ def test_words_of_a_server_stay_on_their_line_and_cases_that_may_do_harm_are_com
         name="a: b\n- id: evil",
         description="first\nchecks: [] # \x07 \U0001f600",
         input_schema={
-            "properties": {'k"\n: {[': {"type": "string", "default": "x\ny: '\U0001f600\ud800", "description": "a\nb"}},
-            "required": ['k"\n: {['],
+            "properties": {
+                'k"\n: {[': {"type": "string", "default": "x\ny: '\U0001f600\ud800", "description": "a\nb"},
+                "is_new": {"type": "boolean", "default": True},
+                "count": {"type": "integer"},
+            },
+            "required": ['k"\n: {[', "is_new", "count"],
         },
         annotations=ToolAnnotations(read_only_hint=True),
     )
@@ -62,7 +66,9 @@ def test_words_of_a_server_stay_on_their_line_and_cases_that_may_do_harm_are_com
     assert list(document) == ["name", "target", "test_cases"]
     (case,) = document["test_cases"]
     assert case["checks"][0]["type"] == "is_empty"
-    assert list(case["input"]["arguments"].values()) == ["x\ny: '\U0001f600?"]
+    assert list(case["input"]["arguments"].values()) == ["x\ny: '\U0001f600?", True, 1]
+    assert "is_new: true\n" in text, "a value that the schema has is none to put in"
+    assert "count: 1  # TODO\n" in text
     uncommented = text.replace("  # - id", "  - id").replace("  #   ", "    ")
     assert [case["id"] for case in YAML(typ="safe").load(uncommented)["test_cases"]][1:] == ["on"]
 
