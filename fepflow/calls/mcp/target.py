@@ -21,7 +21,7 @@ from fepflow.suite import target
 from fepflow.suite.mcp_calls import call_problem
 
 if TYPE_CHECKING:
-    from mcp_types import Tool
+    from mcp_types import CallToolResult, Tool
 
     from fepflow.calls.mcp.session import Connection, Server
 
@@ -60,22 +60,19 @@ class McpTarget:
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the tool once; raises TargetError."""
-        from fepflow.calls.mcp.session import json_of  # the SDK, which takes half a second to load
-
         progress = progress_of_call.get(None) or Progress()
         progress.place = "initialize"
         server = await self._server()
         progress.place = ""
         tool = await server.tool(request["tool"])
         result = await server.call_tool(tool.name, request["arguments"])
-        data = json_of(result)
-        response = _response(server, tool, data, expects_error=request.get("is_error", False))
-        redacted = partial(redact_json, [response.value, response.metadata], self.secrets)
-        value, metadata = await READERS.run(redacted) if is_large(data) else redacted()
-        return TargetResponse(value, metadata)
+        expects_error = request.get("is_error", False)
+        read = partial(_response, server, tool, result, self.secrets, expects_error=expects_error)
+        is_long = is_large([result.structured_content, *map(vars, result.content)])
+        return await READERS.run(read) if is_long else read()
 
     async def _server(self) -> Server:
-        from fepflow.calls.mcp.session import Connection
+        from fepflow.calls.mcp.session import Connection  # the SDK, which takes half a second to load
 
         if self._connection is None or not self._connection.is_open:
             if self._connection is not None:
@@ -95,7 +92,12 @@ class McpTarget:
         await self._servers.aclose()
 
 
-def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error: bool) -> TargetResponse:
+def _response(
+    server: Server, tool: Tool, result: CallToolResult, secrets: frozenset[str], *, expects_error: bool
+) -> TargetResponse:
+    from fepflow.calls.mcp.session import json_of
+
+    data = json_of(result)
     content, is_error = data.get("content", []), data.get("isError", False) is True
     metadata = {
         "tool": tool.name,
@@ -107,8 +109,7 @@ def _response(server: Server, tool: Tool, data: dict[str, Any], *, expects_error
     }
     if tool.output_schema is not None and len(json.dumps(tool.output_schema)) <= MAX_SCHEMA:
         metadata["outputSchema"] = tool.output_schema
+    value = content[0].get("text") if len(content) == 1 and content[0].get("type") == "text" else content
     if (structured := data.get("structuredContent")) is not None:  # some servers write null where there is none
-        metadata["structuredContent"] = structured
-        return TargetResponse(structured, metadata)
-    is_text = len(content) == 1 and content[0].get("type") == "text"
-    return TargetResponse(content[0].get("text") if is_text else content, metadata)
+        value = metadata["structuredContent"] = structured
+    return TargetResponse(*redact_json([value, metadata], secrets))
