@@ -72,14 +72,14 @@ def open_spans(run: RunRecord, spec: ShardSpec, trace: Trace | None = None) -> R
         return None
 
 
-_HERE = ("localhost", "127.0.0.1", "::1")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def _is_same_address(endpoint: str, receiver: str) -> bool:
     """Return whether spans would come back to the receiver that the run itself has on this machine."""
     try:
-        ours, others = urlsplit(receiver), urlsplit(endpoint)
-        return others.hostname in _HERE and (others.port or 80) == ours.port
+        exported, received = urlsplit(endpoint), urlsplit(receiver)
+        return exported.hostname in _LOOPBACK and (exported.port or 80) == received.port
     except ValueError:  # a port that is none
         return False
 
@@ -191,8 +191,9 @@ class RunSpans:
         await asyncio.to_thread(flush.join, UNREACHABLE_SECONDS)
         if flush.is_alive() and self._exporter.exported:
             await asyncio.to_thread(flush.join, FLUSH_SECONDS - UNREACHABLE_SECONDS)
-        cause = "it does not answer in time" if flush.is_alive() else None
+        cause = None
         if flush.is_alive():
+            cause = "it does not answer in time"
             await asyncio.to_thread(self._exporter.give_up)
             await asyncio.to_thread(flush.join, GIVE_UP_SECONDS)
         self._exporter.close()

@@ -193,7 +193,7 @@ class TargetClient:
         self._limiter = AdaptiveLimiter(policy.concurrency, policy.requests_per_minute, on_limit_change)
         self._circuit_breaker = CircuitBreaker()
         self._until_known: AbstractAsyncContextManager[object] = nullcontext()
-        """What a call has cost may be known by its trace only: what a budget allows is not asked for before that."""
+        """The place of a case until its trace has come: only that may tell what the budget has paid for its call."""
         if traces is not None and self.budget.counts:
             self._until_known = asyncio.Semaphore(policy.concurrency)
 

@@ -19,7 +19,7 @@ from fepflow.extras import require
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
 from fepflow.text import plural
-from fepflow.traces.conventions import why_unknown
+from fepflow.traces.conventions import read_trace, why_unknown
 from fepflow.traces.span import HANDLERS, MAX_BYTES, MAX_SPANS
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class Traces:
         self._prefix = secrets.token_hex(8)
         self._open: dict[str, CallTrace] = {}
         self._receiver: Receiver | None = None
-        self._folder: Path | None = None
         self._done: set[str] = set()
         self.late = 0
 
@@ -129,16 +128,16 @@ class Traces:
 
         spool = spool_folder()
         await asyncio.to_thread(remove_what_killed_runs_left, spool)
-        self._folder = spool / self._prefix
-        self._folder.mkdir(mode=0o700)
+        folder = spool / self._prefix
+        folder.mkdir(mode=0o700)
         receiver = self._receiver = Receiver(self._config.port)
         try:
             receiver.start()
-            async with in_background(self._poll(), "fepflow-traces"):
+            async with in_background(self._poll(folder), "fepflow-traces"):
                 yield
         finally:
             await asyncio.to_thread(receiver.close)
-            await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def begin(self, instead_of: CallTrace | None = None) -> CallTrace:
         """Return the trace of a call that is about to be made, after one that failed."""
@@ -213,8 +212,6 @@ class Traces:
         return None
 
     async def _close(self, trace: CallTrace, problem: str | None, target_secrets: frozenset[str]) -> dict[str, Any]:
-        from fepflow.traces.conventions import read_trace
-
         self._open.pop(trace.trace_id, None)
         spans = list(trace.spans.values())
 
@@ -246,14 +243,13 @@ class Traces:
             warnings.append(f"{spans} of other traces came, which do not continue the one of `traceparent`: dropped.")
         return warnings
 
-    async def _poll(self) -> None:
-        assert self._folder is not None  # it is there while we listen
+    async def _poll(self, folder: Path) -> None:
         while True:
             await asyncio.sleep(POLL_SECONDS)
             try:
-                names = os.listdir(self._folder)
+                names = os.listdir(folder)
                 if any(not name.startswith(".") for name in names):
-                    self._sort_in(await asyncio.to_thread(_take, self._folder))
+                    self._sort_in(await asyncio.to_thread(_take, folder))
             except OSError as error:
                 logger.warning("spans cannot be read: %s", error.strerror)
 
@@ -271,7 +267,7 @@ def _take(folder: Path) -> list[Span]:
     from fepflow.traces.otlp import request_of_protobuf, spans_of
 
     spans: list[Span] = []
-    for name in sorted(os.listdir(folder)):
+    for name in os.listdir(folder):
         if not name.startswith("."):
             file = folder / name
             spans += [span for span in spans_of(request_of_protobuf(file.read_bytes())) if span is not None]

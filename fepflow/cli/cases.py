@@ -38,9 +38,9 @@ def add(
     with run_service.open_store() as store:
         record = store.runs.get(run)
         added = add_cases(store, record, selections, file, tags)
-    were = "was" if added.there == 1 else "were"
-    there = f", {added.there:,} {were} there already" if added.there else ""
-    click.echo(f"{file}: {plural(len(added.ids), 'test case')} added{there}.")
+    were = "was" if added.present == 1 else "were"
+    present = f", {added.present:,} {were} there already" if added.present else ""
+    click.echo(f"{file}: {plural(len(added.ids), 'test case')} added{present}.")
     if added.renamed:
         click.echo(f"Their ids are taken by other cases, so they are called {', '.join(added.renamed[:10])}.", err=True)
     if added.unexpected:

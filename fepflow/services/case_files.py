@@ -27,14 +27,14 @@ ORIGIN, TAGS = "origin", "tags"
 
 @dataclass(slots=True)
 class Added:
-    """Ids of the cases that were added to a file, and how many were there already.
+    """Ids of the cases that were added to a file; `present` counts those that it had already.
 
     `renamed` are ids of those whose own id another case of the file has; `unexpected` counts those without an expected
     value.
     """
 
     ids: list[str] = field(default_factory=list)
-    there: int = 0
+    present: int = 0
     renamed: list[str] = field(default_factory=list)
     unexpected: int = 0
 
@@ -55,7 +55,7 @@ def add_cases(store: Store, run: RunRecord, selections: Sequence[Selection], pat
     for case in _cases(store, run, selections):
         record = _record(case, run, tags)
         if known.has(record):
-            added.there += 1
+            added.present += 1
             continue
         record["id"] = known.free_id(case.id)
         known.add(record)

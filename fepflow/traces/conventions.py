@@ -125,8 +125,8 @@ def _end_of(span: Span, end: str, messages: str, role: str) -> Any:
     value = span.attributes.get(f"{end}.value")
     if value is not None:
         return _json_of(value) if span.attributes.get(f"{end}.mime_type") == "application/json" else value
-    said = [message for message in _messages(span.attributes.get(messages)) if message.get("role") == role]
-    parts = said[-1].get("parts") if said else None
+    of_role = [message for message in _messages(span.attributes.get(messages)) if message.get("role") == role]
+    parts = of_role[-1].get("parts") if of_role else None
     texts = [part.get("content") for part in parts or () if isinstance(part, dict) and part.get("type") == "text"]
     return "\n".join(map(str, texts)) if texts else None
 

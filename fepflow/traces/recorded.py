@@ -98,13 +98,13 @@ def _trajectory(document: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("is no trajectory: its steps are no list of objects")
     asked = [_words(step.get("message")) for step in steps if step.get("source") == "user"]
     agent = [step for step in steps if step.get("source") == "agent"]
-    said = [words for step in agent if (words := _words(step.get("message")))]
+    answers = [words for step in agent if (words := _words(step.get("message")))]
     own = [step for step in agent if step.get("is_copied_context") is not True]
     trace = {"trace_id": str(document.get("session_id", "")), **_calls_of(own, document)}
     record = {"id": document.get("session_id") or document.get("trajectory_id"), "trace": trace}
     if asked:
         record["input"] = asked[0] if len(asked) == 1 else [{"role": "user", "content": words} for words in asked]
-    return {**record, "value": said[-1]} if said else record
+    return {**record, "value": answers[-1]} if answers else record
 
 
 def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str, Any]:
