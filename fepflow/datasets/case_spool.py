@@ -27,6 +27,7 @@ class CasesOnDisk(Collection[TestCase]):
         self._with_checks = array("Q")
         self._lines = array("Q")
         self._all_lines = array("Q")
+        self.has_conversations = False
         for case in cases:
             self.add(case)
 
@@ -39,6 +40,7 @@ class CasesOnDisk(Collection[TestCase]):
         if case.checks:
             self._with_checks.append(self._end)
             self._lines.append(line)
+        self.has_conversations |= case.is_conversation
         self._all_lines.append(line)
         self._file.seek(self._end)
         self._end += self._file.write(written)

@@ -19,7 +19,7 @@ from fepflow.suite.reader import SPELLED_OUT
 
 def validate_conversations(validation: SuiteValidation, opened: Target | None) -> None:
     """Find what is wrong with conversations; `opened` is the target, if it opens."""
-    if not validation.has_conversations:
+    if not validation.cases.has_conversations:
         return
     first = next(_conversations(validation))
     if isinstance(opened, ConversationTarget) and (problem := opened.problem):

@@ -242,7 +242,7 @@ def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use)
         known = [*MODEL_METADATA, *RESERVED_METADATA]
     else:
         return True
-    known += _OF_CONVERSATIONS if validation.has_conversations else ()
+    known += _OF_CONVERSATIONS if validation.cases.has_conversations else ()
     if use.keys[2] in known or use.optional:
         return True
     advice = did_you_mean(str(use.keys[2]), known)

@@ -57,11 +57,6 @@ class SuiteValidation:
             dependence.add(case)
         return dependence
 
-    @cached_property
-    def has_conversations(self) -> bool:
-        """True if a test case is a conversation; for when the cases are read."""
-        return any(case.is_conversation for case in self.cases)
-
     @property
     def clusters(self) -> ClusteredCases | None:
         """The clusters of all cases; None if they are independent."""
