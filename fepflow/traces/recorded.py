@@ -13,7 +13,7 @@ from typing import Any
 from fepflow.extras import require
 from fepflow.json.values import finite
 from fepflow.text import plural
-from fepflow.traces.conventions import arguments_of, ends_of, read_trace
+from fepflow.traces.conventions import READ, arguments_of, ends_of, read_trace
 from fepflow.traces.span import HANDLERS, MAX_SPANS, Span
 
 Documents = Iterable[tuple[int, Any]]
@@ -101,10 +101,18 @@ def _trajectory(document: dict[str, Any]) -> dict[str, Any]:
     answers = [words for step in agent if (words := _words(step.get("message")))]
     own = [step for step in agent if step.get("is_copied_context") is not True]
     trace = {"trace_id": str(document.get("session_id", "")), **_calls_of(own, document)}
+    if _goes_on_elsewhere(document, steps):
+        problem = "other trajectories belong to this one, its continuation or those of its subagents: they are not read"
+        trace = {**{name: trace[name] for name in ("trace_id", "spans")}, "unknown": dict.fromkeys(READ[1:], problem)}
     record = {"id": document.get("session_id") or document.get("trajectory_id"), "trace": trace}
     if asked:
         record["input"] = asked[0] if len(asked) == 1 else [{"role": "user", "content": words} for words in asked]
     return {**record, "value": answers[-1]} if answers else record
+
+
+def _goes_on_elsewhere(document: dict[str, Any], steps: list[dict[str, Any]]) -> bool:
+    refers = any(result.get("subagent_trajectory_ref") for step in steps for result in _results(step))
+    return refers or any(document.get(name) for name in ("continued_trajectory_ref", "subagent_trajectories"))
 
 
 def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str, Any]:
@@ -158,15 +166,14 @@ def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str
 
 
 def _tool_calls(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    calls, observation = step.get("tool_calls") or [], step.get("observation") or {}
-    results = observation.get("results") if isinstance(observation, dict) else None
-    by_id = {item.get("source_call_id"): item for item in results or () if isinstance(item, dict)}
+    calls = step.get("tool_calls") or []
+    by_id = {str(result.get("source_call_id")): result for result in _results(step)}
     if not isinstance(calls, list):
         raise ValueError("has a step whose tool_calls are no list")
     for call in calls:
         if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
             raise ValueError("has a call of a tool without function_name")
-        arguments, result = call.get("arguments"), by_id.get(call.get("tool_call_id"), {})
+        arguments, result = call.get("arguments"), by_id.get(str(call.get("tool_call_id")), {})
         yield {
             "name": call["function_name"],
             "arguments": arguments_of(arguments),
@@ -174,6 +181,12 @@ def _tool_calls(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "error": None,
             "ms": None,
         }
+
+
+def _results(step: dict[str, Any]) -> list[dict[str, Any]]:
+    observation = step.get("observation")
+    results = observation.get("results") if isinstance(observation, dict) else None
+    return [result for result in results if isinstance(result, dict)] if isinstance(results, list) else []
 
 
 def _metrics(step: dict[str, Any]) -> dict[str, Any]:

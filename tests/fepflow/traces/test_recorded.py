@@ -56,7 +56,7 @@ def otlp(tmp_path: Path) -> Path:
     return file
 
 
-TRAJECTORY = {
+TRAJECTORY: dict[str, Any] = {
     "schema_version": "ATIF-v1.4",
     "session_id": "s1",
     "agent": {"name": "a", "version": "1", "model_name": "small"},
@@ -134,6 +134,33 @@ async def test_trajectories_in_atif_are_cases_and_their_outputs(name: str, tmp_p
     assert (call["name"], call["arguments"], call["result"]) == ("lookup", {"id": "A1"}, "shipped")
     assert trace["unknown"] == {"usd": "not all steps of the trajectory tell their usd"}
     assert [one["start_ms"] for one in trace["spans"]] == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"continued_trajectory_ref": "trajectory-2.json"},
+        {"subagent_trajectories": [{**TRAJECTORY, "trajectory_id": "child"}]},
+        {"steps": [*TRAJECTORY["steps"], {"observation": {"results": [{"subagent_trajectory_ref": [{}]}]}}]},
+    ],
+)
+async def test_a_trajectory_that_others_belong_to_does_not_tell_all_calls(more: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "trajectory.json"
+    file.write_text(json.dumps({**TRAJECTORY, **more}))
+    value, trace = await output_of(file, "atif", "s1")
+    assert value == "On its way."
+    assert len(trace["spans"]) == 2
+    assert "tool_calls" not in trace
+    assert "are not read" in trace["unknown"]["tool_calls"]
+
+
+@pytest.mark.parametrize("observation", [3, {"results": 3}, {"results": [3, {"source_call_id": []}]}])
+async def test_observations_of_other_shapes_are_no_results(observation: Any, tmp_path: Path) -> None:
+    file = tmp_path / "trajectory.json"
+    step = {**TRAJECTORY["steps"][1], "observation": observation, "message": "Done."}
+    file.write_text(json.dumps({**TRAJECTORY, "steps": [step]}))
+    _, trace = await output_of(file, "atif", "s1")
+    assert [(call["name"], call["result"]) for call in trace["tool_calls"]] == [("lookup", None)]
 
 
 @pytest.mark.parametrize(
