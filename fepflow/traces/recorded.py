@@ -146,6 +146,7 @@ def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str
                 "ms": None,
             }
             for step in steps
+            if step.get("llm_call_count") != 0
         ],
     }
     final = document.get("final_metrics") if isinstance(document.get("final_metrics"), dict) else {}

@@ -154,6 +154,15 @@ async def test_a_trajectory_that_others_belong_to_does_not_tell_all_calls(more: 
     assert "are not read" in trace["unknown"]["tool_calls"]
 
 
+async def test_a_step_that_asked_no_model_has_no_tokens_to_tell(tmp_path: Path) -> None:
+    file = tmp_path / "trajectory.json"
+    dispatched = {"source": "agent", "message": "", "llm_call_count": 0}
+    file.write_text(json.dumps({**TRAJECTORY, "steps": [*TRAJECTORY["steps"], dispatched]}))
+    _, trace = await output_of(file, "atif", "s1")
+    assert trace["tokens"] == 35
+    assert len(trace["model_calls"]) == 2
+
+
 @pytest.mark.parametrize("observation", [3, {"results": 3}, {"results": [3, {"source_call_id": []}]}])
 async def test_observations_of_other_shapes_are_no_results(observation: Any, tmp_path: Path) -> None:
     file = tmp_path / "trajectory.json"
