@@ -25,7 +25,7 @@ from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase, output_context
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.group_sequential import group_sequential_estimate
-from fepflow.statistics.means import CaseValue, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
+from fepflow.statistics.means import CaseValue, each_at, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.proportions import IntervalKind
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import ClusterSizes, sequential_estimate
@@ -196,7 +196,7 @@ def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
 
     `checks` are all of the metric's check id.
     """
-    if is_of_passes(metric) or metric.aggregated.kind in ("rate", "majority", "pass_at_k", "pass_hat_k"):
+    if is_of_passes(metric) or metric.aggregated.kind in ("rate", "majority", "each", "pass_at_k", "pass_hat_k"):
         return PROPORTION
     if metric.range is not None:
         return Scale(metric.range[0], metric.range[1])
@@ -428,6 +428,8 @@ class MetricAccumulator:
         kind, k = self._aggregate.kind, self._aggregate.k
         if kind == "majority":
             return majority(values, self.repeats)
+        if kind == "each":
+            return each_at(values, self.repeats, self._aggregate.level)
         if kind == "worst":
             assert self.scale is not None
             return worst(values, self.repeats, self.scale)

@@ -283,7 +283,7 @@ def case_values(
 def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:
     """The scale of cases' values: repeats of yes and no lie between."""
     scale = scale_of_aggregate(later.metric, later.scale)
-    single = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "worst")
+    single = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "each", "worst")
     once = single and not earlier.pooled
     return Scale(scale.low, scale.high) if scale is not None and scale.binary and not once else scale
 

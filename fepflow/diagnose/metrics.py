@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from fepflow.analysis.accumulation import NONE, is_share_that_passed, minima_of, range_of, scale_of_aggregate, slice_of
@@ -24,6 +25,7 @@ from fepflow.evalguard.validation import Catalogue, catalogue_near, remarks
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
 from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Scale
+from fepflow.statistics.means import passes_needed
 from fepflow.suite.models import Gate, Metric, Slices
 from fepflow.text import known_names, plural
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
@@ -104,9 +106,22 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
 
 def _warn_of_repeats(validation: SuiteValidation, index: int, metric: Metric) -> None:
     repeats, needed = validation.loaded.section("repeats") or 1, metric.aggregated.k
+    if metric.aggregated.kind == "each":
+        _warn_of_share(validation, index, metric, repeats)
     if needed > repeats:
         message = f"{metric.aggregate} takes at least {needed} repeats of each case, not {repeats}"
         advice = f"set repeats: {needed}, or run with --repeats"
+        validation.warn(("metrics", index, "aggregate"), message, advice)
+
+
+def _warn_of_share(validation: SuiteValidation, index: int, metric: Metric, repeats: int) -> None:
+    """Warn of a share of repeats that allows no failure, as `each@0.8` does not with 4 repeats."""
+    share = metric.aggregated.level
+    if share < 1 and passes_needed(share, repeats) == repeats:
+        enough = next(number for number in count(repeats) if passes_needed(share, number) < number)
+        all_of_them = "the only one" if repeats == 1 else f"all {repeats}"
+        message = f"with {plural(repeats, 'repeat')} of each case, {metric.aggregate} asks for {all_of_them}"
+        advice = f"from {enough} repeats on one may fail: set repeats: {enough}, or run with --repeats"
         validation.warn(("metrics", index, "aggregate"), message, advice)
 
 

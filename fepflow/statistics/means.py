@@ -19,6 +19,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import chain, repeat
 from math import comb
 from typing import NamedTuple
@@ -365,6 +366,19 @@ def majority(passes: Sequence[float], repeats: int) -> CaseValue:
     passed, missing = round(sum(passes)), repeats - len(passes)
     value = float(2 * passed > len(passes)) if passes else None
     return CaseValue(value, float(2 * passed > repeats), float(2 * (passed + missing) > repeats))
+
+
+def passes_needed(share: float, repeats: int) -> int:
+    """Return how many of the repeats are at least this share of them: 4 of 5 are 0.8."""
+    return math.ceil(Fraction(str(share)) * repeats)  # in floats, 7 of 100 would be less than 0.07
+
+
+def each_at(passes: Sequence[float], repeats: int, share: float) -> CaseValue:
+    """1 if at least this share of the repeats passes, else 0."""
+    passed, missing = round(sum(passes)), repeats - len(passes)
+    needed = passes_needed(share, repeats)
+    value = float(passed >= passes_needed(share, len(passes))) if passes else None
+    return CaseValue(value, float(passed >= needed), float(passed + missing >= needed))
 
 
 def worst(values: Sequence[float], repeats: int, scale: Scale) -> CaseValue:

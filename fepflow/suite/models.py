@@ -111,7 +111,8 @@ class Metric(Section):
     aggregate: Annotated[str, AfterValidator(_aggregate)] = Field(
         "mean",
         description="mean; rate (share that is true, or lies within at_least and at_most); error_rate; median; a "
-        "percentile such as p95; of each case's repeats: majority, worst, pass@k and pass^k such as pass@3.",
+        "percentile such as p95; of each case's repeats: majority, each@0.8 (80 % of them pass), worst, pass@k and "
+        "pass^k such as pass@3.",
         json_schema_extra={"pattern": AGGREGATE_PATTERN},
     )
     value: JSONPathText | None = Field(

@@ -66,13 +66,18 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, frozen=True)
 
 
-AggregateKind = Literal["mean", "rate", "error_rate", "quantile", "majority", "worst", "pass_at_k", "pass_hat_k"]
+AggregateKind = Literal[
+    "mean", "rate", "error_rate", "quantile", "majority", "each", "worst", "pass_at_k", "pass_hat_k"
+]
 
-AGGREGATE_PATTERN = r"^(mean|rate|error_rate|median|majority|worst|p\d{1,2}(\.\d+)?|pass[@^][1-9]\d*)$"
+AGGREGATE_PATTERN = (
+    r"^(mean|rate|error_rate|median|majority|worst|p\d{1,2}(\.\d+)?|pass[@^][1-9]\d*|each@(1|1\.0+|0?\.\d*[1-9]\d*))$"
+)
 
 
 class Aggregate(NamedTuple):
-    """How a metric aggregates results. `level`: quantile, 0 to 1. `k`: attempts in pass@k and pass^k."""
+    """How a metric aggregates results. `level`: quantile, or the share of each@, 0 to 1. `k`: attempts in pass@k and
+    pass^k."""
 
     kind: AggregateKind
     level: float = 0.5
@@ -81,18 +86,20 @@ class Aggregate(NamedTuple):
     @property
     def of_cases(self) -> bool:
         """True if each test case gives one value, however many repeats it has."""
-        return self.kind in ("majority", "worst", "pass_at_k", "pass_hat_k")
+        return self.kind in ("majority", "each", "worst", "pass_at_k", "pass_hat_k")
 
 
 def parse_aggregate(text: str) -> Aggregate:
     """Return the aggregate of that name. Raises ValueError for an unknown one."""
     if not re.fullmatch(AGGREGATE_PATTERN, text, re.ASCII) or (text.startswith("p") and text[1:].strip("0.") == ""):
         raise ValueError(
-            "must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, or pass@3 or pass^3, "
-            "with any number"
+            "must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, pass@3 or pass^3 with "
+            "any number, or each@0.8 with any share"
         )
     if text == "median":
         return Aggregate("quantile")
+    if text.startswith("each@"):
+        return Aggregate("each", level=float(text[5:]))
     if text.startswith("pass"):
         return Aggregate("pass_at_k" if text[4] == "@" else "pass_hat_k", k=int(text[5:]))
     if text[1:2].isdecimal():

@@ -12,6 +12,7 @@ from fepflow.analysis.metrics import compute_verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.statistics.means import passes_needed
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
@@ -92,6 +93,29 @@ def test_repeats_that_are_missing_count_only_where_they_could_turn_the_case(stor
     found = metric(store, [decided, open_, skipped, away], aggregate="majority")
     assert figures(found) == (pytest.approx(1 / 3), 4, 1, 1, 1)
     assert (found.low, found.high) == (wilson_interval(0.25, 4)[0], wilson_interval(1.0, 4)[1])
+
+
+def test_each_takes_the_share_of_each_case(store: Store) -> None:
+    four, three = [True, True, True, True, False], [True, True, True, False, False]
+    found = metric(store, [four, three, [True] * 5], aggregate="each@0.8")
+    assert figures(found) == (pytest.approx(2 / 3), 3, 3, 0, 0)
+    assert (found.low, found.high) == wilson_interval(2 / 3, 3)
+
+
+def test_each_leaves_a_case_open_that_its_missing_repeats_decide(store: Store) -> None:
+    sure, lost = [True, True, True, True, E], [True, True, True, E, False]
+    lost_for_sure = [True, True, False, False, E]
+    found = metric(store, [sure, lost, lost_for_sure, [NEVER] * 5], aggregate="each@0.8")
+    assert figures(found) == (pytest.approx(1 / 3), 4, 2, 1, 0), (
+        "a case is known once its missing repeats cannot change it"
+    )
+    assert (found.low, found.high) == (wilson_interval(0.25, 4)[0], wilson_interval(0.75, 4)[1])
+
+
+def test_a_share_of_repeats_is_counted_as_it_is_written() -> None:
+    assert [passes_needed(0.8, repeats) for repeats in (1, 2, 4, 5, 6, 10)] == [1, 2, 4, 4, 5, 8]
+    assert passes_needed(0.07, 100) == 7, "in floats 0.07 of 100 are more than 7"
+    assert passes_needed(0.29, 100) == 29
 
 
 def test_the_worst_of_passes_and_of_scores(store: Store) -> None:

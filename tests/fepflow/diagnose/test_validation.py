@@ -300,6 +300,17 @@ def test_a_maximum_is_warned_of_as_a_minimum_is(folder):
     assert gated(folder, "{max: {errors: 0.1}}", cases=35, more=metrics) == []
 
 
+def test_a_share_of_repeats_takes_enough_of_them_to_allow_a_failure(folder):
+    metrics = "metrics: [{id: m, check: contains, aggregate: each@0.8}]\n"
+    (warning,) = map(str, inspect(folder, BASE + CHECKS + metrics).warnings)
+    assert "metrics[0].aggregate: with 1 repeat of each case, each@0.8 asks for the only one" in warning
+    (warning,) = map(str, inspect(folder, BASE + CHECKS + metrics + "repeats: 4\n").warnings)
+    assert "with 4 repeats of each case, each@0.8 asks for all 4 (from 5 repeats on one may fail" in warning
+    assert inspect(folder, BASE + CHECKS + metrics + "repeats: 5\n").problems == []
+    for wrong in ("each@0", "each@80", "each@1.5", "each"):
+        assert inspect(folder, BASE + CHECKS + metrics.replace("each@0.8", wrong)).errors
+
+
 def test_pass_at_k_takes_repeats(folder):
     metrics = "metrics: [{id: m, check: contains, aggregate: pass@3}]\n"
     found = inspect(folder, BASE + CHECKS + metrics)
