@@ -21,7 +21,9 @@ from fepflow.store.records import REUSE_OUTPUTS, Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.replacements import Replacement
 from fepflow.suite.variants import chosen, tags_of
+from fepflow.tasks.case_filters import CaseFilter
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 
@@ -42,8 +44,14 @@ class RunOptions:
     """Only cases whose metadata has these values."""
     failing_in: str | None = None
     """Only cases that did not pass in this run."""
+    errors_in: str | None = None
+    """Only cases of this run with a call that had no answer, or a check that ended in an error."""
+    case_patterns: Sequence[str] = ()
+    """Only cases with one of these ids, in which `*`, `?` and `[…]` stand for characters, as in the names of files."""
     cases: frozenset[str] | None = None
     """Only the cases with these ids."""
+    first: int | None = None
+    """Only so many of these, in the order of the suite."""
     verdict_mode: str | None = None
     cache: bool | None = None
     """Whether answers of models that are kept are used."""
@@ -53,6 +61,8 @@ class RunOptions:
     """True if outputs of earlier runs take the place of calls with the same request."""
     variants: Sequence[tuple[str, str]] = ()
     """Only the variants of the suite that have these values, by name."""
+    replacements: Sequence[Replacement] = ()
+    """Values of the suite that this run replaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,30 +234,8 @@ def _wanted(
 
     Those of which it may take fewer, by its gate, are in random order, clusters as a whole.
     """
-    cases, ids = validation.cases, options.cases
-    if options.failing_in is not None:
-        record = store.runs.get(options.failing_in)
-        failing = frozenset(result.case.id for result in store.results.by_case(record.id, failed_only=True))
-        ids = failing if ids is None else ids & failing
-
-    def is_wanted(case: TestCase) -> bool:
-        of_case = case.metadata or {}
-        return (ids is None or case.id in ids) and all(
-            _text(of_case.get(key, "")) == value for key, value in options.metadata.items()
-        )
-
-    count = len(cases) if ids is None and not options.metadata else sum(map(is_wanted, cases))
-    if not count:
-        raise UserError("No test case is left: loosen --filter-metadata or --filter-failing.")
-    case_options: dict[str, Any] = {}
-    if count < len(cases):  # a filter that every case meets leaves the whole suite
-        if options.metadata:
-            case_options["metadata"] = dict(options.metadata)
-        if options.failing_in is not None:
-            case_options["failing_in"] = record.id
-        if options.cases is not None:
-            case_options["case_ids"] = len(options.cases)
-        case_options["suite_cases"] = len(cases)
+    cases, case_filter = validation.cases, CaseFilter(store, validation.cases, options)
+    is_wanted, count, case_options = case_filter.is_wanted, case_filter.count, case_filter.as_options()
     most = _max_cases(suite.gate)
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:
@@ -273,7 +261,3 @@ def _wanted(
     chosen = frozenset(drawn)
     by_id = {case.id: case for case in cases if case.id in chosen}
     return [by_id[case_id] for case_id in drawn], case_options, first
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -189,12 +189,13 @@ EVIDENCE = "evidence (alarm at 365)"
 @click.command()
 @click.argument("suite")
 @click.argument("metric", required=False)
+@click.option("--all", "all_causes", is_flag=True, help="Also runs that were started another way, such as by hand.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one metric a line.")
-def trends(suite: str, metric: str | None, as_json: bool) -> None:
+def trends(suite: str, metric: str | None, all_causes: bool, as_json: bool) -> None:
     """Show the metrics of SUITE (a name, or its file) over its runs, and whether one drifts.
 
-    Shows only runs like the newest one: they measured the same, on the same cases, and were started the same way.
-    With METRIC, lists its runs one by one.
+    Shows only runs like the newest one: they measured the same, on the same cases, and were started the same way (with
+    --all, any way). With METRIC, lists its runs one by one.
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
@@ -206,11 +207,11 @@ def trends(suite: str, metric: str | None, as_json: bool) -> None:
             from fepflow.suite.reader import name_of
 
             name = name_of(suite)
-        series, others = trends_of(store, name, metric)
+        series, others = trends_of(store, name, metric, all_causes=all_causes)
     if as_json:
         echo_json_lines(map(_series_data, series))
     else:
-        Console().print(trend_view(name, series, others, one_by_one=metric is not None))
+        Console().print(trend_view(name, series, others, all_causes=all_causes, one_by_one=metric is not None))
 
 
 def _series_data(series: Series) -> dict[str, Any]:
@@ -222,14 +223,18 @@ def _series_data(series: Series) -> dict[str, Any]:
 
 
 def trend_view(
-    suite: str, all_series: Sequence[Series], others: int = 0, *, one_by_one: bool = False
+    suite: str, all_series: Sequence[Series], others: int = 0, *, all_causes: bool = False, one_by_one: bool = False
 ) -> Iterator[Table | str]:
     """Yield metrics over runs, a line for each, or the runs of the first one by one; `others` counts runs left out."""
     from fepflow.cli.console import safe
     from fepflow.page_links import trends_page
 
     runs = max(len(series.points) for series in all_series)
-    left = f"; {others} others measured something else, or were started another way" if others else ""
+    left = (
+        f"; {others} others measured something else{'' if all_causes else ', or were started another way'}"
+        if others
+        else ""
+    )
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
     yield _run_table(all_series[0]) if one_by_one else _trend_table(all_series)
     for series in all_series:

@@ -53,6 +53,7 @@ EXTRAS = {
 for command in COMMANDS:
     prepare(command, EXTRAS)
     fepflow.add_command(command)
+fepflow.add_command(run, "eval")  # what other tools call it
 for command in (init, checks, schema):  # these look at no setting
     fepflow.add_command(command)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from fepflow.reports.junit import JunitFailures
@@ -19,7 +20,21 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-SUITE = click.argument("suite", type=click.Path(path_type=Path))
+SUITE_FILE = Path("suite.yaml")
+
+
+def suite_of_folder() -> Path:
+    """Return the suite of the working directory, where none is named. Raises UsageError if there is none."""
+    if not SUITE_FILE.is_file():
+        raise click.UsageError(f"name a suite: this folder has no {SUITE_FILE} (`fepflow init` writes one)")
+    return SUITE_FILE
+
+
+def _or_of_folder(context: click.Context, parameter: click.Parameter, suite: Path | None) -> Path:
+    return suite or suite_of_folder()
+
+
+SUITE = click.argument("suite", type=click.Path(path_type=Path), required=False, callback=_or_of_folder)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -226,6 +241,24 @@ def _read_env_file(context: click.Context, path: Path | None) -> None:
 
     context.meta[_ENV_FILE_READ] = True
     run_service.load_env_file(path)
+
+
+def read_from_environment(command: click.Command, prefix: str) -> None:
+    """Have a command take its options from variables, too: `--max-concurrency` from `PREFIX_MAX_CONCURRENCY`."""
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            name = next(option for option in parameter.opts if option.startswith("--"))
+            parameter.envvar = f"{prefix}{name.removeprefix('-').replace('-', '_').upper()}"
+
+
+def set_by_environment() -> dict[str, str]:
+    """Return the variables that set options of the command under way, by the name of the option's argument."""
+    context = click.get_current_context()
+    return {
+        str(parameter.name): str(parameter.envvar)
+        for parameter in context.command.params
+        if context.get_parameter_source(str(parameter.name)) is ParameterSource.ENVIRONMENT
+    }
 
 
 Margin = tuple[str | None, float]

@@ -11,9 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.core import ParameterSource
 
-from fepflow.cli.options import Deadline, Reports, count_or_fraction, echo_json_lines, pair, report_options
+from fepflow.cli.options import (
+    Deadline,
+    Reports,
+    count_or_fraction,
+    echo_json_lines,
+    pair,
+    read_from_environment,
+    report_options,
+    set_by_environment,
+    suite_of_folder,
+)
 
 if TYPE_CHECKING:
     from fepflow.cli.console import Console
@@ -28,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
 @click.option("-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
 @click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
-@click.option("--repeats", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
+@click.option("--repeats", "--repeat", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
 @click.option(
     "--limit",
     type=count_or_fraction,
@@ -45,6 +54,22 @@ if TYPE_CHECKING:
     help="Only cases with this metadata. Repeatable.",
 )
 @click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
+@click.option("--errors", "errors_in", metavar="RUN", help="Only cases that had an error in this run.")
+@click.option(
+    "--case",
+    "case_patterns",
+    multiple=True,
+    metavar="ID",
+    help="Only this case, or all whose ids match, such as 'refund-*'. Repeatable.",
+)
+@click.option("--first", type=click.IntRange(1), help="Only so many cases, the first ones of the suite.")
+@click.option(
+    "--set",
+    "replacements",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Replace a value of the suite, such as target.http.url=http://localhost:8000. Repeatable.",
+)
 @click.option(
     "--no-cache",
     "cache",
@@ -58,8 +83,6 @@ if TYPE_CHECKING:
     "reuse_outputs",
     is_flag=True,
     default=None,
-    envvar="FEPFLOW_RUN_REUSE_OUTPUTS",
-    show_envvar=True,
     help="Take outputs of earlier runs where the same was asked, in place of calls.",
 )
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
@@ -79,7 +102,13 @@ if TYPE_CHECKING:
     help="Only the variants of the suite that have this value. Repeatable.",
 )
 @click.option("--yes", is_flag=True, help="Run more than 50 variants.")
-@click.option("--resume", metavar="RUN", help="Continue this run, or variants (an id, its beginning, or latest).")
+@click.option(
+    "--resume",
+    metavar="[RUN]",
+    is_flag=False,
+    flag_value="latest",
+    help="Continue this run, or variants: an id, or its beginning. Default: the latest.",
+)
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
@@ -96,7 +125,8 @@ def run(
 ) -> int:
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict.
 
-    Of a suite with variants, run each of them, and compare all with the first.
+    Without SUITE, run suite.yaml in this folder. Of a suite with variants, run each of them, and compare all with the
+    first. The environment may give options, too, such as FEPFLOW_RUN_MAX_CONCURRENCY=4.
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
@@ -106,12 +136,20 @@ def run(
         raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")
     if "seed" in options and "limit" not in options:
         raise click.UsageError("--seed is the seed of the sample that --limit draws; give --limit, too")
+    if "first" in options and "limit" in options:
+        raise click.UsageError("--first takes the first cases, --limit a random sample of all: give one of the two")
     console = Console(quiet=quiet, to_stderr=as_json)
     begin: AbstractContextManager[LocalRun | LocalVariants]
-    if suite is not None:
+    from_environment = set_by_environment()
+    if resume is None:
+        from fepflow.suite.replacements import parse_replacement
         from fepflow.tasks.create_run import RunOptions
 
+        suite = suite or suite_of_folder()
+        if from_environment:
+            console.note(f"options by the environment: {', '.join(from_environment.values())}")
         options["metadata"] = dict(options.get("metadata", ()))
+        options["replacements"] = [parse_replacement(text) for text in options.get("replacements", ())]
         run_options = RunOptions(**options)
         validation = run_service.require_valid(suite, run_options, console.note, show_logs=verbose)
         if validation.variants:
@@ -121,15 +159,16 @@ def run(
             begin = begin_variants(validation, run_options, console.note, show_logs=verbose)
         else:
             begin = run_service.begin(validation, run_options, console.note, show_logs=verbose)
-    elif resume is None:
-        raise click.UsageError("give a suite, or --resume RUN")
-    elif options.keys() - _of_environment():
+    elif options.keys() - from_environment.keys():
         raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
     with _stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
         exit_code = _run_to_end(begun, console, reports, out if as_json else None)
     return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
+
+
+read_from_environment(run, "FEPFLOW_RUN")
 
 
 @contextmanager
@@ -176,12 +215,6 @@ def _run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Repo
         write_run(begun.store, finished.run, json_to)
     print_end(console, begun.store, finished, written)
     return finished.exit_code
-
-
-def _of_environment() -> set[str]:
-    """Return the options that the environment sets: it knows nothing of a run that goes on."""
-    context = click.get_current_context()
-    return {name for name in context.params if context.get_parameter_source(name) is ParameterSource.ENVIRONMENT}
 
 
 @contextmanager

@@ -31,6 +31,7 @@ from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, load_suite
+from fepflow.suite.replacements import Replacement, at_their_option
 from fepflow.suite.target import ProgramOrAddress
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.suite.variants import label_of
@@ -41,13 +42,14 @@ def validate_suite(
     env: Mapping[str, str] = SUITE_VARIABLES,
     limit: float | None = None,
     version: str | None = None,
+    replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
     """Read a suite and all files that it names, and collect every error. Makes no call.
 
-    `limit` and `version` are those of a run: see `SuiteValidation`. Raises InputError only if the file itself
-    is no document.
+    `limit`, `version` and `replacements` are those of a run: see `SuiteValidation` for the first two. Raises InputError
+    only if the file itself is no document, or has no place for a replacement.
     """
-    loaded = load_suite(path, env)
+    loaded = load_suite(path, env, replacements)
     validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit, version=version)
     validate_cases(validation)
     validation.problems += load_plugins(loaded)
@@ -71,6 +73,7 @@ def validate_suite(
     validation.problems.sort(
         key=lambda problem: (problem.file != loaded.document.file, problem.file or "", problem.line or 0)
     )
+    validation.problems = list(at_their_option(validation.problems, replacements))
     for of_variant in validation.variants:  # each has what all have: a suite is run with all of its variants, or not
         of_variant.problems = validation.problems
         of_variant.__dict__["dependence"] = validation.dependence  # of the cases, which takes a while to compute

@@ -106,9 +106,9 @@ def remove_baseline(name: str, suite: str | None) -> str:
         return suites[0]
 
 
-def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series], int]:
+def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool = False) -> tuple[list[Series], int]:
     """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
-    other runs of it have one. Raises NotFoundError."""
+    other runs of it have one. With `all_causes`, whatever started them. Raises NotFoundError."""
     from fepflow.analysis.drift import MOST_RUNS
 
     judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None and not run.filtered]
@@ -117,7 +117,7 @@ def trends_of(store: Store, suite: str, metric: str | None) -> tuple[list[Series
             names = ", ".join(repr(name) for name in variants[:MOST_NAMED])
             raise NotFoundError(f"{suite} has variants, and each has trends of its own: name one, such as {names}.")
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
-    alike = store.runs.alike(judged[0], MOST_RUNS)
+    alike = store.runs.alike(judged[0], MOST_RUNS, all_causes=all_causes)
     return _series(judged[0], alike, metric), len(judged) - len(alike)
 
 

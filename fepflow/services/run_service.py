@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fepflow.diagnose.suite_validation import SuiteValidation
     from fepflow.store.records import RunRecord, RunSummary
     from fepflow.store.store import Store
+    from fepflow.suite.replacements import Replacement
     from fepflow.tasks.create_run import RunOptions
     from fepflow.tasks.local_run import Listener, LocalRun
 
@@ -123,8 +124,9 @@ def validate(
     limit: float | None = None,
     version: str | None = None,
     use_api: Callable[[], None] | None = None,
+    replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Static validation of a suite. Raises InputError if it is no document.
+    """Static validation of a suite, with some of its values replaced. Raises InputError if it is no document.
 
     `limit` is how many of its cases are to be called, or which fraction; `version` is the target's, if a run names it.
     `use_api` has this process use Prefect's API, if the suite refers to a block; default: the one that is known.
@@ -140,7 +142,7 @@ def validate(
         return read_block(kind, name)
 
     SUITE_VARIABLES.read_blocks_with(read)
-    return validate_suite(path, limit=limit, version=version)
+    return validate_suite(path, limit=limit, version=version, replacements=replacements)
 
 
 def _use_known_api() -> None:
@@ -198,7 +200,8 @@ def require_valid(path: Path, options: RunOptions, note: Note, *, show_logs: boo
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
-    validation = validate(path, options.limit, options.version, partial(connect, note, show_logs=show_logs))
+    connect_once = partial(connect, note, show_logs=show_logs)
+    validation = validate(path, options.limit, options.version, connect_once, options.replacements)
     validation.require()
     if options.variants and not validation.variants:
         raise UserError(f"{path} has no variants to choose from: leave --variant out.")

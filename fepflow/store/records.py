@@ -34,8 +34,9 @@ outputs that exist (FEP 5), or one for a run whose target is called at guarded a
 FailureKind = Literal["failed", "error"]
 KeyState = Literal["active", "expired", "revoked"]
 
-FILTERS = ("metadata", "failing_in", "case_ids")
-"""The options of a run that choose among the suite's cases, but for a random sample."""
+FILTERS = "filters"
+"""The option of a run that has only some of the suite's cases, which are no random sample: how they were chosen, as the
+command line says it."""
 
 REUSE_OUTPUTS = "reuse_outputs"
 """The option of a run that takes outputs of earlier runs in place of calls."""
@@ -163,14 +164,9 @@ class RunRecord(Row, table=True):
     def filtered(self) -> str | None:
         """A phrase for people if the run has only those of the suite's cases that a filter chose."""
         options = self.options or {}
-        filters = [f"--filter-metadata {name}={value}" for name, value in options.get("metadata", {}).items()]
-        if "failing_in" in options:
-            filters.append(f"--filter-failing {options['failing_in'][:8]}")
-        if "case_ids" in options:
-            filters.append("those with labels")
-        if not filters:
+        if not options.get(FILTERS):
             return None
-        return f"{self.n_cases} of {options['suite_cases']} test cases ({', '.join(filters)})"
+        return f"{self.n_cases} of {options['suite_cases']} test cases ({', '.join(options[FILTERS])})"
 
     @property
     def origin(self) -> dict[str, Any] | None:

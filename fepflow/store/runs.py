@@ -145,24 +145,25 @@ class Runs(Repository):
         Only runs that measured the same on the same cases, and were begun by the same cause, are considered if `alike`.
         """
         older = select(RunRecord).where(RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
-        older = older.where(*_equal(run, "name"), *_unfiltered())
+        older = older.where(*_equal(run, "name"), _without_option(FILTERS))
         if alike:
             same = "suite_hash", "cases_hash", "cause"
             older = older.where(*_equal(run, *same), *(RUN.c[name].is_not(None) for name in same))
         return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
 
-    def alike(self, run: RunRecord, limit: int) -> list[RunFigures]:
-        """Return the newest runs with an outcome that measured the same on the same cases and were begun by the same
-        cause as this one, itself included and none that is newer; the oldest first.
+    def alike(self, run: RunRecord, limit: int, *, all_causes: bool = False) -> list[RunFigures]:
+        """Return the newest runs with an outcome that measured the same on the same cases as this one, itself included
+        and none that is newer; the oldest first. Without `all_causes`, only those that the same cause began.
 
         There are none for a run whose cases a filter chose.
         """
         if run.filtered:
             return []
+        same = ["name", "suite_hash", "cases_hash", *([] if all_causes else ["cause"])]
         newest = (
             select(RUN.c.id, RUN.c.created_at, RUN.c.outcome, RUN.c.metrics)
             .where(RUN.c.outcome.is_not(None), RUN.c.created_at <= run.created_at)
-            .where(*_equal(run, "name", "suite_hash", "cases_hash", "cause"))
+            .where(*_equal(run, *same))
             .order_by(_newest_first, RUN.c.id.desc())
             .limit(limit)
         )
@@ -177,7 +178,7 @@ class Runs(Repository):
         same = "name", "suite_hash", "target_hash", "version"
         others = (
             select(RUN.c.id, RUN.c.outcome)
-            .where(*_equal(run, *same), *_unfiltered(), _without_option(REUSE_OUTPUTS), RUN.c.id != run.id)
+            .where(*_equal(run, *same), _without_option(FILTERS), _without_option(REUSE_OUTPUTS), RUN.c.id != run.id)
             .where(RUN.c.outcome.is_not(None) | under_way)
             .order_by(RUN.c.created_at, RUN.c.id)
         )
@@ -413,11 +414,6 @@ def _with_prefix(prefix: str) -> Select[tuple[RunRecord]]:
 
 def _equal(run: RunRecord, *names: str) -> list[ColumnElement[bool]]:
     return [RUN.c[name] == getattr(run, name) for name in names]
-
-
-def _unfiltered() -> Iterator[ColumnElement[bool]]:
-    """Yield the conditions that no filter chose the cases of a run."""
-    yield from map(_without_option, FILTERS)
 
 
 def _without_option(name: str) -> ColumnElement[bool]:

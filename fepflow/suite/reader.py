@@ -24,6 +24,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
+from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.variants import combinations, problems_of_variants, with_variant
 from fepflow.text import brief
 
@@ -65,12 +66,14 @@ class LoadedSuite:
 _KINDS = {list: "list", str: "text", bool: "boolean"}
 
 
-def load_suite(path: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSuite:
-    """Read a suite file, or an ECP manifest as the suite that it stands for.
+def load_suite(
+    path: Path, env: Mapping[str, str] = SUITE_VARIABLES, replacements: Sequence[Replacement] = ()
+) -> LoadedSuite:
+    """Read a suite file, or an ECP manifest as the suite that it stands for, with some of its values replaced.
 
-    Raises InputError if it is no document; other errors are in `problems`.
+    Raises InputError if it is no document, or has no place for a replacement; other errors are in `problems`.
     """
-    document, folder = read_document(path), path.resolve().parent
+    document, folder = with_replacements(read_document(path), replacements), path.resolve().parent
     if is_manifest(document.data):
         return _load_manifest(document, folder, env)
     return _load_variants(document, folder, env) if isinstance(document.data, dict) else read_suite(document, folder)

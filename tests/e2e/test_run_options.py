@@ -75,6 +75,22 @@ def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     assert (refused.returncode, f"is no baseline, as it has only {chosen}" in refused.stderr) == (2, True)
 
 
+def test_what_other_tools_call_it_works_on_values_of_this_run_only(workplace: Workplace, endpoint: Endpoint) -> None:
+    workplace.write_suite(["refund 1", "refund 2", "other"], http={"url": "http://127.0.0.1:9/"})
+    before = workplace.suite.read_text(encoding="utf-8")
+    options = ["--case", "refund*", "--repeat", "2", "--set", f"target.http.url={workplace.env['AGENT_URL']}"]
+    done = workplace.fepflow(
+        "eval", workplace.suite, *options, "--set", "gate.inconclusive=allow", FEPFLOW_RUN_TAG="mine"
+    )
+    assert (done.returncode, endpoint.questions) == (0, {"refund 1": 2, "refund 2": 2})
+    assert "options by the environment: FEPFLOW_RUN_TAG" in done.stderr
+    assert workplace.record.tags == ["mine"]
+    assert workplace.suite.read_text(encoding="utf-8") == before
+    endpoint.asked.clear()
+    resumed = workplace.fepflow("run", "--resume", FEPFLOW_RUN_TAG="mine")
+    assert (resumed.returncode, list(endpoint.asked)) == (0, []), "the latest run has its verdict already"
+
+
 @pytest.mark.battery
 def test_a_verdict_by_points_passes_where_the_interval_is_too_wide(workplace: Workplace) -> None:
     gate = {"min": {"exact_match": 0.5}}

@@ -58,7 +58,7 @@ def test_a_fraction_is_of_the_cases_that_the_filters_leave(store: Store, suite: 
     assert len(inputs) == 25
     assert all(number % 2 for number in inputs)
     assert options["sample"] == {"limit": 0.1, "seed": 0, "cases": 25, "of": 250}
-    assert options["metadata"] == {"odd": "true"}
+    assert options["filters"] == ["--filter-metadata odd=true"]
 
 
 def test_a_filtered_run_is_described_unless_the_filter_leaves_all(store: Store, suite: Path) -> None:

@@ -21,7 +21,12 @@ from tests.fepflow.conftest import Cli, FillRun, check
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["run"], "give a suite, or --resume RUN"),
+        (["run"], "name a suite: this folder has no suite.yaml (`fepflow init` writes one)"),
+        (["eval"], "name a suite: this folder has no suite.yaml"),
+        (["validate"], "name a suite: this folder has no suite.yaml"),
+        (["run", "suite.yaml", "--first", "3", "--limit", "3"], "give one of the two"),
+        (["run", "--set", "repeats", "suite.yaml"], "--set reads like target.http.url="),
+        (["run", "--resume"], "There are no runs yet"),
         (["run", "suite.yaml", "--resume", "latest"], "give a suite or --resume RUN, not both"),
         (["run", "--resume", "latest", "--limit", "3"], "leave the other options out"),
         (["run", "--resume", "1234"], "There is no run '1234'"),

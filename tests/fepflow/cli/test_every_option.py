@@ -22,6 +22,8 @@ def options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tupl
         for name in command.list_commands(context):
             below = command.get_command(context, name)
             assert below is not None
+            if below.name != name:
+                continue  # another name of a command that is there already
             yield from options(below, (*path, name))
     for parameter in command.params:
         if isinstance(parameter, click.Option):
