@@ -33,7 +33,7 @@ SHOWN_P = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A metric in one run. `log_evidence` is the CUSUM after it, None where there is none yet."""
+    """A metric in one run, of `n` results. `log_evidence` is the CUSUM after it, None where there is none yet."""
 
     run_id: str
     created_at: datetime
@@ -42,6 +42,7 @@ class Point:
     low: float | None
     high: float | None
     log_evidence: float | None = None
+    n: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +124,8 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     for run in runs:
         metric = next((metric for metric in run.metrics or () if metric["id"] == name), None)
         if metric is not None and metric.get("value") is not None:
-            points.append(
-                Point(run.id, run.created_at, run.outcome, metric["value"], metric.get("low"), metric.get("high"))
-            )
+            low, high, n = (metric.get(name) for name in ("low", "high", "n_completed"))
+            points.append(Point(run.id, run.created_at, run.outcome, metric["value"], low, high, n=n))
             run_shares.append(_share(metric, repeats, less_is_better=less_is_better))
     trend = mann_kendall([point.value for point in points])
     shares = [share for share in run_shares if share is not None]

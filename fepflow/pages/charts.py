@@ -1,4 +1,7 @@
-"""Charts as SVG, drawn by Vega-Lite on the server. Colours are the style sheet's, so that they fit dark and light."""
+"""Charts as SVG, drawn by Vega-Lite on the server. Colours are the style sheet's, so that they fit dark and light.
+
+Some answer the mouse: page.js draws them again in the browser with Vega, from the same description, see `interactive`.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,10 @@ VEGA_LITE = "5.21"
 INK = "currentColor"
 FAINT = "var(--faint)"
 _WIDTH, _HEIGHT = 260, 16
+MOUSE = {"tooltip": {"field": "hint"}, "href": {"field": "href"}}
+"""Channels of a mark that answers the mouse, see `interactive`."""
+TARGET = "target"
+"""The name of a layer that is marked while the mouse is over it."""
 
 
 def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -46,12 +53,21 @@ def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]
 
 
 def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Draw a metric over runs, oldest first, each `{value, low, high, outcome, alarm}`, over bands of thresholds."""
+    """Draw a metric over runs, oldest first, over bands of thresholds.
+
+    Each point is `{value, low, high, outcome, alarm}` and, for the mouse, `when`, a short date under the axis, `hint`
+    and `href`.
+    """
     if not points:
         return None
     low, high = _domain([point[name] for point in points for name in ("value", "low", "high")], bands)
-    y = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(6)}
-    x = {"field": "index", "type": "ordinal", "axis": {**_axis(12), "labelAngle": 0, "title": "run, oldest first"}}
+    y = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(5)}
+    dates = json.dumps([point["when"] for point in points])
+    x = {
+        "field": "index",
+        "type": "ordinal",
+        "axis": {**_axis(12), "labelAngle": 0, "labelOverlap": True, "labelExpr": f"{dates}[datum.value - 1]"},
+    }
     rows = [{**point, "index": index} for index, point in enumerate(points, 1)]
     colours = {"pass": "var(--pass)", "fail": "var(--fail)", "inconclusive": "var(--inconclusive)"}
     for row in rows:
@@ -74,8 +90,10 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
                 "size": {"condition": {"test": "datum.alarm", "value": 160}, "value": 70},
             },
         },
+        # The mouse need not meet the point: all that is above and below it counts.
+        {"name": TARGET, "mark": {"type": "rect", "fill": INK, "fillOpacity": 0}, "encoding": {"x": x, **MOUSE}},
     ]
-    return _svg({"width": 640, "height": 220, "data": {"values": rows}, "layer": layers})
+    return interactive({"width": 420, "height": 170, "data": {"values": rows}, "layer": layers})
 
 
 def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
@@ -161,12 +179,38 @@ _CONFIG = {
 }
 
 
+_COMMON = {"config": _CONFIG, "padding": 4}
+_FIT = {"type": "fit-x", "contains": "padding"}
+_BASE = "https://vega.github.io/vega-datasets/"
+"""What the library puts before a link that is a path."""
+
+
+def interactive(chart: dict[str, Any]) -> Markup:
+    """Return a figure with the server's picture of a chart, and the chart for Vega in the browser.
+
+    There it is as wide as its place. A mark's channel `tooltip` is a text that is shown when the mouse is over it, its
+    `href` the path of a page that a click opens; in the server's picture, which stands without JavaScript, it is a
+    link. The figure is hidden from screen readers: a page says the same in text or in a table.
+    """
+    compiled = _compiled(json.dumps({**_COMMON, **chart, "width": "container", "autosize": _FIT}))
+    return Markup('<figure class="chart" aria-hidden="true" data-chart="{}">{}</figure>').format(compiled, _svg(chart))
+
+
 def _svg(chart: dict[str, Any]) -> Markup:
-    return _drawn(json.dumps({"config": _CONFIG, "padding": 4, **chart}))
+    return _drawn(json.dumps({**_COMMON, **chart}))
+
+
+@lru_cache(maxsize=500)
+def _compiled(spec: str) -> str:
+    import vl_convert
+
+    return json.dumps(vl_convert.vegalite_to_vega(spec, vl_version=VEGA_LITE), separators=(",", ":"))
 
 
 @lru_cache(maxsize=2_000)
 def _drawn(spec: str) -> Markup:
     import vl_convert
 
-    return Markup(vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE))  # noqa: S704  # the library escapes texts
+    svg = vl_convert.vegalite_to_svg(spec, vl_version=VEGA_LITE)
+    svg = svg.replace(f'xlink:href="{_BASE}', 'tabindex="-1" href="')  # hidden from readers, so out of the tab order
+    return Markup(svg)  # noqa: S704  # the library escapes texts

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from typing import Any
 
 from markupsafe import Markup
 
-from fepflow.analysis.drift import Series
+from fepflow.analysis.drift import Point, Series
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.errors import UserError
+from fepflow.page_links import run_path
 from fepflow.pages.charts import trend_chart
+from fepflow.pages.rendering import WORDS, number
 from fepflow.pages.run_page import bands_of
 from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs
 from fepflow.services.baselines import compare, trends_of
@@ -77,14 +80,29 @@ def trends_view(store: Store, suite: str) -> TrendsView:
 def _series(store: Store, series: Series) -> SeriesView:
     run = store.runs.get(series.points[-1].run_id)
     metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
-    points = [
-        {
-            **{name: value for name, value in asdict(point).items() if name in ("value", "low", "high", "outcome")},
-            "alarm": point.log_evidence is not None and point.log_evidence >= ALARM,
-        }
-        for point in series.points[-MAX_POINTS:]
-    ]
+    points = [_point(point) for point in series.points[-MAX_POINTS:]]
     return SeriesView(series, trend_chart(points, bands_of(run, metric)), any(point["alarm"] for point in points))
+
+
+def _point(point: Point) -> dict[str, Any]:
+    """Return a point of a trend with what the mouse finds there."""
+    known = point.low is not None and point.high is not None
+    interval = f" ({number(point.low)} to {number(point.high)})" if known else ""
+    lines = (
+        f"{point.created_at:%Y-%m-%d %H:%M} UTC · run {point.run_id[:8]}",
+        f"{number(point.value)}{interval}{'' if point.n is None else f', n = {point.n}'}",
+        WORDS.get(point.outcome, point.outcome),
+    )
+    return {
+        "value": point.value,
+        "low": point.low,
+        "high": point.high,
+        "outcome": point.outcome,
+        "alarm": point.log_evidence is not None and point.log_evidence >= ALARM,
+        "when": f"{point.created_at:%d %b}",
+        "hint": "\n".join(lines),
+        "href": run_path(point.run_id),
+    }
 
 
 def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:

@@ -26,7 +26,10 @@ from fepflow.text import four_digits
 MAX_LINE = 20_000
 """Characters of a line that a check found, or of an argument."""
 
-NAMES = ("htmx.min.js", "icon.svg", "page.js", "style.css")
+NAMES = (
+    *("htmx.min.js", "icon.svg", "page.js", "pico.min.css", "style.css"),
+    *("vega.min.js", "vega-interpreter.min.js"),
+)
 
 
 @cache

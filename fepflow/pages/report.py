@@ -46,7 +46,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
     view = run_view(store, run.id)
     grid = grid_view(store, view.run, GridFilter(), size=MAX_CASES)
     indices = [row.case_index for row in grid.rows]
-    style = read_asset("style.css").decode()
+    style = "\n".join(read_asset(name).decode() for name in ("pico.min.css", "style.css"))
     # The hash of this very style is what the browser is told to take.
     digest = base64.b64encode(sha256(style.encode()).digest()).decode()
     file.write(
@@ -58,7 +58,7 @@ def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
             repeats=(repeat_view(result) for result in store.results.by_case(run.id, case_indices=indices)),
             links=FileLinks({row.case.id: row.case_index for row in grid.rows}),
             style=Markup(style),  # noqa: S704  # ours
-            policy=f"default-src 'none'; style-src 'sha256-{digest}'",
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:",
             limit=MAX_TEXT,
             flow_run_url=None,
             live=False,

@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -151,8 +152,8 @@ def test_a_hostile_report_opened_from_a_file_does_nothing(browser: Watched, fill
         assert browser.hosts() == set()
     assert "silent" in browser.text
     browser.driver.find_element(By.ID, "show-failed").click()
-    assert "silent" not in browser.driver.find_element(By.CSS_SELECTOR, "table.grid").text
-    browser.driver.find_element(By.CSS_SELECTOR, "table.grid tr.failed a").click()
+    assert "silent" not in browser.driver.find_element(By.CSS_SELECTOR, "table.cases").text
+    browser.driver.find_element(By.CSS_SELECTOR, "table.cases tr.failed a").click()
     assert browser.url.endswith("#case-0")
 
 
@@ -191,6 +192,33 @@ def test_two_ticked_runs_are_compared(browser: Watched) -> None:
     harmless(browser)
 
 
+def test_a_chart_answers_the_mouse(browser: Watched) -> None:
+    """Under the policy of every page: no eval, no style or script in the page."""
+    browser.open("/trends?suite=refunds")
+    browser.until(lambda _: browser.all("figure.drawn svg"), "a chart that Vega has drawn")
+    assert "from" not in browser.driver.find_element(By.CSS_SELECTOR, ".chart-hint").text
+    targets = browser.all("figure.drawn [class*=target_] path")
+    assert len(targets) == 2, "a column for each run"
+    ActionChains(browser.driver).move_to_element(targets[1]).perform()
+    hint = browser.driver.find_element(By.CSS_SELECTOR, ".chart-hint").text
+    assert "UTC · run bbbb2222" in hint
+    assert " to 1), n = 70" in hint
+    targets[1].click()
+    browser.shows("bbbb2222", "Test cases")
+    assert browser.url.endswith("/runs/bbbb2222")
+    harmless(browser)
+
+
+def test_a_chart_is_as_wide_as_its_place(browser: Watched) -> None:
+    for width in (360, 1000):
+        browser.set_width(width)
+        browser.open("/trends?suite=refunds")
+        browser.until(lambda _: browser.all("figure.drawn svg"), "a chart that Vega has drawn")
+        drawn = browser.evaluate("document.querySelector('figure.drawn svg').getBoundingClientRect().width")
+        assert width - 60 < drawn <= width
+    browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
     with watching(site, tmp_path / "profile", scripts=False) as browser:
         browser.open("/runs/bbbb2222")
@@ -203,6 +231,11 @@ def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
         browser.open("/runs/aaaa1111")
         browser.follow("Next")
         browser.shows("Page 2 of 2")
+        browser.open("/trends?suite=refunds")
+        (point, *_) = browser.all("figure.chart a[href='/runs/bbbb2222']")
+        assert point.get_attribute("tabindex") == "-1", "the table beside it has the same links for the keyboard"
+        point.click()
+        assert browser.url.endswith("/runs/bbbb2222")
 
 
 def label_address(store: Store) -> str:
