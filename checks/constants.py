@@ -26,6 +26,7 @@ class CheckType(StrEnum):
     TEXT_MATCH = "text_match"
     CUSTOM_FUNCTION = "custom_function"
     SEMANTIC_SIMILARITY = "semantic_similarity"
+    RECORDED_SCORE = "recorded_score"
     LLM_JUDGE = "llm_judge"
 
 

@@ -92,6 +92,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "text_match": ("fepflow.checks.text_match:TextMatchCheck",),
     "custom_function": ("fepflow.checks.custom_function:CustomFunctionCheck",),
     "semantic_similarity": ("fepflow.checks.semantic_similarity:SemanticSimilarityCheck",),
+    "recorded_score": ("fepflow.checks.recorded_score:RecordedScoreCheck",),
     "llm_judge": ("fepflow.checks.llm_judge:LLMJudgeCheck",),
 }
 """The check types that come with fepflow, as module:class; a later version of one is added to its tuple.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from fepflow.checks.json_valid import JsonValidCheck as JsonValidCheck
     from fepflow.checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
     from fepflow.checks.models.model_check import register_embedder as register_embedder
+    from fepflow.checks.recorded_score import RecordedScoreCheck as RecordedScoreCheck
     from fepflow.checks.regex import RegexCheck as RegexCheck
     from fepflow.checks.regex import RegexFlags as RegexFlags
     from fepflow.checks.registry import get_check_class as get_check_class
@@ -99,6 +100,7 @@ _HOME = {
     "JSONValidCheck": "fepflow.checks.json_valid",
     "JsonValidCheck": "fepflow.checks.json_valid",
     "LLMJudgeCheck": "fepflow.checks.llm_judge",
+    "RecordedScoreCheck": "fepflow.checks.recorded_score",
     "Output": "fepflow.protocol.test_case",
     "PassMode": "fepflow.checks.constants",
     "RegexCheck": "fepflow.checks.regex",

@@ -7,12 +7,18 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
+from fepflow.analysis.accumulation import suite_of
+from fepflow.analysis.metrics import compute_verdict
+from fepflow.checks.core.compiled import compile_checks
+from fepflow.checks.engine import checks_of, run_checks
+from fepflow.imports.prepared import PreparedRun
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import to_jsonable
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.large_arguments import leave_out_large
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.leases import new_owner
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict
@@ -90,3 +96,47 @@ def _plain(check: AnyCheck) -> Check:
     """Its declaration, where what only code can give (a function, a class) is a name."""
     declared = to_check(check)
     return declared.model_copy(update={"arguments": to_jsonable(declared.arguments)})
+
+
+IMPORT_SECONDS = 3_600
+"""Seconds within which an import is stored; longer than any takes."""
+
+_ROWS_AT_ONCE = 1_000
+
+
+def record_import(store: Store, run: NewRun, prepared: PreparedRun, completed_at: datetime | None) -> RunRecord:
+    """Store the results of another tool as a completed run, judged by the rules of its suite, and return it.
+
+    Raises InputError for test cases without a JSON form, InfrastructureError when the store is unavailable.
+    """
+    owner = new_owner()
+    store.runs.create(run, prepared.cases, owner, IMPORT_SECONDS)
+    record = store.leases.acquire(run.id, owner, IMPORT_SECONDS)
+    shared = compile_checks(prepared.checks)
+    for start in range(0, len(prepared.outputs), _ROWS_AT_ONCE):
+        outputs: list[NewOutput] = []
+        checks: list[NewCheckResult] = []
+        for case_index, repeat, output in prepared.outputs[start : start + _ROWS_AT_ONCE]:
+            case = prepared.cases[case_index]
+            # The hash covers the run's id: nobody knows whether the system would give the same answer again.
+            output_hash = content_hash("import", run.id, case_index, repeat)
+            outputs.append(NewOutput(case_index, repeat, output_hash, output))
+            results = run_checks(case, output, checks_of(case.checks or (), shared))
+            assert isinstance(results, list)  # recorded scores wait for nothing
+            for check in leave_out_large(results):
+                hashed = content_hash(output_hash, check.check_id)
+                checks.append(NewCheckResult(case_index, repeat, check.check_id, hashed, check, check.passed))
+        store.results.write(run.id, outputs, checks)
+    verdict = compute_verdict(store, record, suite_of(record))
+    judged = verdict.model_dump(mode="json", exclude_none=True)
+    metrics = judged.pop("metrics")
+    store.leases.finish(
+        run.id,
+        owner,
+        "completed",
+        outcome=verdict.outcome,
+        metrics=metrics,
+        verdict=judged,
+        completed_at=completed_at,
+    )
+    return store.runs.get(run.id)

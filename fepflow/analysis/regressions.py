@@ -204,6 +204,7 @@ _BEGUN: dict[str | None, str] = {
     "api": "through Prefect's API or UI",
     "pytest": "by pytest",
     "network": "over the network",
+    "import": "by an import",
 }
 
 

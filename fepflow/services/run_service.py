@@ -254,6 +254,8 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
             raise UserError(f"Run {run.id} was a test: run pytest again instead.")
         if "evaluate" in run.suite.get("target", {}):
             raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
+        if "imported" in run.suite.get("target", {}):
+            raise UserError(f"Run {run.id} was imported from another tool: import the file again instead.")
         connect(note, show_logs=show_logs)
         from fepflow.store.leases import new_owner
         from fepflow.tasks.local_run import LocalRun

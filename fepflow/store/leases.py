@@ -163,11 +163,15 @@ class Leases(Repository):
         verdict: Any = None,
         stats: Any = None,
         error: str | None = None,
+        completed_at: datetime | None = None,
     ) -> None:
-        """End the run as `owner` and give the lease back. Raises RunBusyError, changing nothing, if it was lost."""
+        """End the run as `owner`, now unless it ended before, and give the lease back.
+
+        Raises RunBusyError, changing nothing, if it was lost.
+        """
         ended = _held(run_id, owner).values(
             status=status,
-            completed_at=utc_now(),
+            completed_at=completed_at or utc_now(),
             lease_owner=None,
             lease_until=None,
             outcome=outcome,

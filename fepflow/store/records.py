@@ -28,9 +28,10 @@ from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTi
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
-Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network"]
+Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network", "import"]
 """What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
-outputs that exist (FEP 5), or one for a run whose target is called at guarded addresses only."""
+outputs that exist (FEP 5), one for a run whose target is called at guarded addresses only, or an import of another
+tool's results."""
 FailureKind = Literal["failed", "error"]
 KeyState = Literal["active", "expired", "revoked"]
 
@@ -504,7 +505,8 @@ class NewRun:
     """A run to be created, with the columns that its creator knows; see `RunRecord`.
 
     `started_at` is for a run that is over when it is stored; else a run starts when its lease is first taken. The run
-    begins with its first `n_cases` cases (None: with all), see `Leases.extend_run`.
+    begins with its first `n_cases` cases (None: with all), see `Leases.extend_run`. `created_at` is the time of what
+    another tool evaluated; None: now.
     """
 
     id: str
@@ -520,6 +522,7 @@ class NewRun:
     cause: Cause | None = None
     options: dict[str, Any] | None = None
     n_cases: int | None = None
+    created_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -378,7 +378,8 @@ def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -
     """Insert the run, pending, and its cases; raises as `Runs.create` does."""
     try:
         row = {item.name: getattr(run, item.name) for item in fields(run)}
-        connection.execute(insert(RUN).values({**row, "status": "pending", "created_at": utc_now(), "n_cases": 0}))
+        fixed = {"status": "pending", "created_at": run.created_at or utc_now(), "n_cases": 0}
+        connection.execute(insert(RUN).values({**row, **fixed}))
     except IntegrityError:
         raise UserError(
             f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "

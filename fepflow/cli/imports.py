@@ -1,0 +1,70 @@
+"""`fepflow import`: suites, test cases and results that people have from other tools."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--as", "format_name", metavar="FORMAT", help="The file's format (default: by what is in it).")
+@click.option(
+    "--output",
+    "-o",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for suite and test cases (default: one here with the file's name, for a file without results).",
+)
+@click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
+@click.option("--run/--no-run", "store", default=None, help="Store the results as a run (default: if there are any).")
+@click.option("--strict", is_flag=True, help="Exit with 1 if anything needs a hand.")
+def import_file(
+    file: Path, format_name: str | None, folder: Path | None, overwrite: bool, store: bool | None, strict: bool
+) -> None:
+    """Make a suite of FILE, or a run of its results: FILE is what another evaluation tool reads or writes.
+
+    A report says what came over, and what needs a hand. Nothing of FILE is executed.
+    """
+    from fepflow.services.imports import read_file
+
+    found = read_file(file, format_name)
+    imported = found.imported
+    store = bool(imported.runs) if store is None else store
+    if store:
+        from fepflow.extras import require
+
+        require("run", "storing a run")
+    written = []
+    if folder is not None or not store:
+        written = found.write_suite(folder or Path(_folder_name(imported.name)), overwrite=overwrite)
+    runs = found.store_runs() if store else []
+    version = f" {imported.version}" if imported.version else ""
+    from fepflow.text import printable
+
+    click.echo(
+        printable(
+            f"{found.source.name} is {imported.format}{version}: {', '.join(imported.notes.what_came())} came over."
+        )
+    )
+    for problem in imported.notes.problems():
+        click.echo(f"needs a hand: {problem}", err=True)
+    if written:
+        click.echo(f"Wrote {', '.join(map(str, written))}.")
+    for run in runs:
+        from fepflow.cli.console import Console, safe
+        from fepflow.cli.run_view import verdict_view
+
+        Console().print([f"Run {run.id[:8]}, {safe(run.name)}:", *verdict_view(run, brief=True)])
+    if runs:
+        click.echo(f"Next: fepflow show {runs[0].id[:8]}")
+    elif written:
+        click.echo(f"Next: fepflow validate {written[0]}")
+    if strict and not imported.notes.is_complete:
+        raise click.exceptions.Exit(1)
+
+
+def _folder_name(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")[:80] or "imported"

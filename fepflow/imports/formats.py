@@ -1,0 +1,61 @@
+"""The formats of other tools that can be imported, and which one a file is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from fepflow.documents.messages import did_you_mean
+from fepflow.errors import InputError, Problem, UserError
+from fepflow.imports import deepeval
+from fepflow.imports.imported import Imported
+from fepflow.imports.source import Source
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of another tool. `looks_like` is cheap and raises nothing; `read` refuses a version that is not known.
+
+    `what` says in a few words which files are meant.
+    """
+
+    name: str
+    what: str
+    looks_like: Callable[[Source], bool]
+    read: Callable[[Source], Imported]
+
+
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        Format("deepeval", "goldens and datasets (.json, .jsonl, .csv), test runs", deepeval.looks_like, deepeval.read),
+    )
+}
+"""By name, in the order in which a file is tried."""
+
+
+def read_import(path: Path, name: str | None = None, format_name: str | None = None) -> tuple[Source, Imported]:
+    """Read a file or folder of another tool; `format_name` None: find out which.
+
+    Raises UserError for a name that is no format, InputError for a file in none, or in an unknown version of one.
+    """
+    source = Source(path, name or str(path))
+    if not path.exists():
+        raise InputError(Problem("there is no such file", source.name, advice="check the path"))
+    if format_name is not None:
+        if format_name not in FORMATS:
+            raise UserError(f"{format_name} is no format ({did_you_mean(format_name, list(FORMATS))}).")
+        return source, FORMATS[format_name].read(source)
+    if not source.is_folder:
+        _ = source.data  # a document that cannot be read is in no format: that is said first
+    for known in FORMATS.values():
+        if known.looks_like(source):
+            return source, known.read(source)
+    raise InputError(Problem("is in no format that can be imported", source.name, advice=_known()))
+
+
+def _known() -> str:
+    return (
+        "known are " + "; ".join(f"{known.name}: {known.what}" for known in FORMATS.values()) + "; name one with --as"
+    )

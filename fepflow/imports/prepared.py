@@ -1,0 +1,120 @@
+"""Imports in fepflow's own terms: test cases with ids, checks of recorded scores, outputs with what was recorded."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from fepflow.documents.messages import validation_messages
+from fepflow.errors import InputError, Problem, dotted
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, unique_names
+from fepflow.protocol.check import Check
+from fepflow.protocol.test_case import Output, TestCase
+
+CHECK_TYPE = "recorded_score"
+SCORES = "scores"
+"""Member of an output's metadata: what each scorer said, by the id of its check."""
+
+_MOST_PROBLEMS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRun:
+    """A run as it is stored: its cases with the checks that they do not share, and outputs by index in `cases`."""
+
+    cases: list[TestCase]
+    checks: list[Check]
+    outputs: list[tuple[int, int, Output]]
+
+
+def cases_of(imported: Imported) -> list[TestCase]:
+    """Return the test cases, each with an id of its own. One that stands twice gets a number, with a note.
+
+    Cases without an id get one from their content, which is the same at every import. Raises InputError for cases that
+    are none.
+    """
+    cases: list[TestCase] = []
+    problems: list[Problem] = []
+    for index, data in enumerate(imported.cases):
+        try:
+            cases.append(TestCase.model_validate(data))
+        except ValidationError as error:
+            for item in validation_messages(data, error):
+                path = dotted((f"test case {index + 1}", *item.path))
+                problems.append(Problem(item.message, imported.notes.file, path=path, advice=item.advice))
+            if len(problems) >= _MOST_PROBLEMS:
+                break
+    if not imported.cases:
+        problems.append(Problem("holds no test cases", imported.notes.file))
+    if problems:
+        raise InputError(problems)
+    given = Counter(str(data["id"]) for data in imported.cases if data.get("id"))
+    for name, count in given.items():
+        if count > 1:
+            imported.notes.by_hand(f"the id {name!r} stands {count} times: all but the first get a number")
+    names = unique_names([case.id for case in cases])
+    return [
+        case if name == case.id else case.model_copy(update={"id": name})
+        for case, name in zip(cases, names, strict=True)
+    ]
+
+
+def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun) -> PreparedRun:
+    """Return a run of the cases that `cases_of` gave, whose checks are the scorers.
+
+    A scorer that has said something of every case is a check of all; the others are checks of the cases that they are
+    about. A case of which no scorer could say anything, as its calls failed, has all checks: none gets away unseen.
+    """
+    indices = list(range(len(cases)) if run.cases is None else run.cases)
+    places = {index: place for place, index in enumerate(indices)}
+    outputs = [output for output in run.outputs if output.case in places]
+    ids = scorer_ids(run)
+    names = list(ids)
+    by_case: dict[int, set[str]] = defaultdict(set)
+    for output in outputs:
+        by_case[output.case] |= output.scores.keys()
+    everywhere = set(names)
+    for index in indices:
+        everywhere &= by_case[index] | set(run.checks) or set(names)
+    prepared = []
+    for index in indices:
+        own = by_case[index] or set(names)
+        checks = [recorded_check(name, ids[name]) for name in names if name in own and name not in everywhere]
+        prepared.append(cases[index].model_copy(update={"checks": checks or None, "turns": None, "user": None}))
+    return PreparedRun(
+        prepared,
+        [recorded_check(name, ids[name]) for name in names if name in everywhere],
+        [(places[output.case], output.repeat, recorded_output(output, ids)) for output in outputs],
+    )
+
+
+def scorer_ids(run: ImportedRun) -> dict[str, str]:
+    """Return the id of each scorer's check by the scorer's name: the name, without what an id cannot hold."""
+    names = list(dict.fromkeys([*run.checks, *(name for output in run.outputs for name in output.scores)]))
+    plain = [re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:90] or "score" for name in names]
+    return dict(zip(names, unique_names(plain), strict=True))
+
+
+def recorded_check(name: str, check_id: str) -> Check:
+    """Return the check of a scorer's results."""
+    step = f".{check_id}" if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", check_id) else f"['{check_id}']"
+    return Check(type=CHECK_TYPE, id=check_id, arguments={"result": f"$.output.metadata.{SCORES}{step}"})
+
+
+def recorded_output(output: ImportedOutput, ids: dict[str, str]) -> Output:
+    """Return the output with its scores in its metadata; one whose call failed has no value."""
+    metadata: dict[str, Any] = dict(output.metadata)
+    if output.scores:
+        metadata[SCORES] = {
+            ids[name]: {**score.data(), **({} if ids[name] == name else {"name": name})}
+            for name, score in output.scores.items()
+        }
+    if output.error is not None:
+        metadata["error"] = {"type": "unknown_error", "kind": "recorded", "message": output.error}
+        return Output(value=None, metadata=metadata)
+    return Output(value=output.value, metadata=metadata or None)

@@ -1,0 +1,150 @@
+"""The file, or folder, that is imported: read once, within limits, and never more than it and what stands beside it."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+from fepflow.datasets.records import MAX_JSON_BYTES, ErrorCollector, records
+from fepflow.documents.files import decode, open_regular, reason
+from fepflow.documents.loader import Document, parse_document
+from fepflow.errors import InputError, Problem
+from fepflow.json.values import is_deep, loads_with_nan, syntax_error
+from fepflow.text import brief
+
+HEAD_BYTES = 65_536
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file or folder to import; `name` is how messages call it."""
+
+    path: Path
+    name: str
+
+    @property
+    def is_folder(self) -> bool:
+        """True for a folder: Harbor's jobs, inspect_ai's log folders."""
+        return self.path.is_dir()
+
+    @property
+    def ending(self) -> str:
+        """The ending in small letters, without `.gz`: `.json`."""
+        suffixes = [suffix.lower() for suffix in self.path.suffixes if suffix.lower() != ".gz"]
+        return suffixes[-1] if suffixes else ""
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the file's bytes, or of the names and sizes of a folder's files."""
+        found = hashlib.sha256()
+        if self.is_folder:
+            for path in sorted(self.path.rglob("*"))[:100_000]:
+                if path.is_file():
+                    found.update(f"{path.relative_to(self.path)}\0{path.stat().st_size}\n".encode("utf-8", "replace"))
+            return found.hexdigest()
+        with self._opened(raw=True) as stream:
+            while chunk := stream.read(_CHUNK):
+                found.update(chunk)
+        return found.hexdigest()
+
+    @cached_property
+    def head(self) -> bytes:
+        """The first bytes, unpacked; nothing of a folder."""
+        if self.is_folder:
+            return b""
+        try:
+            with self._opened() as stream:
+                return stream.read(HEAD_BYTES)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            return b""
+
+    @cached_property
+    def document(self) -> Document:
+        """The file as one JSON or YAML document, with lines. NaN is read, as Python's tools write it: a float.
+
+        Raises InputError: larger than 100 MB (YAML 5 MB), bad syntax, a key that stands twice, a tag of YAML's.
+        """
+        text = self.text()
+        if self.ending in (".yaml", ".yml"):
+            return parse_document(text, self.name)
+        return Document(parse_json(text, self.name), self.name, text)
+
+    @property
+    def is_document(self) -> bool:
+        """True if the file is one JSON or YAML document by its ending."""
+        return not self.is_folder and self.ending in (".json", ".yaml", ".yml")
+
+    @property
+    def data(self) -> Any:
+        """The document's data; None for what is none by its ending."""
+        return self.document.data if self.is_document else None
+
+    @cached_property
+    def first_record(self) -> Any:
+        """The first record of a JSONL or CSV file; None if there is none, or it cannot be read."""
+        if self.is_folder or self.ending not in (".jsonl", ".ndjson", ".csv", ".tsv"):
+            return None
+        errors = ErrorCollector(self.name)
+        return next((record for _, record in records(self.path, self._format, errors)), None)
+
+    def records(self) -> Iterator[tuple[int, Any]]:
+        """Yield the records of a JSONL or CSV file with their lines; raises InputError after the last good one"""
+        errors = ErrorCollector(self.name)
+        yield from records(self.path, self._format, errors)
+        errors.raise_if_any()
+
+    def text(self, limit: int = MAX_JSON_BYTES) -> str:
+        """Return the whole text, unpacked, of at most so many bytes; raises InputError."""
+        try:
+            with self._opened() as stream:
+                raw = stream.read(limit + 1)
+        except (EOFError, zlib.error, gzip.BadGzipFile):
+            raise InputError(Problem("is no complete gzip file", self.name)) from None
+        if len(raw) > limit:
+            raise InputError(Problem(f"is larger than {limit:,} bytes", self.name, advice="import it in parts"))
+        return decode(raw, self.name)
+
+    def beside(self, name: str) -> Path | None:
+        """Return a file that the imported one names, if it is there, below the same folder, also behind links."""
+        folder = self.path.parent.resolve()
+        try:
+            path = (folder / name).resolve()
+            return path if path.is_relative_to(folder) and path.is_file() else None
+        except (OSError, ValueError, RuntimeError):
+            return None
+
+    @property
+    def _format(self) -> Any:
+        return "csv" if self.ending in (".csv", ".tsv") else "jsonl"
+
+    def _opened(self, *, raw: bool = False) -> IO[bytes]:
+        try:
+            stream = open_regular(self.path)
+        except FileNotFoundError:
+            raise InputError(Problem("there is no such file", self.name, advice="check the path")) from None
+        except OSError as error:
+            raise InputError(Problem(f"cannot be read: {reason(error)}", self.name)) from None
+        packed = self.path.suffix.lower() == ".gz" and not raw
+        return gzip.open(stream) if packed else stream  # type: ignore[return-value]  # GzipFile reads like IO[bytes]
+
+
+def parse_json(text: str, file: str) -> Any:
+    """Return the JSON value of a text, in which NaN may stand. Raises InputError with the line."""
+    try:
+        value = loads_with_nan(text.removeprefix("\ufeff"))
+    except json.JSONDecodeError as error:
+        raise InputError(Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno)) from None
+    except (RecursionError, ValueError) as error:
+        what = "it is nested too deep" if isinstance(error, RecursionError) else brief(str(error), 200)
+        raise InputError(Problem(f"is not valid JSON: {what}", file)) from None
+    if is_deep(value):
+        raise InputError(Problem("is nested deeper than 100 levels", file))
+    return value

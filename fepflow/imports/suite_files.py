@@ -1,0 +1,107 @@
+"""The files of an imported suite, as texts by name: `suite.yaml`, `cases.jsonl`, and recorded outputs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from fepflow.documents.yaml import dump_yaml
+from fepflow.imports.imported import Imported, ImportedRun
+from fepflow.imports.prepared import SCORES, PreparedRun, cases_of, prepare_run, recorded_output, scorer_ids
+from fepflow.protocol.test_case import TestCase
+
+PLACEHOLDER_URL = "http://127.0.0.1:8000/answer"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SECTIONS = ("name", "description", "target", "variants", "test_cases", "repeats", "checks", "judge", "metrics", "gate")
+"""The order in which a reader looks for them; others follow."""
+
+
+def suite_files(imported: Imported) -> dict[str, str]:
+    """Return the texts of the suite's files by name. A target that the source lacks is a placeholder, with a note.
+
+    Of results, the recorded outputs are the target: what was judged can be judged anew, without a call.
+    """
+    cases = cases_of(imported)
+    suite: dict[str, Any] = {"name": imported.name, **imported.suite}
+    files = dict(imported.files)
+    if "target" not in suite and imported.runs:
+        outputs, prepared = _recorded(imported, cases, suite)
+        files |= outputs
+        cases = prepared.cases
+    elif "target" not in suite:
+        suite["target"] = {"http": {"url": PLACEHOLDER_URL, "body": {"input": "$.test_case.input"}}}
+        advice = "write how your agent is called: http, openai, python, …"
+        imported.notes.by_hand("has no target, so suite.yaml has a placeholder", advice=advice)
+    if not suite.get("checks") and not any(case.checks for case in cases):
+        suite["checks"] = [_placeholder_check(cases)]
+        what = f"has no checks that could come over, so suite.yaml has a placeholder: {suite['checks'][0]['type']}"
+        imported.notes.by_hand(what, advice="fepflow checks lists what there is")
+    files["cases.jsonl"] = _lines((_plain(case) for case in cases), imported)
+    suite["test_cases"] = "cases.jsonl"
+    ordered = {name: suite.pop(name) for name in _SECTIONS if name in suite}
+    about = f"# Imported by fepflow from {imported.format}. What needs a hand is in the report of the import.\n"
+    files["suite.yaml"] = about + dump_yaml({**ordered, **suite})
+    return files
+
+
+def _recorded(
+    imported: Imported, cases: Sequence[TestCase], suite: dict[str, Any]
+) -> tuple[dict[str, str], PreparedRun]:
+    """Return the files of recorded outputs by name, and the cases and checks that are about all of them."""
+    together = ImportedRun([output for run in imported.runs for output in run.outputs])
+    prepared = prepare_run(imported, cases, together)
+    ids = scorer_ids(together)
+    files = {}
+    for number, run in enumerate(imported.runs, 1):
+        if any(output.repeat for output in run.outputs):
+            imported.notes.by_hand("a recorded target gives every repeat the same answer: only the first is written")
+        records = []
+        for output in run.outputs:
+            if output.repeat == 0:
+                recorded = recorded_output(output, ids)
+                record: dict[str, Any] = {"id": cases[output.case].id, "metadata": recorded.metadata or {}}
+                records.append(record if output.error is not None else {**record, "value": recorded.value})
+        files["outputs.jsonl" if len(imported.runs) == 1 else f"outputs-{number}.jsonl"] = _lines(records, imported)
+    if len(files) > 1:
+        suite["variants"] = {"outputs": list(files)}
+    path = "${variant.outputs}" if len(files) > 1 else next(iter(files))
+    target: dict[str, Any] = {"path": path, "id": "$.id", "output": "$.value"}
+    if ids:
+        target["metadata"] = {SCORES: f"$.metadata.{SCORES}"}
+    suite["target"] = {"recorded": target}
+    if prepared.checks:
+        suite["checks"] = [check.model_dump(exclude_none=True) for check in prepared.checks]
+    return files, prepared
+
+
+def _placeholder_check(cases: Sequence[TestCase]) -> dict[str, Any]:
+    """Return a check that every suite can have, and that is stricter than what is meant rather than laxer."""
+    if all("expected" in case.model_fields_set for case in cases):
+        return {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+    return {"type": "is_empty", "arguments": {"value": "$.output.value", "negate": True}}
+
+
+def _plain(case: TestCase) -> dict[str, Any]:
+    data = {"id": case.id, "input": case.input, "expected": case.expected, "metadata": case.metadata}
+    known = {name: value for name, value in data.items() if value is not None or name == "input"}
+    if case.is_conversation:
+        del known["input"]
+        known |= case.model_dump(include={"turns", "user"}, exclude_none=True)
+    if case.checks:
+        known["checks"] = [check.to_check().model_dump(exclude_none=True) for check in case.checks]
+    return known
+
+
+def _lines(records: Iterable[Any], imported: Imported) -> str:
+    """Return the records as JSONL. What JSON cannot say, such as NaN, is left out with a note."""
+    lines = []
+    for number, record in enumerate(records, 1):
+        try:
+            text = json.dumps(record, ensure_ascii=False, allow_nan=False)
+            lines.append(text if text.isascii() or not _SURROGATE.search(text) else json.dumps(record))
+        except (TypeError, ValueError) as error:
+            what = "a test case or output holds what JSON cannot say, and is left out"
+            imported.notes.by_hand(what, path=f"record {number}", advice=str(error))
+    return "".join(f"{line}\n" for line in lines)

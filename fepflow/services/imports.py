@@ -1,0 +1,126 @@
+"""Service functions for imports: files of other tools become a suite in a folder, or runs in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from fepflow.documents.files import replace_text
+from fepflow.errors import UserError
+from fepflow.imports.imported import Imported, ImportedRun
+from fepflow.imports.prepared import cases_of, prepare_run
+from fepflow.imports.source import Source
+from fepflow.imports.suite_files import suite_files
+
+if TYPE_CHECKING:
+    from fepflow.imports.prepared import PreparedRun
+    from fepflow.protocol.test_case import TestCase
+    from fepflow.store.records import NewRun, RunRecord
+    from fepflow.store.store import Store
+
+
+@dataclass(frozen=True)
+class ImportedFile:
+    """A file that was read, and what became of it."""
+
+    source: Source
+    imported: Imported
+
+    def write_suite(self, folder: Path, *, overwrite: bool = False) -> list[Path]:
+        """Write the suite's files into a folder and return their paths, the suite's first.
+
+        Raises UserError, before anything is written, if one is there already and `overwrite` is not set.
+        """
+        texts = suite_files(self.imported)
+        paths = {name: folder / name for name in ["suite.yaml", *(name for name in texts if name != "suite.yaml")]}
+        taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
+        if taken and not overwrite:
+            raise UserError(f"{taken[0]} is there already: choose another folder (-o), or give --overwrite.")
+        try:
+            for name, path in paths.items():
+                replace_text(path, texts[name])
+        except OSError as error:
+            raise UserError(f"cannot write to {folder}: {error.strerror}") from None
+        return list(paths.values())
+
+    def store_runs(self) -> list[RunRecord]:
+        """Store the results as completed runs, one for each system under test, and return them.
+
+        Raises UserError for a file without results.
+        """
+        imported = self.imported
+        if not imported.runs:
+            raise UserError(f"{self.source.name} has no results, so no run can be made of it: leave out --run.")
+        from fepflow.services.run_service import open_store
+
+        cases = cases_of(imported)
+        together = {"variants": uuid4().hex} if len(imported.runs) > 1 else {}
+        with open_store() as store:
+            return [
+                _store_run(store, self, cases, run, {**together, "variant_number": number} if together else {})
+                for number, run in enumerate(imported.runs)
+            ]
+
+
+def _store_run(
+    store: Store, file: ImportedFile, cases: list[TestCase], run: ImportedRun, of_variants: dict[str, Any]
+) -> RunRecord:
+    from fepflow.analysis.recorded_runs import record_import
+
+    prepared = prepare_run(file.imported, cases, run)
+    return record_import(store, _new_run(file, run, prepared, of_variants), prepared, run.completed_at)
+
+
+def _new_run(file: ImportedFile, run: ImportedRun, prepared: PreparedRun, of_variants: Mapping[str, Any]) -> NewRun:
+    from fepflow.analysis.comparison import suite_hash
+    from fepflow.protocol.model import utc_now
+    from fepflow.store.records import NewRun
+    from fepflow.suite.variants import run_name, tags_of
+
+    imported, now = file.imported, utc_now()
+    origin = {
+        "format": imported.format,
+        "version": imported.version,
+        "file": file.source.path.name,
+        "sha256": file.source.digest,
+        "imported_at": now.isoformat(timespec="seconds"),
+    }
+    known = {name: value for name, value in origin.items() if value is not None}
+    suite: dict[str, Any] = {
+        "name": imported.name,
+        "target": {"imported": {"format": imported.format}},
+        "test_cases": [],  # the store has them, row by row
+        "repeats": run.repeats,
+        "checks": [check.model_dump(exclude_none=True) for check in prepared.checks],
+        **{name: imported.suite[name] for name in ("metrics", "gate") if name in imported.suite},
+        **({"variant": run.variant} if run.variant else {}),
+    }
+    return NewRun(
+        uuid4().hex,
+        run_name(imported.name, run.variant),
+        suite,
+        None,
+        run.repeats,
+        tags=list(dict.fromkeys(["import", imported.format, *tags_of(run.variant)])),
+        started_at=_not_after(run.started_at, now),
+        suite_hash=suite_hash(suite, run.repeats, Path()),
+        cause="import",
+        options={"import": known, **of_variants},
+        created_at=_not_after(run.started_at, now),
+    )
+
+
+def _not_after(moment: datetime | None, now: datetime) -> datetime:
+    return now if moment is None or moment > now else moment
+
+
+def read_file(path: Path, format_name: str | None = None) -> ImportedFile:
+    """Read a file of another tool; see `read_import`."""
+    from fepflow.imports.formats import read_import
+
+    source, imported = read_import(path, str(path), format_name)
+    return ImportedFile(source, imported)
