@@ -242,8 +242,9 @@ class FaultConfig:
 
     `fault` strikes the first `times` requests of a model (0: all of them), or with `often` below 1 that part of all
     requests. `say` is the text of the answer, whatever is asked; of several, `||` between them, each request gets the
-    next. `refuse` are the response formats, separated by commas, that are refused with a 400; `reject` are parameters,
-    and `forbid` is a word in texts to embed, of which the same is true.
+    next. `prefer` is a word: of the last two texts that are judged, the one that has it is the better one. `refuse` are
+    the response formats, separated by commas, that are refused with a 400; `reject` are parameters, and `forbid` is a
+    word in texts to embed, of which the same is true.
     """
 
     latency: float = 0.0
@@ -255,6 +256,7 @@ class FaultConfig:
     reject: str = ""
     forbid: str = ""
     say: str = ""
+    prefer: str = ""
 
     def text_for(self, count: int) -> str:
         """Return the text for the `count`-th request, from 1."""
@@ -407,9 +409,20 @@ class Server:
         value: Any = (
             {"text": PROSE} if schema is None else value_for(schema, self.seed, _RANDOM_WORD.sub("", texts[-1]))
         )
+        if config.prefer:
+            value = {**value, "better": _preferred(texts[-1], config.prefer)}
         text, stop_reason = _spoilt(config.say or json.dumps(value), fault)
         usage = None if fault == "no_usage" else (_tokens(*texts), _tokens(text))
         return FakeReply(_named(body), text, stop_reason, usage)
+
+
+_JUDGED = re.compile(r'<(judged-[0-9a-f]{32}) text="\d+">\n(.*?)\n</\1>', re.DOTALL)
+
+
+def _preferred(text: str, word: str) -> str:
+    """Which of the last two judged texts has a word: `first`, `second`, or `neither` if both or none has."""
+    first, second = (word in judged for _, judged in _JUDGED.findall(text)[-2:])
+    return "neither" if first == second else "first" if first else "second"
 
 
 def _spoilt(text: str, fault: str) -> tuple[str, StopReason]:

@@ -124,10 +124,10 @@ def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
     return results_of(store, run)
 
 
-def compare_results(then: RunResults, now: RunResults) -> RunComparison:
+def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool = True) -> RunComparison:
     """Compare two runs over the cases that they have in common.
 
-    Raises UserError where nothing could be compared: no case or no metric in common.
+    Raises UserError where nothing could be compared: no case in common, or no metric if `metrics_needed`.
     """
     base, new = then.run, now.run
     if new.id in (base.id, *(run.id for run in then.pooled)):
@@ -157,7 +157,7 @@ def compare_results(then: RunResults, now: RunResults) -> RunComparison:
             flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
     metrics += [_not_compared(each, gone) for name, each in then.metrics.items() if name not in now.metrics]
-    if all(each.why_not for each in metrics):
+    if metrics_needed and all(each.why_not for each in metrics):
         reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
         raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
     flips.sort(key=lambda flip: flip.new - flip.base)

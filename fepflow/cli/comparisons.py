@@ -42,28 +42,60 @@ if TYPE_CHECKING:
     show_default=True,
     help="How many changed cases to show, each way.",
 )
-def compare(base: str, new: tuple[str, ...], margins: tuple[Margin, ...], form: str, limit: int) -> int:
+@click.option(
+    "--judge", "question", metavar="QUESTION", help='Ask a model which outputs are better: "Which answer helps more?"'
+)
+@click.option("--judge-model", metavar="MODEL", help="The model to ask (default: that of the suite's section judge).")
+@click.option("--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="What the judge may cost.")
+@click.option("--no-cache", is_flag=True, help="Ask the judge anew, also what it has answered before.")
+def compare(
+    base: str,
+    new: tuple[str, ...],
+    margins: tuple[Margin, ...],
+    form: str,
+    limit: int,
+    question: str | None,
+    judge_model: str | None,
+    max_usd: float | None,
+    no_cache: bool,
+) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 
     Runs are given by id, its beginning, latest, or the name of a baseline. Exit codes: 1 if a regression is shown,
-    4 if neither a regression nor the requested margin is shown, otherwise 0.
+    or that the judge prefers BASE; 4 if neither a regression nor the requested margin is shown; otherwise 0.
     """
+    from fepflow.cli.console import Console
     from fepflow.services import baselines, run_service
+    from fepflow.services.preferences import JudgeQuestion, judge_runs
 
+    if question is None and (judge_model is not None or max_usd is not None or no_cache):
+        raise click.UsageError('Say what the judge is asked: --judge "Which answer helps more?"')
     plain, by_metric = margins_by_metric(margins)
     with run_service.open_store() as store:
-        judged = baselines.compare(store, base, new, plain, by_metric)
+        judged = baselines.compare(store, base, new, plain, by_metric, metrics_needed=question is None)
+        preferred = None
+        if question is not None:
+            asked = JudgeQuestion(question, judge_model, max_usd, not no_cache)
+            runs = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
+            preferred = judge_runs(store, runs, asked, Console(to_stderr=True).note)
         if form == "table":
-            from fepflow.cli.console import Console
+            from fepflow.cli.preferences import preference_view
 
             Console().print(_comparison_view(store, judged, limit))
+            if preferred is not None:
+                Console().print(preference_view(preferred))
         else:
             from fepflow.reports.comparison import as_json, as_markdown
             from fepflow.reports.fep import dumps
 
-            lines = [dumps(as_json(store, judged))] if form == "json" else as_markdown(store, judged, limit)
+            lines = (
+                [dumps(as_json(store, judged, preferred))]
+                if form == "json"
+                else as_markdown(store, judged, limit, preferred)
+            )
             click.echo("\n".join(lines))
-    return 0 if judged.outcome is None else run_service.EXIT_CODES[judged.outcome]
+    code = 0 if judged.outcome is None else run_service.EXIT_CODES[judged.outcome]
+    return code if preferred is None else baselines.exit_code_with(code, preferred.preferences)
 
 
 def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Iterator[Table | str]:

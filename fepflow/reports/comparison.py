@@ -8,9 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fepflow.analysis.comparison import Flip, RunComparison
+from fepflow.analysis.preferences import JudgedPreferences
 from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
+from fepflow.reports import preferences
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import escape_markdown, four_digits, listed
@@ -120,7 +122,9 @@ def _number(value: float | None, sign: str = "") -> str:
     return "·" if value is None else four_digits(value, sign)
 
 
-def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Iterator[str]:
+def as_markdown(
+    store: Store, judged: JudgedComparisons, most_cases: int, preferred: JudgedPreferences | None = None
+) -> Iterator[str]:
     """Yield lines of markdown; what agents and cases say stays text."""
     yield f"### {HEADLINES[judged.outcome]}"
     for compared, rules in zip(compared_runs(store, judged, most_cases), judged.rules, strict=True):
@@ -143,6 +147,8 @@ def as_markdown(store: Store, judged: JudgedComparisons, most_cases: int) -> Ite
         for word, flips in compared.flips.items():
             if flips:
                 yield from _markdown_flips(word, compared.shown[word], len(flips))
+    if preferred is not None:
+        yield from preferences.as_markdown(preferred)
 
 
 def _linked(run: RunRecord) -> str:
@@ -165,7 +171,7 @@ def _markdown_flips(word: str, shown: Sequence[FlipText], total: int) -> Iterato
     yield "</details>"
 
 
-def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
+def as_json(store: Store, judged: JudgedComparisons, preferred: JudgedPreferences | None = None) -> dict[str, Any]:
     """Return everything as JSON data, with the outputs of the cases that flipped."""
     return {
         "outcome": judged.outcome,
@@ -188,6 +194,7 @@ def as_json(store: Store, judged: JudgedComparisons) -> dict[str, Any]:
                 compared_runs(store, judged), judged.p_values, judged.detectable, judged.rules, strict=True
             )
         ],
+        **({} if preferred is None else {"judge": preferences.as_json(preferred)}),
     }
 
 

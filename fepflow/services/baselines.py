@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fepflow.analysis.baselines import Base
     from fepflow.analysis.drift import Series
     from fepflow.analysis.paired_planning import PairedPlan
+    from fepflow.analysis.preferences import Preferences
     from fepflow.analysis.regressions import JudgedComparisons
     from fepflow.store.records import Baseline, RunFigures, RunRecord
     from fepflow.store.store import Store
@@ -25,9 +26,17 @@ MOST_NAMED = 5
 
 
 def compare(
-    store: Store, base: str, new: Sequence[str], margin: float | None, margins: Mapping[str, float]
+    store: Store,
+    base: str,
+    new: Sequence[str],
+    margin: float | None,
+    margins: Mapping[str, float],
+    *,
+    metrics_needed: bool = True,
 ) -> JudgedComparisons:
     """Runs beside a base: ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
+
+    Runs that have no metric in common are compared where `metrics_needed` is false.
 
     Raises NotFoundError, UserError if nothing can be compared, and for a name that several suites have.
     """
@@ -42,8 +51,15 @@ def compare(
         then = results_of_base(store, chosen(store, [runs[base]], min(run.created_at for run in others)))
     else:
         then = results_of_base(store, base_of_baseline(store, _baseline(store, base, suites)))
-    compared = [compare_results(then, results_with_verdict(store, other)) for other in others]
+    compared = [
+        compare_results(then, results_with_verdict(store, other), metrics_needed=metrics_needed) for other in others
+    ]
     return judge_comparisons(compared, margin, margins)
+
+
+def exit_code_with(code: int, preferred: Preferences) -> int:
+    """Return the exit code of a comparison, which is 1 also if the first run is shown to be preferred to another."""
+    return 1 if any(each.shown < 0 for each in preferred.of_first) else code
 
 
 def _baseline(store: Store, name: str, suites: Collection[str]) -> Baseline:

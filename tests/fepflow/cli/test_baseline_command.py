@@ -9,10 +9,9 @@ import pytest
 from fepflow.analysis.baselines import require_poolable
 from fepflow.errors import UserError
 from fepflow.store.store import Store
-from tests.fepflow.cli.test_compare_command import Ran, compared, ran
+from tests.fepflow.cli.conftest import Ran
+from tests.fepflow.cli.test_compare_command import compared
 from tests.fepflow.conftest import Cli
-
-__all__ = ["ran"]
 
 
 def test_a_run_is_named_listed_compared_with_and_forgotten(cli: Cli, ran: Ran) -> None:

@@ -1,0 +1,401 @@
+"""Which run's outputs are preferred, by a judge or by people: pairs of outputs, and what preferences show of runs.
+
+A pair is the outputs of two runs for the same repeat of the same test case, contents included. A pair without a
+preference (an output or a judgement is missing) and a case that was edited or removed since could have gone either way:
+for a claim that a run is better they count at their worst.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from fepflow.analysis.accumulation import cases_of, suite_of
+from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.comparison import Contents, MatchedCases, match_cases
+from fepflow.analysis.dependence import Dependence
+from fepflow.checks.models.pairwise import AnswerPair, Position, Side
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.statistics.means import CaseValue
+from fepflow.statistics.preferences import Scores, Strength, WinRate, strengths, win_rate
+from fepflow.statistics.proportions import holm
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.models import Gate
+from fepflow.text import cut, listed, number, percent, plural
+
+_CASES_AT_ONCE = 500
+
+_SCORES: Mapping[Side, float] = {"one": 1.0, "tie": 0.5, "other": 0.0}
+
+NAMED = 5
+"""Pairs without a preference that a sentence names."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPair:
+    """The outputs of two runs for one repeat of one case; None where there is none, and `why_none` says why."""
+
+    case: TestCase
+    content: str
+    """The content hash of the case."""
+    repeat: int
+    texts: AnswerPair | None
+    why_none: str | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """True if both outputs are the same, so that nobody needs to be asked."""
+        return self.texts is not None and self.texts.one == self.texts.other
+
+    @property
+    def key(self) -> str:
+        """The content hash of the case's input and reference and of both outputs, whichever comes first."""
+        assert self.texts is not None
+        return content_hash("pair", self.texts.input, self.texts.expected, *sorted(self.hashes))
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        """The content hashes of both outputs."""
+        assert self.texts is not None
+        return content_hash(self.texts.one), content_hash(self.texts.other)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedRuns:
+    """The pairs of two runs, of their matched cases, repeat by repeat; `absent` are cases of the one run that were
+    edited or removed since."""
+
+    one: RunRecord
+    other: RunRecord
+    matched: MatchedCases
+    pairs: Sequence[OutputPair]
+    absent: Sequence[str]
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True)
+class PairVerdict:
+    """The side that is preferred of a pair; None without one, and `why_none` says why.
+
+    `positions` are a judge's answers in both orders, None where it was not asked: both outputs are the same.
+    """
+
+    pair: OutputPair
+    preferred: Side | None
+    positions: tuple[Position, Position] | None = None
+    reasons: tuple[str, str] | None = None
+    why_none: str | None = None
+
+    @property
+    def by_position(self) -> Position | None:
+        """The position that was preferred in both orders, whichever output stood there; None if none was."""
+        if self.positions is None or self.positions[0] != self.positions[1] or self.positions[0] == "neither":
+            return None
+        return self.positions[0]
+
+
+@dataclass(frozen=True, slots=True)
+class RunContents:
+    """The cases of a run, by which they are matched, and their contents."""
+
+    run: RunRecord
+    cases: Sequence[TestCase]
+    contents: Contents
+
+
+def contents_of_run(store: Store, run: RunRecord) -> RunContents:
+    """Read the cases of a run."""
+    cases = list(cases_of(store, run))
+    return RunContents(run, cases, {case.id: (i, content_hash(case.model_dump())) for i, case in enumerate(cases)})
+
+
+def pair_runs(store: Store, one: RunContents, other: RunContents) -> PairedRuns:
+    """Return the pairs of outputs of two runs; of repeats, those that both have."""
+    matched = match_cases(one.contents, other.contents)
+    repeats = min(one.run.repeats, other.run.repeats)
+    pairs: list[OutputPair] = []
+    for start in range(0, len(matched.pairs), _CASES_AT_ONCE):
+        chunk = matched.pairs[start : start + _CASES_AT_ONCE]
+        ours, theirs = (
+            _outputs(store, contents.run, [indices[side] for indices in chunk])
+            for side, contents in enumerate((one, other))
+        )
+        for here, there in chunk:
+            for repeat in range(repeats):
+                case = one.cases[here]
+                answers = ours.get((here, repeat)), theirs.get((there, repeat))
+                pairs.append(_pair(case, one.contents[case.id][1], repeat, *answers))
+    is_sampled = one.run.sample or other.run.sample
+    absent = [*matched.changed, *(() if is_sampled else matched.only_base)]
+    return PairedRuns(one.run, other.run, matched, pairs, absent, repeats)
+
+
+_Answer = tuple[str | None, str | None]
+"""The text of an output, and why there is none."""
+
+
+def _outputs(store: Store, run: RunRecord, indices: Sequence[int]) -> dict[tuple[int, int], _Answer]:
+    stored = store.results.outputs(run.id, min(indices), max(indices) + 1)
+    wanted = set(indices)
+    return {
+        unit: (None, str(each.output.failure["message"])) if each.output.failure else (as_text(each.output.value), None)
+        for unit, each in stored.items()
+        if unit[0] in wanted
+    }
+
+
+def _pair(case: TestCase, content: str, repeat: int, one: _Answer | None, other: _Answer | None) -> OutputPair:
+    for side, answer in (("first", one), ("second", other)):
+        text, why = answer or (None, "the run did not get to it")
+        if text is None:
+            return OutputPair(case, content, repeat, None, f"no output in the {side} run: {cut(str(why), 200)}")
+    assert one
+    assert other
+    assert one[0] is not None
+    assert other[0] is not None
+    expected = None if case.expected is None else as_text(case.expected)
+    return OutputPair(case, content, repeat, AnswerPair(as_text(case.input), expected, one[0], other[0]))
+
+
+def as_text(value: Any) -> str:
+    """Return a value as a judge and people read it."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """What the preferences between two runs show: of the `other` one over the `one`, which was listed before.
+
+    `won` pairs went to the other run, `lost` to the one; of `tied`, `same` had the same outputs. `decided_by_position`
+    were preferred in both orders for where they stood: `first_twice`, or `second_twice`. `p_adjusted` is Holm's, over
+    all compared runs.
+    """
+
+    runs: PairedRuns
+    verdicts: Sequence[PairVerdict]
+    rate: WinRate
+    confidence: float
+    p_adjusted: float | None = None
+
+    @property
+    def counts(self) -> Counter[Side | None]:
+        """The number of pairs by the side that is preferred."""
+        return Counter(verdict.preferred for verdict in self.verdicts)
+
+    @property
+    def same(self) -> int:
+        """The number of pairs whose outputs are the same."""
+        return sum(verdict.pair.is_same for verdict in self.verdicts)
+
+    @property
+    def asked(self) -> int:
+        """The number of pairs that a judge has answered in both orders."""
+        return sum(verdict.positions is not None for verdict in self.verdicts)
+
+    @property
+    def by_position(self) -> Counter[Position]:
+        """How often a position was preferred in both orders, by the position."""
+        return Counter(verdict.by_position for verdict in self.verdicts if verdict.by_position is not None)
+
+    @property
+    def share_by_position(self) -> float | None:
+        """The share of answered pairs that were decided by position; None if none was answered."""
+        return self.by_position.total() / self.asked if self.asked else None
+
+    @property
+    def missing(self) -> list[PairVerdict]:
+        """The pairs without a preference."""
+        return [verdict for verdict in self.verdicts if verdict.preferred is None]
+
+    @property
+    def shown(self) -> int:
+        """1 if the other run is shown to be preferred, -1 if the one is, 0 if neither."""
+        counts = self.p_adjusted is not None and self.p_adjusted <= 1 - self.confidence
+        return self.rate.shown if counts else 0
+
+    @property
+    def sentence(self) -> str:
+        """Say what is shown, and never more than that."""
+        one, other = self.runs.one.id[:8], self.runs.other.id[:8]
+        if self.rate.value is None or self.rate.low is None or self.rate.high is None:
+            return f"No pair of {one} and {other} has a preference."
+        interval = f"{number(self.rate.low)} to {number(self.rate.high)}"
+        figures = f"win rate {number(self.rate.value, 0.5)}, {percent(self.confidence)} interval {interval}"
+        if not self.shown:
+            return f"No preference between {one} and {other} is shown ({figures} for {other})."
+        better, worse = (other, one) if self.shown > 0 else (one, other)
+        return f"{better} is preferred to {worse} ({figures} for {other})."
+
+    @property
+    def warnings(self) -> list[str]:
+        """Sentences about what is missing, and about a judge that goes by position."""
+        found = []
+        if missing := self.missing:
+            named = [f"{cut(each.pair.case.id, 60)} ({each.why_none})" for each in missing[:NAMED]]
+            more = [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []
+            found.append(
+                f"{plural(len(missing), 'pair')} without a preference, which could have gone either way: "
+                f"{listed([*named, *more])}."
+            )
+        if absent := self.runs.absent:
+            named = [cut(case_id, 60) for case_id in absent[:NAMED]]
+            more = [f"{len(absent) - NAMED} more"] if len(absent) > NAMED else []
+            found.append(
+                f"{plural(len(absent), 'test case')} of {self.runs.one.id[:8]} edited or removed since, which could "
+                f"have gone either way: {listed([*named, *more])}."
+            )
+        if self.runs.one.repeats != self.runs.other.repeats:
+            found.append(
+                f"Of the repeats, the first {self.runs.repeats} of each case are compared: one run has no more."
+            )
+        share = self.share_by_position
+        if share is not None and share > MUCH_BY_POSITION:
+            found.append(
+                f"The judge chose by position in {percent(share)} of the pairs (the first answer "
+                f"{self.by_position['first']} times, the second {self.by_position['second']} times): these are ties, "
+                "and tell nothing. Take another judge, or ask a sharper question."
+            )
+        return found
+
+
+MUCH_BY_POSITION = 0.2
+"""Share of pairs decided by position from which on a judge is doubted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """The preferences between all of several runs, each two of which were compared, and how strong each run is.
+
+    `strengths` are those of Bradley and Terry, of more than two runs only; the first run has 0.
+    """
+
+    runs: Sequence[RunRecord]
+    between: Sequence[Preference]
+    strengths: Sequence[Strength] = ()
+    confidence: float = 0.95
+
+    @property
+    def of_first(self) -> list[Preference]:
+        """The preferences between the first run and each other one."""
+        return [each for each in self.between if each.runs.one.id == self.runs[0].id]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedPreferences:
+    """What a judge prefers, and what it took to ask: `usage` as in RequestContext, `limit` why not all were asked."""
+
+    question: str
+    model: str
+    preferences: Preferences
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    limit: str | None = None
+
+
+def pair_all(store: Store, runs: Sequence[RunRecord]) -> tuple[list[RunContents], list[PairedRuns]]:
+    """Return the cases of the runs, and the pairs of each two of them, in their order."""
+    contents = [contents_of_run(store, run) for run in runs]
+    return contents, [pair_runs(store, one, other) for one, other in combinations(contents, 2)]
+
+
+def preferences(
+    contents: Sequence[RunContents], paired: Sequence[PairedRuns], verdicts: Sequence[Sequence[PairVerdict]]
+) -> Preferences:
+    """Return what the verdicts about the pairs of each two runs show."""
+    runs = [each.run for each in contents]
+    suite = suite_of(runs[-1])
+    confidence = (suite.gate or Gate()).confidence
+    clusters = _clusters(runs[-1], contents)
+    between = [_preference(each, found, clusters, confidence) for each, found in zip(paired, verdicts, strict=True)]
+    known = [index for index, each in enumerate(between) if each.rate.p is not None]
+    adjusted = dict(zip(known, holm([between[index].rate.p or 0.0 for index in known]), strict=True))
+    between = [
+        Preference(each.runs, each.verdicts, each.rate, confidence, adjusted.get(index))
+        for index, each in enumerate(between)
+    ]
+    found = _strengths(runs, between, clusters, confidence) if len(runs) > 2 else []
+    return Preferences(runs, between, found, confidence)
+
+
+@dataclass(frozen=True, slots=True)
+class _Clusters:
+    """The clusters of the cases of all runs, by id and contents; None if all are independent."""
+
+    clusters: ClusteredCases | None
+    places: Mapping[tuple[str, str], int]
+
+    def number(self, case: tuple[str, str]) -> int:
+        """Return the number of a case's cluster."""
+        place = self.places[case]
+        return place if self.clusters is None else self.clusters.numbers[place]
+
+
+def _clusters(run: RunRecord, contents: Sequence[RunContents]) -> _Clusters:
+    suite = suite_of(run)
+    dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate(), suite.thresholds, suite.slices)
+    places: dict[tuple[str, str], int] = {}
+    for each in contents:
+        for case in each.cases:
+            key = case.id, each.contents[case.id][1]
+            if key not in places:
+                places[key] = len(places)
+                dependence.add(case)
+    return _Clusters(dependence.clusters, places)
+
+
+_Case = tuple[str, str]
+"""The id of a case, and the hash of its contents."""
+
+
+def _case_scores(verdicts: Iterable[PairVerdict]) -> dict[_Case, CaseValue]:
+    """Return the mean preference for the one run of each matched case, with the bounds that missing ones allow."""
+    by_case: dict[_Case, list[Side | None]] = {}
+    for verdict in verdicts:
+        by_case.setdefault((verdict.pair.case.id, verdict.pair.content), []).append(verdict.preferred)
+    return {case: _score(sides) for case, sides in by_case.items()}
+
+
+def _score(sides: Sequence[Side | None]) -> CaseValue:
+    known = [_SCORES[side] for side in sides if side is not None]
+    missing, won = len(sides) - len(known), math.fsum(known)
+    value = won / len(known) if known else None
+    return CaseValue(value, won / len(sides), (won + missing) / len(sides))
+
+
+def _preference(
+    runs: PairedRuns, verdicts: Sequence[PairVerdict], clusters: _Clusters, confidence: float
+) -> Preference:
+    scores = _case_scores(verdicts)
+    # Of the other run: 1 - score.
+    values = [
+        CaseValue(None if each.value is None else 1 - each.value, 1 - each.most, 1 - each.least)
+        for each in scores.values()
+    ]
+    values += [CaseValue(None, 0.0, 1.0)] * len(runs.absent)
+    numbers = None
+    noun = "cluster"
+    if clusters.clusters is not None:
+        numbers = [clusters.number(case) for case in scores]
+        numbers += [-1 - index for index in range(len(runs.absent))]
+        noun = clusters.clusters.noun
+    rate = win_rate(values, confidence, numbers, noun, repeated=runs.repeats > 1, unmatched=len(runs.absent))
+    return Preference(runs, verdicts, rate, confidence)
+
+
+def _strengths(
+    runs: Sequence[RunRecord], between: Sequence[Preference], clusters: _Clusters, confidence: float
+) -> list[Strength]:
+    numbers_of_runs = {run.id: index for index, run in enumerate(runs)}
+    cases: dict[_Case, Scores] = {}
+    for each in between:
+        pair = numbers_of_runs[each.runs.one.id], numbers_of_runs[each.runs.other.id]
+        for case, score in _case_scores(each.verdicts).items():
+            cases[case] = {**cases.get(case, {}), pair: score}
+    numbers = [clusters.number(case) for case in cases]
+    return strengths(list(cases.values()), len(runs), confidence, numbers)
