@@ -34,6 +34,11 @@ logger = logging.getLogger("fepflow.checks")
 
 UNKNOWN_ARGUMENT = "%s does not know the argument %s; it is ignored"
 
+MODIFIERS = ("extract", "pass_at", "any")
+"""Arguments of every check type that has no argument of that name itself; see `fepflow.checks.core.modifiers`."""
+
+_GIVEN_MODIFIERS = "check_modifiers"
+
 MISSING = object()
 """What an argument among `check_optional_paths` is when its path found nothing."""
 
@@ -106,6 +111,9 @@ class BaseCheck(TypedCheck):
         id: str | None = (
             None  # the check's name in results, metrics and gate; no field, as an argument may be called so
         )
+        extract: Any = None
+        pass_at: Any = None
+        any: Any = False
 
     check_type: ClassVar[str] = ""
     check_version: ClassVar[str] = "1.0.0"
@@ -119,6 +127,10 @@ class BaseCheck(TypedCheck):
     """A direct call inside a running event loop gives a coroutine where there is one: its caller awaits it."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""
+    check_pass_at: ClassVar[float | None] = None
+    """Least `score` that passes, where the check does not say `pass_at`: `passed` is added to the results."""
+    check_range: ClassVar[tuple[float, float] | None] = None
+    """Least and largest score; another one is an error."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -132,6 +144,8 @@ class BaseCheck(TypedCheck):
         if info.context is RESOLVED or not isinstance(data, dict):
             return read(data)
         data, check_id = _without_id(cls, data)
+        modifiers = {name: value for name, value in data.items() if name in modifier_names(cls)}
+        data = {name: value for name, value in data.items() if name not in modifiers}
         _note_unknown(cls, data)
         check = read({name: _as_field(value) for name, value in data.items()})
         # Afterwards, so that no user's validator takes a literal for a path.
@@ -140,12 +154,15 @@ class BaseCheck(TypedCheck):
                 check.__dict__[name] = unescape(value)
         if check_id is not None:
             check.__dict__["id"] = check_id
+        if modifiers:
+            check.__dict__[_GIVEN_MODIFIERS] = modifiers
         return check
 
     def __eq__(self, other: object) -> bool:
-        """Compare arguments and id."""
+        """Compare arguments, modifiers and id."""
         return super().__eq__(other) and (
-            not isinstance(other, BaseCheck) or self.__dict__.get("id") == other.__dict__.get("id")
+            not isinstance(other, BaseCheck)
+            or all(self.__dict__.get(name) == other.__dict__.get(name) for name in ("id", _GIVEN_MODIFIERS))
         )
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
@@ -175,7 +192,7 @@ class BaseCheck(TypedCheck):
         )
         return Check(
             type=self.check_type or type(self).__name__,
-            arguments=resolved,
+            arguments={**resolved, **self.__dict__.get(_GIVEN_MODIFIERS, {})},
             version=self.check_version,
             **parameters_by_name,
         )
@@ -191,6 +208,12 @@ def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
     itself.
     """
     return {info.alias or name: name for name, info in check_class.model_fields.items()}
+
+
+@cache
+def modifier_names(check_class: type[BaseCheck]) -> frozenset[str]:
+    """Return the arguments among MODIFIERS that the class does not define itself."""
+    return frozenset(MODIFIERS) - argument_fields(check_class).keys()
 
 
 @cache
@@ -238,6 +261,9 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
 
     @wraps(inner)
     def checked(self: BaseCheck) -> Any:
+        if given := self.__dict__.get(_GIVEN_MODIFIERS):
+            advice = "called directly, a check takes the arguments of its type only"
+            raise CheckArgumentsError(f"{self.check_type}: {min(given)} is applied by evaluate() ({advice})")
         for name, value in self.__dict__.items():
             if type(value) is JSONPath or (
                 isinstance(value, Options) and JSONPath in map(type, value.__dict__.values())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fepflow.checks.base import BaseCheck, default_paths
+from fepflow.checks.base import BaseCheck, default_paths, modifier_names
 from fepflow.checks.core.compiled import Arguments
 from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
@@ -39,6 +39,8 @@ def paths_of(check: Check) -> list[PathUse]:
         return []
     uses = []
     for name, value in {**default_paths(check_class), **check.arguments}.items():
+        if name in modifier_names(check_class):
+            continue
         if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
             uses += [PathUse((name,), expression) for expression in _placeholders(value)]
         else:

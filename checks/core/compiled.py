@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
+from itertools import chain
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -25,9 +26,11 @@ from fepflow.checks.base import (
     answering,
     argument_fields,
     default_paths,
+    modifier_names,
     wrong_arguments,
 )
 from fepflow.checks.constants import CheckType
+from fepflow.checks.core.modifiers import AlternativeResults, Modifiers, split_modifiers
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, is_ours, source_hash
@@ -95,6 +98,7 @@ class Arguments:
         self._class = check_class
         self._type = check_type
         self._fields = argument_fields(check_class)
+        self.modifiers, arguments = split_modifiers(check_class, check_type, arguments)
         arguments = {**default_paths(check_class), **arguments}
         self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
         self.unknown = unknown_arguments(check_class, arguments)
@@ -109,13 +113,36 @@ class Arguments:
             if name not in self._paths and name in self._fields
         }
         self._unresolved = {**literals, **{name: JSONPath(path or "$.") for name, path in self._paths.items()}}
+        if self.modifiers is not None:
+            self._unresolved = self._first_alternative(self.modifiers, literals)
         self.sample = sample = self.instance(self._unresolved)
         """The check with its literal arguments, and paths where the others will stand."""
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
-        self._shown = {name: {"value": self._plain(name, value)} for name, value in {**defaults, **literals}.items()}
+        given = {} if self.modifiers is None else self.modifiers.given
+        shown = {**defaults, **literals, **given}
+        self._shown = {name: {"value": self._plain(name, value)} for name, value in shown.items()}
+
+    def _first_alternative(self, modifiers: Modifiers, literals: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments that are known, with one alternative for several; raises CheckArgumentsError."""
+        unresolved = self._unresolved
+        if modifiers.extract is not None and modifiers.subject in literals:
+            unresolved = {
+                **unresolved,
+                modifiers.subject: modifiers.extracted(literals, in_loop=False)[modifiers.subject],
+            }
+        if modifiers.alternatives in literals:
+            for item in reversed(modifiers.alternatives_in(literals)):
+                unresolved = {**unresolved, modifiers.alternatives: item}
+                self.instance(unresolved)
+        return unresolved
 
     def misfit(self, name: str, value: Any) -> ValidationMessage | None:
         """Return why a value cannot be this argument, whatever the others will be; None if it can."""
+        if self.modifiers is not None:
+            if self.modifiers.extract is not None and name == self.modifiers.subject:
+                return None
+            if name == self.modifiers.alternatives and isinstance(value, list):
+                value = value[0] if value else None
         try:
             self.instance({**self._unresolved, name: value})
         except CheckArgumentsError as error:
@@ -159,7 +186,7 @@ class Arguments:
 
 def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]) -> list[str]:
     """Return the arguments that a check type does not know: it ignores them, or refuses them."""
-    known = argument_fields(check_class)
+    known = {*argument_fields(check_class), *modifier_names(check_class)}
     takes_any = check_class.model_config.get("extra") == "allow"
     return [] if takes_any else [name for name in arguments if name not in known]
 
@@ -234,6 +261,7 @@ class CompiledCheck:
         self.source = source_hash(check_class)
         self._arguments = Arguments(check_class, declared.type, declared.arguments)
         self._template = self._arguments.template
+        self._modifiers = self._arguments.modifiers
         self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]
         is_others = not is_ours(check_class) or check_class.check_type == CheckType.CUSTOM_FUNCTION
         self._is_others = is_others
@@ -283,6 +311,10 @@ class CompiledCheck:
             return self._compute_elsewhere(context, run)
         try:
             resolved = self._template.render(self._seen(context))
+            if self._modifiers is not None:
+                resolved = self._modifiers.extracted(resolved, in_loop=True)
+        except CheckTimeoutError:  # a pattern that takes longer than the event loop can wait
+            return self._compute_elsewhere(context, run)
         except Exception as error:
             return self.failed(error, None, run.started)
         return self._execute(resolved, run)
@@ -297,13 +329,18 @@ class CompiledCheck:
         def compute() -> Any:
             nonlocal shown
             resolved = self._template.render(self._seen(context))
+            if self._modifiers is not None:
+                resolved = self._modifiers.extracted(resolved, in_loop=False)
+                if self._modifiers.alternatives:
+                    return self._execute(resolved, run)
             shown = self._arguments.shown(resolved)
             instance = self._instance(resolved)
             return instance if self._in_thread else self._invoke(instance, run.requests)
 
         try:
             answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
-            assert shown is not None  # it is there before there is an answer
+            if shown is None:  # of several alternatives, each has run
+                return answer if isinstance(answer, CheckResult) else cast("CheckResult", await answer)
             result = self._run_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
             return result if isinstance(result, CheckResult) else await result
         except RunLimitExceededError:
@@ -312,6 +349,39 @@ class CompiledCheck:
             return self.failed(error, shown, run.started)
 
     def _execute(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        if self._modifiers is None or not self._modifiers.alternatives:
+            return self._execute_once(resolved, run)
+        try:
+            alternatives = self._modifiers.alternatives_in(resolved)
+        except CheckArgumentsError as error:
+            return self.failed(error, self._arguments.shown(resolved), run.started)
+        name = self._modifiers.alternatives
+        answers = (self._execute_once({**resolved, name: item}, run) for item in alternatives)
+        choice = AlternativeResults(all_of_them=self._modifiers.all_of_them)
+        for answer in answers:
+            if not isinstance(answer, CheckResult):
+                return self._choose(chain([answer], answers), choice, resolved)
+            if choice.is_decided_by(answer):
+                break
+        return self._with_all(choice.result, resolved)
+
+    async def _choose(
+        self,
+        answers: Iterator[CheckResult | Awaitable[CheckResult]],
+        choice: AlternativeResults,
+        resolved: dict[str, Any],
+    ) -> CheckResult:
+        """Return the result of several alternatives, tried in turn until one decides."""
+        for answer in answers:
+            if choice.is_decided_by(answer if isinstance(answer, CheckResult) else await answer):
+                break
+        return self._with_all(choice.result, resolved)
+
+    def _with_all(self, result: CheckResult, resolved: dict[str, Any]) -> CheckResult:
+        """Return the result of one alternative, with all of them among its arguments."""
+        return result.model_copy(update={"resolved_arguments": self._arguments.shown(resolved)})
+
+    def _execute_once(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
         shown: Shown | None = None
         try:
             shown = self._arguments.shown(resolved)
@@ -372,6 +442,8 @@ class CompiledCheck:
         return answer if isawaitable(answer) else self._as_json(answer)
 
     def _completed(self, results: dict[str, Any], shown: Shown, run: _Run) -> CheckResult:
+        if self._modifiers is not None:
+            results = self._modifiers.judged(results)
         fields = {
             "check_type": self.check_type,
             "status": "completed",

@@ -31,7 +31,7 @@ TIMEOUT = 1.5
 _COMPILE_LIMIT = 0.5
 """Seconds that compiling may take: ranges without case, each character of which is looked up, take minutes."""
 
-_INLINE_LIMIT = 0.01
+INLINE_LIMIT = 0.01
 """Seconds that a search may hold up the event loop. Most take microseconds; the others begin anew in a thread."""
 
 MAX_PARTS = 20_000
@@ -45,12 +45,28 @@ def search(pattern: str, flags: int, text: str, limit: float = TIME_LIMIT, *, co
 
     A search that is `concurrent` lets other threads run.
     """
+    return _match(pattern, flags, text, limit, concurrent=concurrent) is not None
+
+
+def find_text(pattern: str, text: str, limit: float) -> str | None:
+    """Return what the pattern's first group matches, or all of the match if it has no groups; None without either.
+
+    Raises as `search` does.
+    """
+    match = _match(pattern, 0, text, limit, concurrent=limit > INLINE_LIMIT)
+    if match is None:
+        return None
+    found: str | None = match[1] if match.re.groups else match[0]
+    return found
+
+
+def _match(pattern: str, flags: int, text: str, limit: float, *, concurrent: bool) -> regex.Match[str] | None:
     import regex  # takes 20 ms, and many suites have no pattern
 
     if len(text) > MAX_TEXT:
         raise CheckArgumentsError(f"regex searches texts of up to {MAX_TEXT:,} characters; this one has {len(text):,}")
     try:
-        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=concurrent) is not None
+        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=concurrent)
     except TimeoutError:
         raise CheckTimeoutError(f"the pattern took longer than {limit:.2g} s on this text") from None
     except (regex.error, RecursionError) as error:
@@ -63,7 +79,7 @@ def search_in_loop(
     """Return the results of a search; awaitable if it takes longer than the event loop can wait."""
     if (pattern, flags) not in _slow:
         try:
-            return results(search(pattern, flags, text, _INLINE_LIMIT, concurrent=False))
+            return results(search(pattern, flags, text, INLINE_LIMIT, concurrent=False))
         except CheckTimeoutError:
             _slow.append((pattern, flags))
     return _search_in_thread(pattern, flags, text, results)
@@ -82,7 +98,7 @@ async def _search_in_thread(
 def place_of_match(pattern: str, flags: int, text: str) -> int | None:
     """Return where a pattern is found, if that is known soon."""
     try:
-        match = _compiled(pattern, flags).search(text, timeout=_INLINE_LIMIT)
+        match = _compiled(pattern, flags).search(text, timeout=INLINE_LIMIT)
     except (TimeoutError, ValueError, TypeError):
         return None
     return match.start() if match else None
