@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 from fepflow.errors import NotFoundError
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.rendering import State, state_of
+from fepflow.pages.rendering import State, state, state_of
 from fepflow.pages.text import Span, differences, shown
 from fepflow.pages.trace_tree import TraceView, trace_view
 from fepflow.protocol.conversations import Exchange, ending, exchanges
@@ -21,6 +22,8 @@ from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
 from fepflow.store.store import Store
 
 EARLIER_RUNS = 10
+
+_ORDER = ("failed", "error", "skipped", "no verdict", "passed", "absent")
 
 _OWN_METADATA = frozenset({"error", "attempt_log", "attempts", "latency_ms", "last_attempt_ms", "trace"})
 
@@ -51,6 +54,11 @@ class RepeatView:
     trace: TraceView | None
     metadata: Mapping[str, Any]
 
+    @property
+    def checks(self) -> list[CheckResult]:
+        """The checks, those first that keep the case from passing."""
+        return sorted(self.result.checks, key=lambda check: _ORDER.index(state(check)))
+
     def checks_of(self, turn: int) -> list[CheckResult]:
         """Return the checks of one turn, by its number from 1."""
         return [check for check in self.result.checks if (check.metadata or {}).get("turn") == turn]
@@ -75,6 +83,9 @@ class CaseView:
     checks: list[str]
     state: State
     labels: list[StoredLabel]
+    before: str | None
+    after: str | None
+    """The ids of the failed cases before and after this one."""
 
     def labels_of(self, check: CheckResult, repeat: RepeatView) -> list[StoredLabel]:
         """Return what people say of a check of one output."""
@@ -98,9 +109,20 @@ def case_view(store: Store, run_id: str, case_id: str) -> CaseView:
     ids += [check_id for view in earlier for _, check_id in view.row.marks]
     labels = [label for label in store.labels.of_case(run.id, index) if label.label is not None]
     (row,) = store.results.grid_rows(run.id, [index])
-    return CaseView(
-        run, repeats, earlier, list(dict.fromkeys(ids)), state_of(row, run.repeats, shared_check_ids(run.suite)), labels
-    )
+    state = state_of(row, run.repeats, shared_check_ids(run.suite))
+    before, after = _failed_neighbours(store, run.id, index)
+    return CaseView(run, repeats, earlier, list(dict.fromkeys(ids)), state, labels, before, after)
+
+
+def _failed_neighbours(store: Store, run_id: str, index: int) -> tuple[str | None, str | None]:
+    """Return the ids of the cases before and after this one that did not pass."""
+    failed = store.results.failed_case_indices(run_id)
+    place = bisect_left(failed, index)
+    behind = place + (failed[place : place + 1] == [index])
+    wanted = [*failed[max(0, place - 1) : place], *failed[behind : behind + 1]]
+    ids = {row.case_index: row.case.id for row in store.results.grid_rows(run_id, wanted)}
+    before = next((ids[number] for number in wanted if number < index), None)
+    return before, next((ids[number] for number in wanted if number > index), None)
 
 
 def repeat_view(result: CaseResult) -> RepeatView:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from fepflow.checks.explanation import arguments_of, explain, findings
 from fepflow.page_links import case_path, cases_path, compare_path, run_path, suite_path, trends_path, variants_path
 from fepflow.pages.charts import interval_chart
+from fepflow.pages.judged import judged_view
 from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.tool_calls import tool_name
@@ -105,7 +106,6 @@ def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
 
 _OF_MODEL = (
     *("model_answered", "mode", "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),
-    "samples",
 )
 """Metadata of a judge's answer that a page shows."""
 
@@ -157,6 +157,7 @@ def _environment() -> Environment:
             "arguments": arguments_of,
             "state": state,
             "model": model_of,
+            "judged": judged_view,
             "tool_calls": _tool_calls,
             "tool_name": tool_name,
         }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
+from typing import Any
 
 import httpx
 import pytest
 
 from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
@@ -17,6 +19,22 @@ from tests.fepflow.conftest import BROKE_OFF, NO_ANSWER
 from tests.fepflow.pages.conftest import Row, answer, fill, simple
 
 ROWS = [*(simple(f"good {number}") for number in range(70)), simple("bad", False), simple("worse", False)]
+
+
+CLAIMS = {
+    "passed": False,
+    "claims": [
+        {"claim": "Refunds take 3 days.", "verdict": False, "reason": "Not in the context."},
+        {"claim": "Paid.", "verdict": True},
+    ],
+}
+ODD = {"claims": [3, None], "why": {"a": None, "b": [1, True]}}
+
+
+def judged(passed: bool | None, response: Any, metadata: Any, **arguments: Any) -> CheckResult:
+    """A judge's result."""
+    found = answer(passed, **arguments)
+    return found.model_copy(update={"results": {"passed": passed, "response": response, "metadata": metadata}})
 
 
 def page(client: httpx.Client, path: str, **query: str) -> str:
@@ -139,7 +157,12 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         {"attempt": 1, "started_at": "2026-01-01T00:00:00Z", "latency_ms": 100.0, "error": {"message": "refused"}},
         {"attempt": 2, "started_at": "2026-01-01T00:00:01Z", "latency_ms": 200.0, "error": None},
     ]
-    samples = {"samples": {"agreement": {"passed": 0.6}, "answers": ["fine", "poor"]}, "model_answered": "gpt-x"}
+    votes = {
+        "asked": 3,
+        "agreement": {"passed": 0.67},
+        "said": [{"passed": True}, {"passed": False}, {"error": "busy"}],
+    }
+    samples = {"samples": votes, "model_answered": "gpt-x"}
     steps = {"steps": [{"public_output": "one", "tool_calls": [{"name": "look_up"}]}, {"public_output": "two"}]}
     said = [{"role": "user", "content": "Refund!"}, {"role": "assistant", "content": "one"}]
     talk = {**steps, "messages": [*said, *said]}
@@ -162,7 +185,12 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
             TestCase(id="retried", input=1), [Output(value="x", metadata={"attempt_log": log})], {"says_so": answer()}
         ),
         "null": Row(TestCase(id="null", input=1, expected=None), [Output(value=None)], {"says_so": answer()}),
-        "judged": Row(TestCase(id="judged", input=1), [Output(value="x")], {"says_so": answer(metadata=samples)}),
+        "judged": Row(
+            TestCase(id="judged", input=1),
+            [Output(value="x")],
+            {"polite": answer(), "says_so": judged(False, CLAIMS, samples, prompt="Is <b>it</b> polite?")},
+        ),
+        "odd judge": Row(TestCase(id="odd judge", input=1), [Output(value="x")], {"says_so": judged(None, ODD, "x")}),
         "no yes or no": Row(TestCase(id="no yes or no", input=1), [Output(value="x")], {"says_so": answer(None)}),
         "steps": Row(TestCase(id="steps", input=1), [Output(value=steps)], {"says_so": answer()}),
         "talk": Row(TestCase(id="talk", input=1), [Output(value=talk, metadata=ended)], {"says_so": answer()}),
@@ -178,7 +206,14 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "unchecked": ("absent",),
         "retried": ("100 ms: ! refused", "after a pause of 900 ms, 200 ms: ✓ answered"),
         "null": ("Expected null", "Output null"),
-        "judged": ("model answered: gpt-x", '"agreement"', "0.6"),
+        "judged": (
+            "Checks ✗ failed says_so",
+            "The judge was asked Is <b>it</b> polite? It answered passed no",
+            "claims claim Refunds take 3 days. verdict no reason Not in the context. claim Paid. verdict yes",
+            "sample 1: passed: yes sample 2: passed: no sample 3: error: busy",
+            "model answered: gpt-x",
+        ),
+        "odd judge": ("It answered claims 3; none why a: none, b: 1; yes",),
         "no yes or no": ("no verdict",),
         "steps": ("Steps one tool look_up", "two"),
         "talk": (
@@ -198,6 +233,21 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         assert case_id in grid
         assert case_id in report
     assert "Expected null" not in page(client, "/runs/aaaa1111/case", id="judged"), "nothing was expected"
+
+
+def test_a_case_leads_to_the_failed_ones_before_and_after_it(client: httpx.Client, store: Store) -> None:
+    rows = [simple("a", False), simple("b"), simple("c/&?", False), simple("d", False), simple("e")]
+    fill(store, rows, run_id="aaaa1111")
+
+    def neighbours(case_id: str) -> list[tuple[str, str]]:
+        html = client.get("/runs/aaaa1111/case", params={"id": case_id}).text
+        return re.findall(r'<a href="[^"]*id=([^"]*)" rel="(prev|next)" data-key', html)
+
+    assert neighbours("a") == [("c%2F%26%3F", "next")]
+    assert neighbours("b") == [("a", "prev"), ("c%2F%26%3F", "next")]
+    assert neighbours("c/&?") == [("a", "prev"), ("d", "next")]
+    assert neighbours("d") == [("c%2F%26%3F", "prev")]
+    assert neighbours("e") == [("d", "prev")]
 
 
 def test_repeats_stand_beside_each_other(client: httpx.Client, store: Store) -> None:
