@@ -18,6 +18,7 @@ from fepflow.cli.cases import cases
 from fepflow.cli.comparisons import baseline, compare, trends
 from fepflow.cli.ecp import ecp
 from fepflow.cli.evalguard import evalguard
+from fepflow.cli.export import export
 from fepflow.cli.imports import import_file
 from fepflow.cli.options import prepare
 from fepflow.cli.runs import cancel, list_runs, run, show
@@ -45,7 +46,7 @@ LEAVE_SECONDS = 10
 
 COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
 COMMANDS += [cases, store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
-COMMANDS += [import_file]
+COMMANDS += [import_file, export]
 EXTRAS = {
     **dict.fromkeys(("validate", "plan", "evalguard", "import"), None),
     **dict.fromkeys(("evalguard import", "evalguard list"), "run"),

@@ -58,12 +58,7 @@ def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
             require("serve", str(path), "jinja2", "markupsafe", "vl_convert")
         if path.absolute() in [other.absolute() for other in paths[:number]]:
             raise UserError(f"{path} is named twice: one report would overwrite the other")
-        try:
-            _require_location(path, overwrite=overwrite)
-            with _part(path):
-                pass
-        except (OSError, RuntimeError, ValueError) as error:
-            raise UserError(f"{path} cannot be written: {_why(error)}") from None
+        require_place(path, overwrite=overwrite)
 
 
 def _writer_of(path: Path) -> Writer | None:
@@ -83,15 +78,31 @@ def _require_location(path: Path, *, overwrite: bool) -> None:
         raise UserError(f"{path.parent} is no folder: create it, or name another")
 
 
-def write_report(store: Store, run: RunRecord, path: Path, junit_failures: JunitFailures = "gate") -> None:
-    """Write a report, whole or not at all. Raises InfrastructureError if it cannot be written.
+def require_place(path: Path, *, overwrite: bool) -> None:
+    """Raise UserError if no file can be written there, or one would be overwritten."""
+    try:
+        _require_location(path, overwrite=overwrite)
+        with _part(path):
+            pass
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{path} cannot be written: {_why(error)}") from None
 
-    It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
-    """
+
+def write_report(store: Store, run: RunRecord, path: Path, junit_failures: JunitFailures = "gate") -> None:
+    """Write a report in the format that its ending names; see `write_file`."""
     writer = _writer_of(path)
     assert writer is not None
     if writer is write_junit:
         writer = partial(write_junit, failures=junit_failures)
+    again = f"the run is in the store: fepflow show {run.id[:8]} -o FILE"
+    write_file(writer, store, run, path, again)
+
+
+def write_file(writer: Writer, store: Store, run: RunRecord, path: Path, advice: str) -> None:
+    """Write a file, whole or not at all. Raises InfrastructureError, with the advice, if it cannot be written.
+
+    It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
+    """
     try:
         with _part(path) as part:
             text: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
@@ -100,11 +111,12 @@ def write_report(store: Store, run: RunRecord, path: Path, junit_failures: Junit
             if path.is_file() and not path.is_symlink():
                 part.chmod(path.stat().st_mode & 0o777)
             part.replace(path)
+    except UserError:
+        raise
     except Exception as error:
         if os.environ.get("FEPFLOW_DEBUG"):
             raise
-        again = f"the run is in the store: fepflow show {run.id[:8]} -o FILE"
-        raise InfrastructureError(f"{path} cannot be written: {_why(error)}; {again}") from None
+        raise InfrastructureError(f"{path} cannot be written: {_why(error)}; {advice}") from None
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def _metadata(run: RunRecord) -> dict[str, str]:
 
 
 def _context(run: RunRecord) -> dict[str, Any]:
-    kind, name = _target(run.suite.get("target"))
+    kind, name = target_of(run.suite.get("target"))
     known = {"model_name": name, "model_source": kind}
     moment = run.completed_at or run.started_at or run.created_at
     try:
@@ -96,7 +96,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
     return {**{each: text for each, text in known.items() if text}, "date": moment.timestamp(), "tools": tools}
 
 
-def _target(target: Any) -> tuple[str | None, str | None]:
+def target_of(target: Any) -> tuple[str | None, str | None]:
     """Return the kind of target and its name, without credentials and arguments."""
     parts = target if isinstance(target, Mapping) else {}
     for kind in KINDS:
