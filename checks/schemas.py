@@ -82,6 +82,10 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
     "schema_validation": {**_PASSED, "validation_errors": OTHER},
     "declared": {**_PASSED, "validation_errors": OTHER},
     "tool_usage": {**_PASSED, "count": NUMBER, "missing": OTHER},
+    "number": {**_PASSED, "found": OTHER},
+    "text_distance": {**_PASSED, "score": NUMBER},
+    "json_diff": {**_PASSED, "score": NUMBER, "fields": NUMBER, "differing": OTHER},
+    "classification": {**_PASSED, "predicted": OTHER, "label": OTHER},
 }
 """The fields of the results, by check type."""
 

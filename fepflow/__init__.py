@@ -11,11 +11,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fepflow.checks.assertion import assert_case as assert_case
     from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
     from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
     from fepflow.checks.base import BaseCheck as BaseCheck
     from fepflow.checks.base import JSONPath as JSONPath
+    from fepflow.checks.classification import ClassificationCheck as ClassificationCheck
     from fepflow.checks.constants import CheckType as CheckType
     from fepflow.checks.constants import PassMode as PassMode
     from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
@@ -28,10 +28,12 @@ if TYPE_CHECKING:
     from fepflow.checks.equals import EqualsCheck as EqualsCheck
     from fepflow.checks.exact_match import ExactMatchCheck as ExactMatchCheck
     from fepflow.checks.is_empty import IsEmptyCheck as IsEmptyCheck
+    from fepflow.checks.json_diff import JSONDiffCheck as JSONDiffCheck
     from fepflow.checks.json_valid import JSONValidCheck as JSONValidCheck
     from fepflow.checks.json_valid import JsonValidCheck as JsonValidCheck
     from fepflow.checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
     from fepflow.checks.models.model_check import register_embedder as register_embedder
+    from fepflow.checks.number import NumberCheck as NumberCheck
     from fepflow.checks.recorded_score import RecordedScoreCheck as RecordedScoreCheck
     from fepflow.checks.regex import RegexCheck as RegexCheck
     from fepflow.checks.regex import RegexFlags as RegexFlags
@@ -47,11 +49,10 @@ if TYPE_CHECKING:
     from fepflow.checks.set_equal import SetEqualCheck as SetEqualCheck
     from fepflow.checks.subset import SubsetCheck as SubsetCheck
     from fepflow.checks.superset import SupersetCheck as SupersetCheck
+    from fepflow.checks.text_distance import TextDistanceCheck as TextDistanceCheck
     from fepflow.checks.text_match import TextMatchCheck as TextMatchCheck
     from fepflow.checks.threshold import ThresholdCheck as ThresholdCheck
     from fepflow.checks.tool_usage import ToolUsageCheck as ToolUsageCheck
-    from fepflow.comparing import Comparison as Comparison
-    from fepflow.comparing import compare as compare
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.errors import JSONPathError as JSONPathError
@@ -84,7 +85,7 @@ _HOME = {
     "CheckError": "fepflow.protocol.results",
     "CheckResult": "fepflow.protocol.results",
     "CheckType": "fepflow.checks.constants",
-    "Comparison": "fepflow.comparing",
+    "ClassificationCheck": "fepflow.checks.classification",
     "ContainsCheck": "fepflow.checks.contains",
     "CustomFunctionCheck": "fepflow.checks.custom_function",
     "DisjointCheck": "fepflow.checks.disjoint",
@@ -101,10 +102,12 @@ _HOME = {
     "IsEmptyCheck": "fepflow.checks.is_empty",
     "JSONPath": "fepflow.checks.base",
     "JSONPathError": "fepflow.errors",
+    "JSONDiffCheck": "fepflow.checks.json_diff",
     "JSONValidCheck": "fepflow.checks.json_valid",
     "JsonValidCheck": "fepflow.checks.json_valid",
     "LLMJudgeCheck": "fepflow.checks.llm_judge",
     "RecordedScoreCheck": "fepflow.checks.recorded_score",
+    "NumberCheck": "fepflow.checks.number",
     "Output": "fepflow.protocol.test_case",
     "PassMode": "fepflow.checks.constants",
     "RegexCheck": "fepflow.checks.regex",
@@ -121,14 +124,13 @@ _HOME = {
     "TestCase": "fepflow.protocol.test_case",
     "TestCaseResult": "fepflow.protocol.results",
     "TestCaseSummary": "fepflow.protocol.results",
+    "TextDistanceCheck": "fepflow.checks.text_distance",
     "TextMatchCheck": "fepflow.checks.text_match",
     "ThresholdCheck": "fepflow.checks.threshold",
     "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
     "VariantRuns": "fepflow.python_api",
-    "assert_case": "fepflow.checks.assertion",
     "check_schema": "fepflow.checks.schemas",
-    "compare": "fepflow.comparing",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",
     "get_check_class": "fepflow.checks.registry",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -21,7 +21,8 @@ from jsonpath_rfc9535.exceptions import JSONPathError as LibraryError
 from jsonpath_rfc9535.filter_expressions import ComparisonExpression, Expression, FilterContext
 from jsonpath_rfc9535.function_extensions import Match, Search
 from jsonpath_rfc9535.parse import Parser
-from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
+from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment
+from jsonpath_rfc9535.selectors import IndexSelector, NameSelector, WildcardSelector
 from jsonpath_rfc9535.tokens import TokenStream
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
@@ -143,6 +144,24 @@ class Rfc9535Path(QueryPath):
             for selector in selectors
             if isinstance(selector, NameSelector | IndexSelector)
         )
+
+    def plain_steps(self) -> Iterator[tuple[str | int | None, bool]]:
+        """Yield the name or index of each step, None for `*`, and whether it is at any depth (`..`).
+
+        Raises JSONPathError for a path of other steps, such as filters and slices.
+        """
+        for segment in self._query.segments:
+            selectors = segment.selectors
+            selector = selectors[0] if len(selectors) == 1 else None
+            anywhere = isinstance(segment, JSONPathRecursiveDescentSegment)
+            if isinstance(selector, NameSelector):
+                yield selector.name, anywhere
+            elif isinstance(selector, IndexSelector) and selector.index >= 0:
+                yield selector.index, anywhere
+            elif isinstance(selector, WildcardSelector):
+                yield None, anywhere
+            else:
+                raise self._invalid("only names, indices from 0, * and .. can be used here")
 
     def _values(self, document: Any) -> Iterable[Any]:
         return (node.value for node in self._query.finditer(document))

@@ -1,0 +1,287 @@
+"""The fields in which two JSON values differ, by rules for some of the fields.
+
+A field is a value that holds no other one: a text, a number, true, false, null, an empty object or list. deepdiff
+finds differences, too, but has one tolerance for a whole document, no share of fields that agree, and takes `true` and
+`1.0` for other types of `1`; with lists in any order it compares all pairs, however many a stranger's answer has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from fepflow.checks.core.numbers import as_decimal, is_close
+from fepflow.checks.core.sentences import MAX_PART, shown
+from fepflow.errors import CheckArgumentsError, JSONPathError
+from fepflow.json.values import finite, is_deep, json_equal, json_key
+from fepflow.text import cut, printable
+
+MOST_NODES = 200_000
+"""Values inside of both documents together."""
+
+MOST_PAIRED = 200
+"""Elements of a list in any order that are paired with their likes; those that are equal need none of that."""
+
+MOST_STEPS = 200_000
+"""Values that are compared to pair elements of lists in any order."""
+
+MOST_NAMED = 20
+
+_MISSING = " is missing, wanted {}"
+_UNWANTED = " is not wanted, got {}"
+_OTHER = ": got {}, wanted {}"
+
+Key = str | int
+
+
+class Rule(NamedTuple):
+    """How a field and all inside of it are compared. `order` says whether that of a list matters."""
+
+    ignore: bool = False
+    tolerance: float = 0.0
+    percent: float = 0.0
+    order: bool = True
+
+
+EQUAL = Rule()
+
+
+class Step(NamedTuple):
+    """A step of a path: the name or index, None for any; with `anywhere`, at any depth below."""
+
+    key: Key | None
+    anywhere: bool = False
+
+    def fits(self, key: Key) -> bool:
+        """Return whether the step leads to this member or element."""
+        return self.key is None or (self.key == key and type(self.key) is type(key))
+
+
+class PathRule(NamedTuple):
+    """A rule for the fields that a path leads to."""
+
+    steps: tuple[Step, ...]
+    rule: Rule
+
+
+class Comparison(NamedTuple):
+    """How many fields were compared, how many of them differ, and the first of those in words."""
+
+    fields: int
+    differing: int
+    differences: list[str]
+
+
+def path_steps(expression: str) -> tuple[Step, ...]:
+    """Return the steps of a path of names, indices, `*` and `..`, with or without `$` in front; `$` has none.
+
+    Raises ValueError for any other path.
+    """
+    text = expression if expression.startswith("$") else f"${'' if expression.startswith('[') else '.'}{expression}"
+    if text == "$":
+        return ()
+    from fepflow.jsonpath.queries import Rfc9535Path
+
+    try:
+        return tuple(Step(key, anywhere) for key, anywhere in Rfc9535Path(text).plain_steps())
+    except JSONPathError as error:
+        raise ValueError(str(error)) from None
+
+
+def compare(actual: Any, expected: Any, rules: Sequence[PathRule]) -> Comparison:
+    """Compare two JSON values. Raises CheckArgumentsError for values that are too large or too deep."""
+    if is_deep(actual) or is_deep(expected):
+        raise CheckArgumentsError("a value has more than 100 levels")
+    if _size(actual) + _size(expected) > MOST_NODES:
+        raise CheckArgumentsError(f"both values together have more than {MOST_NODES:,} parts")
+    comparing = _Comparing(rules)
+    found = _Found()
+    comparing.nodes(found, actual, expected, comparing.start(), "$")
+    return Comparison(found.fields, found.differing, found.named)
+
+
+class _Reached(NamedTuple):
+    """The rule that holds at a place, and how far the paths of rules have got there: their numbers and steps."""
+
+    rule: Rule
+    open: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Found:
+    """Counts of fields, and words for the first `most` that differ."""
+
+    most: int = MOST_NAMED
+    fields: int = 0
+    differing: int = 0
+    named: list[str] = field(default_factory=list)
+
+    def differ(self, fields: int, path: str, words: str, *values: Any) -> None:
+        """Count fields that differ; `words` have a place for each of the values."""
+        self.fields += fields
+        self.differing += fields
+        if len(self.named) < self.most:
+            place = printable(cut(path, 2 * MAX_PART))
+            self.named.append(f"{place}{words.format(*(shown(value, MAX_PART) for value in values))}")
+
+
+class _Comparing:
+    def __init__(self, rules: Sequence[PathRule]) -> None:
+        self._rules = rules
+        self._steps = 0
+
+    def start(self) -> _Reached:
+        """Return where all paths begin."""
+        return self._settled(EQUAL, [(number, 0) for number in range(len(self._rules))])
+
+    def _settled(self, rule: Rule, places: Sequence[tuple[int, int]]) -> _Reached:
+        """Apply the rules whose path has ended: of several the last one counts."""
+        going = []
+        for number, step in places:
+            if step == len(self._rules[number].steps):
+                rule = self._rules[number].rule
+            else:
+                going.append((number, step))
+        return _Reached(rule, tuple(going))
+
+    def _inside(self, at: _Reached, key: Key) -> _Reached:
+        """Return what holds for a member or an element."""
+        if not at.open:
+            return at
+        places: dict[tuple[int, int], None] = {}
+        for number, step in at.open:
+            wanted = self._rules[number].steps[step]
+            if wanted.fits(key):
+                places[number, step + 1] = None
+            if wanted.anywhere:
+                places[number, step] = None
+        return self._settled(at.rule, list(places))
+
+    def nodes(self, found: _Found, actual: Any, expected: Any, at: _Reached, path: str) -> None:
+        """Compare what is at the same place of both."""
+        self._steps += 1
+        if at.rule.ignore and not at.open:
+            return
+        if isinstance(actual, dict) and isinstance(expected, dict) and (actual or expected):
+            for key in {**expected, **actual}:
+                inside, place = self._inside(at, key), _member(path, key)
+                if key not in actual:
+                    self._alone(found, expected[key], inside, place, _MISSING)
+                elif key not in expected:
+                    self._alone(found, actual[key], inside, place, _UNWANTED)
+                else:
+                    self.nodes(found, actual[key], expected[key], inside, place)
+        elif isinstance(actual, list) and isinstance(expected, list) and (actual or expected):
+            self._lists(found, actual, expected, at, path)
+        else:
+            fields = max(self._fields(actual, at), self._fields(expected, at))
+            if fields and _agree(actual, expected, at.rule):
+                found.fields += fields
+            elif fields:
+                found.differ(fields, path, _OTHER, actual, expected)
+
+    def _alone(self, found: _Found, value: Any, at: _Reached, path: str, words: str) -> None:
+        """Count what only one of both has."""
+        if fields := self._fields(value, at):
+            found.differ(fields, path, words, value)
+
+    def _fields(self, value: Any, at: _Reached) -> int:
+        """Return how many fields are in a value, but for those that are ignored."""
+        if isinstance(value, dict | list) and value and (at.open or not at.rule.ignore):
+            items = value.items() if isinstance(value, dict) else enumerate(value)
+            return sum(self._fields(item, self._inside(at, key)) for key, item in items)
+        return 0 if at.rule.ignore else 1
+
+    def _lists(self, found: _Found, actual: list[Any], expected: list[Any], at: _Reached, path: str) -> None:
+        pairs = self._paired(actual, expected, at) if not at.rule.order else _in_order(actual, expected)
+        for index, other in pairs:
+            place = f"{path}[{index if other is None else other}]"
+            inside = self._inside(at, other if other is not None else index or 0)
+            if index is None and other is not None:
+                self._alone(found, expected[other], inside, place, _MISSING)
+            elif other is None and index is not None:
+                self._alone(found, actual[index], inside, place, _UNWANTED)
+            elif index is not None and other is not None:
+                self.nodes(found, actual[index], expected[other], inside, place)
+
+    def _paired(self, actual: list[Any], expected: list[Any], at: _Reached) -> list[tuple[int | None, int | None]]:
+        """Pair the elements of lists in any order: equal ones, then those of which most fields agree, then the rest."""
+        waiting: dict[Any, list[int]] = {}
+        for index in reversed(range(len(actual))):
+            waiting.setdefault(json_key(actual[index]), []).append(index)
+        pairs: list[tuple[int | None, int | None]] = []
+        left = []
+        for other, value in enumerate(expected):
+            if likes := waiting.get(json_key(value)):
+                pairs.append((likes.pop(), other))
+            else:
+                left.append(other)
+        rest = sorted(index for likes in waiting.values() for index in likes)
+        if len(left) <= MOST_PAIRED and len(rest) <= MOST_PAIRED:
+            pairs += self._alike(actual, expected, rest, left, at)
+        taken = {index for index, _ in pairs}, {other for _, other in pairs}
+        rest, left = [index for index in rest if index not in taken[0]], [one for one in left if one not in taken[1]]
+        pairs += _in_order(rest, left, lambda index: rest[index], lambda index: left[index])
+        return sorted(pairs, key=lambda pair: (pair[1] is None, pair[1] if pair[1] is not None else pair[0]))
+
+    def _alike(
+        self, actual: list[Any], expected: list[Any], rest: list[int], left: list[int], at: _Reached
+    ) -> Iterator[tuple[int, int]]:
+        """Yield pairs, those first of which the largest share of fields agrees."""
+        scores = []
+        for other in left:
+            inside = self._inside(at, other)
+            for index in rest:
+                if self._steps > MOST_STEPS:
+                    raise CheckArgumentsError("lists in any order have too many elements that differ")
+                found = _Found(most=0)
+                self.nodes(found, actual[index], expected[other], inside, "$")
+                if found.differing < found.fields or not found.fields:
+                    scores.append((found.differing / max(found.fields, 1), index != other, other, index))
+        taken: set[tuple[str, int]] = set()
+        for _, _, other, index in sorted(scores):
+            if ("actual", index) not in taken and ("expected", other) not in taken:
+                taken |= {("actual", index), ("expected", other)}
+                yield index, other
+
+
+def _in_order(
+    actual: Sequence[Any],
+    expected: Sequence[Any],
+    of_actual: Callable[[int], int] = int,
+    of_expected: Callable[[int], int] = int,
+) -> list[tuple[int | None, int | None]]:
+    both, longest = min(len(actual), len(expected)), max(len(actual), len(expected))
+    return [
+        (
+            of_actual(index) if index < both or len(actual) > both else None,
+            of_expected(index) if index < both or len(expected) > both else None,
+        )
+        for index in range(longest)
+    ]
+
+
+def _agree(actual: Any, expected: Any, rule: Rule) -> bool:
+    if rule.tolerance or rule.percent:
+        one, other = (None if isinstance(each, bool) else finite(each) for each in (actual, expected))
+        if one is not None and other is not None:
+            return is_close(as_decimal(actual), as_decimal(expected), rule.tolerance, rule.percent)
+    return json_equal(actual, expected)
+
+
+def _size(value: Any) -> int:
+    """Return how many values there are, stopping once there are too many."""
+    size, waiting = 0, [value]
+    while waiting and size <= MOST_NODES:
+        item = waiting.pop()
+        size += 1
+        if isinstance(item, dict | list):
+            size += len(item) if len(item) > MOST_NODES else 0
+            waiting.extend(item.values() if isinstance(item, Mapping) else item)
+    return size
+
+
+def _member(path: str, key: Any) -> str:
+    name = str(key)
+    return f"{path}.{name}" if name.isidentifier() else f"{path}[{shown(name, MAX_PART)}]"

@@ -1,0 +1,90 @@
+"""Numbers as people write them, and whether two of them are close enough.
+
+Everything is computed in decimals: 0.1 and 0.1 + 0.2 are what was written, not what a float makes of it.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Context, Decimal
+from typing import Literal, NamedTuple
+
+DecimalMark = Literal["point", "comma"]
+Position = Literal["last", "first"]
+
+MAX_DIGITS = 1_000
+"""Characters of a number; more are no answer, and reading them takes long."""
+
+_SEPARATOR = "'\u2019\u00a0\u202f\u2009"
+"""Apostrophes and spaces that do not break a line group digits in both ways of writing."""
+
+_RUN = (
+    r"(?P<sign>[-+\u2212]?)[$\u20ac\u00a3\u00a5\u20b9]?"
+    r"(?P<digits>[.,]?\d(?:\d|[.,/:\u2044{}](?=\d){})*)(?P<power>[eE][-+]?\d+)?"
+)
+_RUNS = {
+    "point": re.compile(_RUN.format(_SEPARATOR, "")),
+    "comma": re.compile(_RUN.format(_SEPARATOR, r"|\x20(?=\d{3}(?!\d))")),
+}
+"""Digits with all that joins them, so that a date, a time or a fraction is seen as one thing that is no number."""
+
+_GROUPS = r"[1-9]\d{{0,2}}(?:(?P<mark>[{}{}])\d{{3}})(?:(?P=mark)\d{{3}})*"
+_READABLE = {
+    "point": re.compile(rf"(?:{_GROUPS.format(',', _SEPARATOR)}|\d+)(?:\.\d+)?|\.\d+"),
+    "comma": re.compile(rf"(?:{_GROUPS.format('. ', _SEPARATOR)}|\d+)(?:,\d+)?|,\d+"),
+}
+_POWER = re.compile(r"[eE][-+]?\d{1,6}")
+
+_CONTEXT = Context(prec=MAX_DIGITS + 100, Emin=-(10**9), Emax=10**9, traps=[])
+
+
+class WrittenNumber(NamedTuple):
+    """A number in a text: its value, None if what is written is not one number, such as 10:30, and its characters."""
+
+    value: Decimal | None
+    written: str
+
+
+def number_in(text: str, position: Position = "last", decimal: DecimalMark = "point") -> WrittenNumber | None:
+    """Return the last or first number of a text; None without any.
+
+    Digits inside of a word (H2O) are none. With `point` commas group digits (1,234.5), with `comma` points and spaces
+    do (1.234,5 and 1 234,5). Digits that are joined in another way (3,14 with `point`, 10:30, 1/2, 2024.01.02) are
+    found, and have no value: a part of them would be another number.
+    """
+    found = None
+    for match in _RUNS[decimal].finditer(text):
+        before = text[match.start() - 1] if match.start() else ""
+        if match["sign"] or not (before.isalpha() or before == "_") or match["digits"][0] in ".,":
+            found = match
+            if position == "first":
+                break
+    return _read(found, decimal) if found else None
+
+
+def _read(match: re.Match[str], decimal: DecimalMark) -> WrittenNumber:
+    before = match.string[match.start() - 1] if match.start() else ""
+    joins = bool(before) and (before.isalnum() or before in ")]")  # a hyphen, or a minus between two numbers
+    sign = "" if joins else match["sign"]
+    digits, power = match["digits"], match["power"] or ""
+    written = f"{sign}{digits[:MAX_DIGITS]}{power[:MAX_DIGITS]}"
+    readable = len(digits) <= MAX_DIGITS and _READABLE[decimal].fullmatch(digits)
+    if not readable or (power and not _POWER.fullmatch(power)):
+        return WrittenNumber(None, written)
+    mark, other = (".", ",") if decimal == "point" else (",", ".")
+    plain = re.sub(rf"[{re.escape(other)}{_SEPARATOR}\x20]", "", digits).replace(mark, ".")
+    return WrittenNumber(Decimal(f"{sign.replace(chr(0x2212), '-')}{plain}{power}"), written)
+
+
+def as_decimal(value: float) -> Decimal:
+    """Return a finite number as it is written: 0.1 is one tenth."""
+    return Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
+
+
+def is_close(actual: Decimal, expected: Decimal, tolerance: float = 0.0, percent: float = 0.0) -> bool:
+    """Return whether two numbers differ by at most `tolerance`, or by at most so many percent of the expected one."""
+    if actual == expected:
+        return True
+    difference = _CONTEXT.abs(_CONTEXT.subtract(actual, expected))
+    of_expected = _CONTEXT.multiply(_CONTEXT.abs(expected), _CONTEXT.scaleb(as_decimal(percent), -2))
+    return difference <= as_decimal(tolerance) or difference <= of_expected

@@ -1,0 +1,103 @@
+"""`json_diff`: JSON as it was expected, field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, StrictBool
+from typing_extensions import TypedDict
+
+from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.core.json_differences import EQUAL, PathRule, Rule, compare, path_steps
+from fepflow.checks.core.sentences import MOST_DIFFERENCES, ResolvedArguments
+from fepflow.errors import CheckArgumentsError
+from fepflow.json.values import parse
+from fepflow.text import plural
+
+Tolerance = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
+
+
+class FieldRule(TypedDict, total=False):
+    """How fields are compared that need not be equal."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # pydantic's way to close a TypedDict
+
+    tolerance: Annotated[Tolerance, Field(description="Largest difference of two numbers.")]
+    percent: Annotated[Tolerance, Field(description="Largest difference, in percent of the expected number.")]
+    order: Annotated[StrictBool, Field(description="Whether the order of a list matters.")]
+
+
+def _checked_path(path: str) -> str:
+    path_steps(path)
+    return path
+
+
+FieldPath = Annotated[str, Field(min_length=1, max_length=1_000), AfterValidator(_checked_path)]
+_WORDS = {"equal": EQUAL, "ignore": Rule(ignore=True), "unordered": Rule(order=False)}
+
+
+class JSONDiffCheck(BaseCheck):
+    """Compare two JSON values field by field. Results: `{score: number, passed: bool, fields: int, differing: list}`.
+
+    A field is a value that holds no other one. The score is the share of the fields of both that agree, and by
+    default all of them have to. `differing` names the first 20 that do not. A text is read as JSON if JSON is expected,
+    and fails if it is none. Values are compared as JSON: `1` equals `1.0` but not `true`.
+
+    `rules` say what else is accepted, by path: `equal`, `ignore`, `unordered` (a list in any order), or
+    `{tolerance: 0.01, percent: 5, order: false}`. A path is made of names, indices, `*` and `..`, and a rule holds for
+    all inside of it that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. Where two rules
+    lead to the same field, the last one counts. If no field is left, the check ends in an error.
+    """
+
+    check_type: ClassVar[str] = "json_diff"
+    check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    check_pass_at: ClassVar[float | None] = 1.0
+
+    actual: Any = Field(default=JSONPath("$.output.value"), description="Value to check; a text is read as JSON.")
+    expected: Any = Field(
+        default=JSONPath("$.test_case.expected"), description="Value to compare with; a text may be JSON, too."
+    )
+    rules: dict[FieldPath, Literal["equal", "ignore", "unordered"] | FieldRule] | JSONPath = Field(
+        default={}, description="How fields are compared, by path: `{$.total: {tolerance: 0.01}, $.id: ignore}`."
+    )
+
+    def __call__(self) -> dict[str, Any]:
+        """Compare."""
+        expected = _expected(self.expected)
+        actual = self.actual
+        if isinstance(actual, str) and not isinstance(expected, str):
+            try:
+                actual = parse(actual)
+            except ValueError as error:
+                return {"score": 0.0, "fields": 0, "differing": [f"$ is not valid JSON: {error}"]}
+        assert isinstance(self.rules, dict)
+        rules = [PathRule(path_steps(path), _rule(rule)) for path, rule in self.rules.items()]
+        found = compare(actual, expected, rules)
+        if not found.fields:
+            raise CheckArgumentsError("the rules ignore every field, so there is nothing to compare")
+        score = (found.fields - found.differing) / found.fields
+        return {"score": score, "fields": found.fields, "differing": found.differences}
+
+    @classmethod
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        named = results["differing"]
+        fields = results["fields"]
+        differing = round(fields * (1 - results["score"]))
+        counted = f" ({differing} of {plural(fields, 'field')} differ)" if fields > 1 else ""
+        return "; ".join(named[:MOST_DIFFERENCES]) + "; and more" * (len(named) > MOST_DIFFERENCES) + counted
+
+
+def _expected(value: Any) -> Any:
+    """Return the expected value; of a text that is an object or a list in JSON, that."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("{", "["):
+        return value
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise CheckArgumentsError(f"expected begins like JSON, but is not valid JSON: {error}") from None
+
+
+def _rule(rule: str | FieldRule) -> Rule:
+    return _WORDS[rule] if isinstance(rule, str) else Rule(**dict(rule))  # type: ignore[arg-type]  # its members are those of a FieldRule
