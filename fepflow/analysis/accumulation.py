@@ -15,14 +15,17 @@ from dataclasses import dataclass, field, replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from fepflow.analysis.classification import ExpectedLabels, class_interval, confusion_of, label_pair
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
+from fepflow.checks.constants import CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase, output_context
+from fepflow.statistics.classification import LabelledUnit, LabelPair, classification_estimate
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
 from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, each_at, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
@@ -34,6 +37,7 @@ from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.slice_rules import SliceEstimate
+from fepflow.verdict.verdict import ConfusionVerdict
 
 if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
     from fepflow.store.records import CheckCounts, CheckRow, RunRecord, StoredOutput
@@ -48,6 +52,7 @@ class Carriers(NamedTuple):
 
     case_indices: array[int]
     declared: list[Check]
+    labels: ExpectedLabels | None = None
 
 
 class Accumulated(NamedTuple):
@@ -59,6 +64,8 @@ class Accumulated(NamedTuple):
     counted: dict[str, CheckCounts]
     clusters: ClusteredCases | None
     warnings: list[str]
+    classifications: list[MetricAccumulator]
+    """The labels of each `classification` check, whether or not a metric is made of them."""
 
 
 def accumulate(
@@ -80,11 +87,24 @@ def accumulate(
     if clusters is not None:
         clusters.largest = ((run.options or {}).get("sample") or {}).get("largest_cluster")
     accumulators = _accumulators(run, suite, carriers, clusters)
+    labelled = [
+        MetricAccumulator(
+            Metric(id=check_id, check=check_id, aggregate="f1"),
+            PROPORTION,
+            found.case_indices,
+            run.repeats,
+            clusters,
+            labels=found.labels,
+        )
+        for check_id, found in carriers.items()
+        if found.labels is not None
+    ]
     counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
+    of_checks += labelled
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
     _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs], without)
-    return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings)
+    return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings, labelled)
 
 
 def suite_of(run: RunRecord) -> Suite:
@@ -143,19 +163,27 @@ def _carriers(
     """
     ids = check_ids(suite.checks)
     shared = dict(zip(ids, suite.checks, strict=True))
-    carriers = {check_id: Carriers(array("Q"), [check]) for check_id, check in shared.items()}
+    carriers = {check_id: Carriers(array("Q"), [check], _labels(check)) for check_id, check in shared.items()}
     for case_index, case in enumerate(cases_of(store, run)):
         for cases in others:
             cases.add(case)
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
-            found = carriers.setdefault(check_id, Carriers(array("Q"), []))
+            found = carriers.setdefault(check_id, Carriers(array("Q"), [], _labels(check)))
+            if found.labels is not None:
+                found.labels.add(case_index, case, check)
             found.case_indices.append(case_index)
             if check not in found.declared:
                 found.declared.append(check)
-        for check_id in shared:
+        for check_id, check in shared.items():
             carriers[check_id].case_indices.append(case_index)
+            if (expected := carriers[check_id].labels) is not None:
+                expected.add(case_index, case, check)
     return carriers
+
+
+def _labels(check: Check) -> ExpectedLabels | None:
+    return ExpectedLabels() if check.type == CheckType.CLASSIFICATION else None
 
 
 def _accumulators(
@@ -169,6 +197,7 @@ def _accumulators(
             MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats, clusters)
         )
         accumulators[-1].look = look_of(run, suite.gate.top_up if suite.gate else None)
+        accumulators[-1].labels = found.labels if metric.aggregated.of_labels else None
     return accumulators
 
 
@@ -209,7 +238,8 @@ def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
 
 def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
     """The scale of a metric whose single values have a `scale`."""
-    return Scale(0.0, 1.0) if metric.aggregated.kind in ("pass_at_k", "pass_hat_k") else scale
+    aggregate = metric.aggregated
+    return Scale(0.0, 1.0) if aggregate.of_labels or aggregate.kind in ("pass_at_k", "pass_hat_k") else scale
 
 
 def _known(check: Check, path: str) -> Scale | None:
@@ -256,6 +286,9 @@ class MetricAccumulator:
     _outside: int = 0
     _example: float = 0.0
     _values: dict[int, list[float]] = field(default_factory=dict)
+    labels: ExpectedLabels | None = None
+    """The expected labels of the cases, for a measure of a classification."""
+    _pairs: dict[int, list[LabelPair]] = field(default_factory=dict)
     _errors: Counter[int] = field(default_factory=Counter)
     _skipped: Counter[int] = field(default_factory=Counter)
     _counted: CheckCounts | None = None
@@ -267,7 +300,7 @@ class MetricAccumulator:
     @property
     def reads_results(self) -> bool:
         """True if its numbers come from the results of a check."""
-        return self._path is not None and self.metric.check is not None
+        return (self._path is not None or self._aggregate.of_labels) and self.metric.check is not None
 
     @property
     def reads_outputs(self) -> bool:
@@ -282,11 +315,20 @@ class MetricAccumulator:
     def add(self, row: CheckRow) -> None:
         """Take a check's result in."""
         value = None
-        if row.status == "completed" and self._path is not None:
+        if row.status == "completed" and self._aggregate.of_labels:
+            value = self._add_labels(row.case_index, (row.result or {}).get("results"))
+        elif row.status == "completed" and self._path is not None:
             value = _number(self._path, (row.result or {}).get("results"))
         elif row.status == "completed" and row.passed is not None:
             value = float(row.passed)
         self._add(row.case_index, value, in_error=row.status == "error", skipped=row.status == "skip")
+
+    def _add_labels(self, case_index: int, results: Any) -> float | None:
+        pair = label_pair(results)
+        if pair is None:
+            return None
+        self._pairs.setdefault(case_index, []).append(pair)
+        return float(pair.predicted == pair.expected)
 
     def add_output(self, case_index: int, stored: StoredOutput) -> None:
         """Take an output in; one that failed has no value."""
@@ -303,13 +345,17 @@ class MetricAccumulator:
         """Add the results of the same metric in another run, whose cases begin at this index here."""
         self.case_indices = [*self.case_indices, *(offset + index for index in other.case_indices)]
         self._values |= {offset + index: values for index, values in other._values.items()}
+        self._pairs |= {offset + index: pairs for index, pairs in other._pairs.items()}
+        if self.labels is not None and other.labels is not None:
+            self.labels = self.labels.followed_by(other.labels, offset)
         self._errors.update({offset + index: count for index, count in other._errors.items()})
         self._skipped.update({offset + index: count for index, count in other._skipped.items()})
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """The same of some of its cases only; results must have been added one by one."""
         part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
-        part.look = self.look
+        part.look, part.labels = self.look, self.labels
+        part._pairs = {index: self._pairs[index] for index in case_indices if index in self._pairs}
         part._values = {index: self._values[index] for index in case_indices if index in self._values}
         part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
         part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
@@ -441,6 +487,8 @@ class MetricAccumulator:
             raise _UnusableError(
                 f"{self.metric.aggregate} takes {aggregate.k} repeats of each case, and there {_are(self.repeats)}"
             )
+        if aggregate.of_labels:
+            return self._estimate_of_labels(counts, gate)
         if aggregate.of_cases and self.scale is not None:
             cases = [self._case_value(self._values.get(index, ())) for index in self.case_indices]
             if gate.missing == "random":
@@ -470,6 +518,52 @@ class MetricAccumulator:
             return group_sequential_estimate(estimate, *self.look)
         return sequential_estimate(
             estimate, values, self.repeats, self.scale, these_cases=these_cases, clusters=self._cluster_sizes()
+        )
+
+    def _estimate_of_labels(self, counts: Counts, gate: Gate) -> Estimate:
+        expected = self.labels or ExpectedLabels()
+        label = expected.known_as(self._aggregate.label)
+        units = self.labelled_units(gate)
+        if label is not None and self._aggregate.kind != "precision" and not self._is_expected(label, units):
+            raise _UnusableError(f"no test case expects the label {label} (they expect {expected.names})")
+        return classification_estimate(
+            units,
+            counts,
+            self._aggregate.kind,  # type: ignore[arg-type]  # one of the three, see of_labels
+            label,
+            gate.pass_confidence,
+            class_interval(gate),
+            self.repeats,
+        )
+
+    def confusion(self, gate: Gate) -> ConfusionVerdict | None:
+        """Return the confusion matrix of its check; None without any result."""
+        counts = replace(self._counts(), clusters=self.clusters.sizes(self.case_indices) if self.clusters else None)
+        return confusion_of(self.metric.id, self.labelled_units(gate), counts, self.repeats, gate)
+
+    def labelled_units(self, gate: Gate) -> list[LabelledUnit]:
+        """Return the labels of each case, or of each cluster, and those that are missing."""
+        expected = self.labels or ExpectedLabels()
+        missing: dict[int, list[str | None]] = {}
+        if gate.missing == "worst":
+            for index in self.case_indices:
+                absent = self.repeats - len(self._pairs.get(index, ()))
+                missing[index] = [expected.of_case(index)] * absent
+        numbers = self.clusters.numbers if self.clusters else None
+        units: dict[int, LabelledUnit] = {}
+        for index in self.case_indices:
+            pairs, absent_labels = self._pairs.get(index, []), missing.get(index, [])
+            number = index if numbers is None else numbers[index]
+            if number in units:
+                pairs, absent_labels = [*units[number].pairs, *pairs], [*units[number].missing, *absent_labels]
+            units[number] = LabelledUnit(pairs, absent_labels)
+        return list(units.values())
+
+    @staticmethod
+    def _is_expected(label: str, units: Iterable[LabelledUnit]) -> bool:
+        return any(
+            any(pair.expected == label for pair in unit.pairs) or any(each in (label, None) for each in unit.missing)
+            for unit in units
         )
 
     def _cluster_sizes(self) -> ClusterSizes | None:

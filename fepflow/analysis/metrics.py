@@ -85,7 +85,9 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collect
     if estimates is not alone:
         shown = [judged.over_runs(own) for judged, own in zip(verdict.metrics, alone, strict=True)]
         verdict = verdict.model_copy(update={"metrics": shown})
-    verdict = verdict.model_copy(update={"warnings": [*accumulated.warnings, *verdict.warnings]})
+    confusions = [found for each in accumulated.classifications if (found := each.confusion(gate)) is not None]
+    warnings = [*accumulated.warnings, *verdict.warnings]
+    verdict = verdict.model_copy(update={"warnings": warnings, "confusions": confusions})
     return with_looks(verdict, looks)
 
 

@@ -35,6 +35,7 @@ Method = Literal[
     "sequential-these-cases",
     "sequential-few-looks",
     "paired-rogan-gladen",
+    "classification",
     "none",
 ]
 """How an interval came about.
@@ -45,8 +46,8 @@ with a range, `t` Student's of a mean without one, which only describes; `order-
 `paired-bounded` are of a difference between two runs, `paired-rogan-gladen` of one of shares that a judge passed,
 corrected. `-clustered` says that cases were repeated, or belong together (the suite's `cluster`), and the interval
 allows for it. `normal` is of a value and a standard error that somebody else has computed. `sequential` holds however
-often it is looked at, of all such test cases or of these alone; `sequential-few-looks` at a few planned looks. `none`:
-no value.
+often it is looked at, of all such test cases or of these alone; `sequential-few-looks` at a few planned looks.
+`classification` is of precision, recall and F1. `none`: no value.
 """
 
 

@@ -88,7 +88,7 @@ class Runs(Repository):
         outputs: Sequence[NewOutput],
         checks: Sequence[NewCheckResult],
         *,
-        outcome: Outcome | None,
+        outcome: Outcome,
         metrics: Any,
         verdict: Any,
     ) -> None:

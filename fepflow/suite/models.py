@@ -112,7 +112,7 @@ class Metric(Section):
         "mean",
         description="mean; rate (share that is true, or lies within at_least and at_most); error_rate; median; a "
         "percentile such as p95; of each case's repeats: majority, each@0.8 (80 % of them pass), worst, pass@k and "
-        "pass^k such as pass@3.",
+        "pass^k such as pass@3; of a classification: f1, precision, recall, also of one class, as in recall@refund.",
         json_schema_extra={"pattern": AGGREGATE_PATTERN},
     )
     value: JSONPathText | None = Field(
@@ -138,6 +138,8 @@ class Metric(Section):
             raise ValueError("an error_rate counts results, and has neither value nor range")
         if kind == "quantile" and self.value is None:
             raise ValueError(f"{self.aggregate} is of numbers: give value, such as $.response.score")
+        if self.aggregated.of_labels and (self.check is None or self.value is not None or self.range is not None):
+            raise ValueError(f"{self.aggregate} is of the labels of a check: name it, without value and range")
         if self.check is None and kind == "worst":
             raise ValueError("worst is the least score of a check; of outputs take a percentile, such as p99")
         return self

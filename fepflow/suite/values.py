@@ -67,21 +67,29 @@ class Section(BaseModel):
 
 
 AggregateKind = Literal[
-    "mean", "rate", "error_rate", "quantile", "majority", "each", "worst", "pass_at_k", "pass_hat_k"
-]
+    "mean", "rate", "error_rate", "quantile", "majority", "each", "worst", "pass_at_k", "pass_hat_k",
+    "precision", "recall", "f1",
+]  # fmt: skip
 
 AGGREGATE_PATTERN = (
-    r"^(mean|rate|error_rate|median|majority|worst|p\d{1,2}(\.\d+)?|pass[@^][1-9]\d*|each@(1|1\.0+|0?\.\d*[1-9]\d*))$"
+    r"^(mean|rate|error_rate|median|majority|worst|p\d{1,2}(\.\d+)?|pass[@^][1-9]\d*|each@(1|1\.0+|0?\.\d*[1-9]\d*)|"
+    r"(precision|recall|f1)(@\S(.{0,98}\S)?)?)$"
 )
 
 
 class Aggregate(NamedTuple):
     """How a metric aggregates results. `level`: quantile, or the share of each@, 0 to 1. `k`: attempts in pass@k and
-    pass^k."""
+    pass^k. `label`: the class of precision, recall and F1; None for the mean over classes."""
 
     kind: AggregateKind
     level: float = 0.5
     k: int = 1
+    label: str | None = None
+
+    @property
+    def of_labels(self) -> bool:
+        """True for a measure of a classification."""
+        return self.kind in ("precision", "recall", "f1")
 
     @property
     def of_cases(self) -> bool:
@@ -91,13 +99,16 @@ class Aggregate(NamedTuple):
 
 def parse_aggregate(text: str) -> Aggregate:
     """Return the aggregate of that name. Raises ValueError for an unknown one."""
-    if not re.fullmatch(AGGREGATE_PATTERN, text, re.ASCII) or (text.startswith("p") and text[1:].strip("0.") == ""):
+    if not re.fullmatch(AGGREGATE_PATTERN, text, re.ASCII) or (re.fullmatch(r"p[0.]*", text)):
         raise ValueError(
             "must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, pass@3 or pass^3 with "
-            "any number, or each@0.8 with any share"
+            "any number, each@0.8 with any share, or f1, precision or recall, also of a class as in f1@refund"
         )
     if text == "median":
         return Aggregate("quantile")
+    measure, has_label, label = text.partition("@")
+    if measure in ("precision", "recall", "f1"):
+        return Aggregate(measure, label=label if has_label else None)  # type: ignore[arg-type]  # one of the three
     if text.startswith("each@"):
         return Aggregate("each", level=float(text[5:]))
     if text.startswith("pass"):

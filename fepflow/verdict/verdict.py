@@ -153,6 +153,48 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
     }
 
 
+class FigureVerdict(Part):
+    """A value with its interval, None for what no result tells."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+
+    @classmethod
+    def of(cls, estimate: Estimate) -> FigureVerdict:
+        """Return the figures of an estimate."""
+        return cls(value=estimate.value, low=estimate.low, high=estimate.high)
+
+
+class ClassVerdict(Part):
+    """A class of a classification: `n` results expect it, and `predicted` says what they were taken for, in the order
+    of the matrix's columns."""
+
+    label: str
+    n: int
+    predicted: list[int]
+    precision: FigureVerdict
+    recall: FigureVerdict
+    f1: FigureVerdict
+
+
+class ConfusionVerdict(Part):
+    """The confusion matrix of a `classification` check, the most frequent classes first; precision, recall and F1 are
+    means over all classes.
+
+    `columns` are predicted labels; `(other)` is an answer that is none of the classes, `(none)` a missing one.
+    `left_out` is how many classes are too many to be shown.
+    """
+
+    check: str
+    columns: list[str]
+    classes: list[ClassVerdict]
+    left_out: int = 0
+    precision: FigureVerdict
+    recall: FigureVerdict
+    f1: FigureVerdict
+
+
 class DifferenceVerdict(Part):
     """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
     fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted.
@@ -284,8 +326,9 @@ class Verdict(Part):
     `rules` are the outcomes of the gate's rules, worst first: the first one decided. `not_judged` names the checks
     and metrics that no rule is about. `slices` are the metrics' estimates by slice, if the suite asks for them.
     `blocks` says whether the outcome stops a release (exit code other than 0). `thresholds_digest` is the SHA-256 of
-    the thresholds that were applied, see `fepflow.evalguard.models`. `baseline` is there if the suite names one that
-    can be compared with, else `not_compared` says why not; `models` if checks call models.
+    the thresholds that were applied, see `fepflow.evalguard.models`. `confusions` are those of `classification` checks.
+    `baseline` is there if the suite names one that can be compared with, else `not_compared` says why not; `models` if
+    checks call models.
     `second_tries` counts the results of a resumed run whose first try ended in an error, `reused_outputs` the outputs
     of earlier runs.
     """
@@ -298,6 +341,7 @@ class Verdict(Part):
     blocks: bool = False
     metrics: list[MetricVerdict]
     slices: list[SliceVerdict] = []
+    confusions: list[ConfusionVerdict] = []
     warnings: list[str] = []
     thresholds_digest: str | None = None
     regression: RegressionVerdict | None = None

@@ -209,7 +209,8 @@ tags: smoke
         (
             "metrics: [{id: a, check: b, aggregate: average}]",
             "metrics[0].aggregate: must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, "
-            "or pass@3 or pass^3, with any number",
+            "pass@3 or pass^3 with any number, each@0.8 with any share, or f1, precision or recall, also of a class as "
+            "in f1@refund",
         ),
         (
             "metrics: [{id: a, value: $.score}]",

@@ -1,0 +1,280 @@
+"""Precision, recall and F1 of a classification, of one class or as the mean over classes, with their intervals.
+
+Each of them is a share of the results that concern a class: of those that expect it (recall), of those that predict it
+(precision), of those that do either (Jaccard's index J, from which F1 = 2J / (1 + J) follows without any loss, so its
+interval is J's at both ends). Given how many results concern the class, the number of right ones among them is
+binomial, so the interval is Clopper and Pearson's: classes are small, where Wilson's shows too much.
+
+The mean over classes has the interval that MOVER (Donner and Zou 2012) makes of those of the classes. Classes depend
+on each other, as a wrong answer counts against two of them. Where an independent result concerns at most t classes,
+the variance of a sum over classes is at most t times the sum of their variances (Cauchy and Schwarz), so the distances
+to the bounds are taken t times, and the interval errs on the wide side.
+
+What is missing counts at its worst: against its own class, and for F1 and precision also against the class that loses
+most by it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from fepflow.statistics.estimate import Counts, Estimate
+from fepflow.statistics.means import UnitSums
+from fepflow.statistics.proportions import IntervalKind, interval_of
+
+ClassMeasure = Literal["precision", "recall", "f1"]
+MEASURES: tuple[ClassMeasure, ...] = ("precision", "recall", "f1")
+
+
+class LabelPair(NamedTuple):
+    """The label of a result, and the expected one."""
+
+    predicted: str
+    expected: str
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledUnit:
+    """What is independent of the others: a test case, or a cluster of them. `missing` are the expected labels of the
+    results that are missing, None for one that is not known."""
+
+    pairs: Sequence[LabelPair]
+    missing: Sequence[str | None] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """The results that concern a class: so many, of which `right` are right; `units` sums them up by unit, None without
+    any. `worst` and `best` are how many of the missing ones count as wrong, or as right, at their worst and best.
+    `once` says that no unit has two results."""
+
+    number: int
+    right: int
+    units: UnitSums | None
+    once: bool
+    worst: int = 0
+    best: int = 0
+
+    def at_worst(self, more: int = 0) -> float:
+        """The share that is right, with the missing at their worst, and `more` of them."""
+        return self.right / max(self.number + self.worst + more, 1)
+
+    @property
+    def share(self) -> float:
+        """The share of those that are there that is right."""
+        return self.right / max(self.number, 1)
+
+    @property
+    def at_best(self) -> float:
+        """The share that is right with the missing at their best."""
+        return (self.right + self.best) / (self.number + self.best) if self.number + self.best else 1.0
+
+    def low(self, kind: IntervalKind, confidence: float, factor: float | None) -> float:
+        """The lower bound; with a `factor`, of a complete sample of that many times as many cases."""
+        if self.units is None:
+            return 0.0
+        missing = 0 if factor is not None else self.worst
+        share = self.share if factor is not None else self.at_worst()
+        return interval_of(kind, share, self._effective(confidence, missing, factor), confidence)[0]
+
+    def high(self, kind: IntervalKind, confidence: float, factor: float | None) -> float:
+        """The upper bound."""
+        if self.units is None:
+            return 1.0
+        missing = 0 if factor is not None else self.best
+        share = self.share if factor is not None else self.at_best
+        return interval_of(kind, share, self._effective(confidence, missing, factor), confidence)[1]
+
+    def _effective(self, confidence: float, missing: int, factor: float | None) -> float:
+        """How many independent results these are worth. With some missing, a unit counts once: they might have
+        differed from its others."""
+        assert self.units is not None
+        if self.once:
+            return (self.number + missing) * (factor or 1.0)
+        if missing:
+            return self.units.number
+        return min(self.units.observations(confidence, factor or 1.0), self.number * (factor or 1.0))
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationSample:
+    """The classes of a metric, enough for its interval at any confidence: see Sample.
+
+    `touched` is how many classes one independent unit concerns at most. `unknown` says that results are missing whose
+    class is not known, and may be none of these.
+    """
+
+    measure: ClassMeasure
+    classes: Sequence[_Class]
+    touched: int
+    unknown: bool
+    kind: IntervalKind
+    counts: Counts
+    cases: int
+
+    def estimate(self, confidence: float) -> Estimate:
+        """The estimate at this confidence."""
+        known = [self._scaled(each.share) for each in self.classes if each.number or len(self.classes) > 1]
+        if not any(each.number for each in self.classes):
+            return Estimate(None, None, None, None, confidence, "none", self.counts)
+        value = math.fsum(known) / len(known)
+        low, high = self._bounds(confidence, None)
+        least = self._mean([each.at_worst() for each in self.classes], 0.0)
+        most = self._mean([each.at_best for each in self.classes], 1.0)
+        return Estimate(
+            value,
+            None,
+            min(low, value),
+            max(high, value),
+            confidence,
+            "classification",
+            self.counts,
+            min(least, value),
+            max(most, value),
+            sample=self,
+        )
+
+    def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
+        """The bounds that a complete sample of so many test cases like these would have."""
+        return self._bounds(confidence, cases / self.cases)
+
+    def _bounds(self, confidence: float, factor: float | None) -> tuple[float, float]:
+        """The bounds, with what is missing at its worst and best; with a `factor`, without anything missing."""
+        lows, highs = [], []
+        for each in self.classes:
+            at_worst, at_best = (each.share, each.share) if factor is not None else (each.at_worst(), each.at_best)
+            lows.append((self._scaled(at_worst), self._scaled(each.low(self.kind, confidence, factor))))
+            highs.append((self._scaled(at_best), self._scaled(each.high(self.kind, confidence, factor))))
+        if self.unknown and factor is None:
+            lows.append((0.0, 0.0))
+            highs.append((1.0, 1.0))
+        below, above = self._distance(lows), self._distance(highs)
+        if len(lows) > 1:  # where most classes are at one end of the scale, their bounds there leave too little room
+            below = above = max(below, above)
+        return max(self._center(lows) - below, 0.0), min(self._center(highs) + above, 1.0)
+
+    def _distance(self, bounds: Sequence[tuple[float, float]]) -> float:
+        squares = math.fsum((value - bound) ** 2 for value, bound in bounds)
+        return math.sqrt(min(self.touched, len(bounds)) * squares) / len(bounds)
+
+    @staticmethod
+    def _center(bounds: Sequence[tuple[float, float]]) -> float:
+        return math.fsum(value for value, _ in bounds) / len(bounds)
+
+    def _mean(self, shares: Sequence[float], of_unknown: float) -> float:
+        values = [*map(self._scaled, shares), *[of_unknown] * self.unknown]
+        return math.fsum(values) / len(values)
+
+    def _scaled(self, share: float) -> float:
+        return f1_of(share) if self.measure == "f1" else share
+
+
+def f1_of(jaccard: float) -> float:
+    """Return F1 of Jaccard's index: the share that is right of all results that expect or predict a class."""
+    return 2 * jaccard / (1 + jaccard)
+
+
+def classification_estimate(
+    units: Sequence[LabelledUnit],
+    counts: Counts,
+    measure: ClassMeasure,
+    label: str | None = None,
+    confidence: float = 0.95,
+    kind: IntervalKind = "clopper-pearson",
+    repeats: int = 1,
+) -> Estimate:
+    """Estimate precision, recall or F1 of one class, or their mean over all classes that are expected.
+
+    A predicted label that no result expects is no class: it only counts against the expected one. A class of the mean
+    that is never predicted has a precision of 0. `repeats` is the number of results of a test case.
+    """
+    if label is not None:
+        return class_estimates(units, counts, measure, [label], confidence, kind)[label]
+    missing = [expected for unit in units for expected in unit.missing]
+    names = dict.fromkeys(pair.expected for unit in units for pair in unit.pairs)
+    names |= dict.fromkeys(expected for expected in missing if expected is not None)
+    classes = list(_at_their_worst(_classes(units, measure, names), missing, measure).values())
+    touched = {"recall": 1, "precision": repeats, "f1": repeats + 1}[measure] if counts.clusters is None else len(names)
+    sample = ClassificationSample(measure, classes, touched, None in missing, kind, counts, max(len(units), 1))
+    return sample.estimate(confidence)
+
+
+def class_estimates(
+    units: Sequence[LabelledUnit],
+    counts: Counts,
+    measure: ClassMeasure,
+    labels: Iterable[str],
+    confidence: float = 0.95,
+    kind: IntervalKind = "clopper-pearson",
+) -> dict[str, Estimate]:
+    """Estimate precision, recall or F1 of each of these classes."""
+    missing = Counter(expected for unit in units for expected in unit.missing)
+    estimates = {}
+    for label, found in _classes(units, measure, labels).items():
+        # A result whose label is not known may be of this class, or wrongly be taken for it.
+        own = missing[label] + missing[None]
+        worst = {"recall": own, "f1": missing.total(), "precision": missing.total() - missing[label]}[measure]
+        gaps = max(worst, own)
+        errors = min(counts.error, gaps)
+        skipped = min(counts.skipped, gaps - errors)
+        of_class = Counts(found.number + gaps, found.number, errors, skipped, counts.clusters)
+        classes = [_with_missing(found, worst, own)]
+        sample = ClassificationSample(measure, classes, 1, False, kind, of_class, max(len(units), 1))
+        estimates[label] = sample.estimate(confidence)
+    return estimates
+
+
+def _classes(units: Iterable[LabelledUnit], measure: ClassMeasure, labels: Iterable[str]) -> dict[str, _Class]:
+    """Return the results that concern each of these labels."""
+    shares: dict[str, list[float]] = {label: [] for label in labels}
+    sizes: dict[str, list[int]] = {label: [] for label in shares}
+    right, once = Counter[str](), True
+    for unit in units:
+        once = once and len(unit.pairs) + len(unit.missing) <= 1
+        concerned, good = Counter[str](), Counter[str]()
+        for pair in unit.pairs:
+            of_pair = {"recall": {pair.expected}, "precision": {pair.predicted}, "f1": {*pair}}[measure]
+            concerned.update(of_pair)
+            good[pair.expected] += pair.expected == pair.predicted
+        for label in concerned.keys() & shares.keys():
+            shares[label].append(good[label] / concerned[label])
+            sizes[label].append(concerned[label])
+            right[label] += good[label]
+    return {
+        label: _Class(sum(of_units), right[label], UnitSums.of(shares[label], of_units) if of_units else None, once)
+        for label, of_units in sizes.items()
+    }
+
+
+def _with_missing(found: _Class, worst: int, best: int) -> _Class:
+    return _Class(found.number, found.right, found.units, found.once, worst, best)
+
+
+def _at_their_worst(
+    by_name: Mapping[str, _Class], missing: Sequence[str | None], measure: ClassMeasure
+) -> dict[str, _Class]:
+    """Return the classes with the missing results where they lower the mean most: each against its own class, and for
+    precision and F1 against one more, which loses most by it."""
+    own = Counter(expected for expected in missing if expected is not None)
+    worst = Counter(own) if measure != "precision" else Counter[str]()
+    best = {name: own[name] + missing.count(None) for name in by_name}
+    unplaced = len(missing) if measure != "recall" else 0
+    unplaced += missing.count(None) if measure != "precision" else 0
+
+    def loss(name: str) -> float:
+        found, placed = by_name[name], worst[name]
+        before, after = found.right / max(found.number + placed, 1), found.right / (found.number + placed + 1)
+        return f1_of(after) - f1_of(before) if measure == "f1" else after - before
+
+    losses = [(loss(name), name) for name in by_name]
+    heapq.heapify(losses)
+    for _ in range(unplaced if losses else 0):
+        _, name = losses[0]
+        worst[name] += 1
+        heapq.heapreplace(losses, (loss(name), name))
+    return {name: _with_missing(found, worst[name], best[name]) for name, found in by_name.items()}
