@@ -19,6 +19,7 @@ MODULES = (
     "fepflow.deployments.warm_worker",
     "fepflow.flows.evaluate",
     "fepflow.flows.evaluate_shard",
+    "fepflow.flows.rescore",
     "prefect.task_engine",
     "prefect.utilities.visualization",
     "sqlalchemy.dialects.postgresql",

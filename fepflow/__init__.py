@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from fepflow.python_api import Run as Run
     from fepflow.python_api import VariantRuns as VariantRuns
     from fepflow.python_api import load_run as load_run
+    from fepflow.python_api import rescore as rescore
     from fepflow.python_api import run as run
     from fepflow.python_api import run_async as run_async
     from fepflow.python_api import run_variants as run_variants
@@ -140,6 +141,7 @@ _HOME = {
     "load_run": "fepflow.python_api",
     "register": "fepflow.checks.registry",
     "register_embedder": "fepflow.checks.models.model_check",
+    "rescore": "fepflow.python_api",
     "run": "fepflow.python_api",
     "run_async": "fepflow.python_api",
     "run_variants": "fepflow.python_api",

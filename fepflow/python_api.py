@@ -121,6 +121,11 @@ class Run(ResultsView):
         return self._record.error
 
     @property
+    def rescored_from(self) -> str | None:
+        """The id of the run whose outputs were judged anew."""
+        return self._record.rescored_from
+
+    @property
     def outcome(self) -> str | None:
         """The verdict's outcome."""
         return self._record.outcome
@@ -179,6 +184,27 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     way.
     """
     with _begin(suite, options) as begun:
+        finished = run_service.execute(begun, handle_sigterm=False)
+    if finished.stopped:
+        raise KeyboardInterrupt
+    return Run(finished.run)
+
+
+def rescore(
+    run: str | Run, suite: str | Path | None = None, *, gate: bool = False, env_file: str | Path | None = None
+) -> Run:
+    """Judge the outputs of a run by its suite as it is now, as `fepflow rescore` does, and wait for the end.
+
+    The agent is asked nothing. `run` is a run, its id, or "latest"; `suite` is the file that the run was made by unless
+    another one is named; `gate` takes all check results as they are. Returns the new run whatever its verdict. Raises
+    NotFoundError, UserError for outputs that cannot be judged, InputError with all the suite's errors.
+    """
+    require("run", "fepflow.rescore")
+    from fepflow.services.rescoring import begin_rescore
+
+    run_service.load_env_file(Path(env_file) if env_file is not None else None)
+    run_id, path = run.id if isinstance(run, Run) else run, Path(suite) if suite is not None else None
+    with begin_rescore(run_id, path, logger.info, gate_only=gate) as begun:
         finished = run_service.execute(begun, handle_sigterm=False)
     if finished.stopped:
         raise KeyboardInterrupt

@@ -5,6 +5,7 @@ batch 2: call target ─► run checks beside run model checks, where there are 
 batch n: …
 case that still fails: a task run of its own, retried by Prefect ─► run checks
 output whose judge does not respond: the same
+a rescored run: the outputs of the earlier one in place of calls ─► the checks that it has no result of
 all complete, and the verdict open: top up ─► batches of more repeats, or cases, where the gate says so
 """
 
@@ -20,6 +21,7 @@ from fepflow.tasks.call_target import BatchResult, call_target_task, retry_case
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.decide import top_up_task
 from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.rescore import take_outputs_task
 from fepflow.tasks.run_checks import run_checks_task
 from fepflow.tasks.run_model_checks import ModelCheckResult, PendingRetry, retry_model_checks, run_model_checks_task
 
@@ -33,7 +35,7 @@ BUFFERED_OUTPUTS = 500
 async def run_until_decided(context: RunContext) -> None:
     """Make all calls of the run; where its gate tops it up, more of them as long as its verdict is open."""
     await run_batches(context)
-    if context.suite.top_up is None:
+    if context.suite.top_up is None or context.rescoring is not None:
         return
     while batches := await task_result(top_up_task(context, return_state=True)):
         await run_batches(context, batches)
@@ -44,7 +46,8 @@ async def run_batches(context: RunContext, batches: Sequence[Batch] | None = Non
     if batches is None:
         batches = split_into_batches(context.shard_spec.calls(context.run), context.suite.batch_size)
     calls = sum(batch.stop - batch.start for batch in batches)
-    run_log().info("run %s: %d calls in %d batches", context.run.id, calls, len(batches))
+    what = "calls" if context.rescoring is None else f"outputs of run {context.rescoring.source.id[:8]}"
+    run_log().info("run %s: %d %s in %d batches", context.run.id, calls, what, len(batches))
     if not batches:
         return
     size = batches[0].stop - batches[0].start
@@ -55,7 +58,8 @@ async def run_batches(context: RunContext, batches: Sequence[Batch] | None = Non
         async with at_work:
             work = await context.begin(batch)
             label = work.label
-            result: BatchResult = await task_result(call_target_task(context, work, label, return_state=True))
+            outputs_task = call_target_task if context.rescoring is None else take_outputs_task
+            result: BatchResult = await task_result(outputs_task(context, work, label, return_state=True))
             to_judge = await _check(context, work, label)
         # Retries wait for seconds, and hold up no other batch.
         await gather_or_raise(retry_model_checks(context, work, pending) for pending in to_judge)

@@ -10,28 +10,14 @@ release, and for a run that could not be evaluated.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from prefect import flow
-from prefect.runtime import flow_run
-from prefect.states import Cancelled
 from pydantic import Field
 
-from fepflow.asyncio_helpers import task_result, uncancel
-from fepflow.flows.batches import run_until_decided
-from fepflow.flows.shards import run_shards
-from fepflow.flows.variants import run_variants
-from fepflow.security.redaction import words_of
+from fepflow.flows.one_run import run_to_end
 from fepflow.tasks.create_run import RunOptions
-from fepflow.tasks.decide import decide_task
-from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verdict, run_log
-from fepflow.tasks.local_run import run_store
-from fepflow.tasks.open_run import open_run
-from fepflow.tasks.plan_run import PlannedVariants, flow_run_name, plan_task
-from fepflow.tasks.progress import progress_shown
-from fepflow.tasks.publish import publish_task
-from fepflow.verdict.verdict import Verdict
+from fepflow.tasks.plan_run import flow_run_name, plan_task
 
 
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
@@ -52,28 +38,6 @@ async def evaluate(
         cache: Whether answers of models that are kept are used. Default: as the suite says, which is yes.
         run_id: Go on with this run of the store instead of starting a new one.
     """
-    verdict: Verdict | None = None
-    retried: Retried | None = None
-    try:
-        async with run_store() as store:
-            planned = await plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache))
-            if isinstance(planned, PlannedVariants):
-                return await run_variants(store, planned, evaluate)
-            retried = planned.retried
-            async with open_run(planned.run.id, flow_run.id, store, planned.loaded) as context, progress_shown(context):
-                context.retried = retried
-                if context.suite.shards > 1:
-                    await run_shards(context)
-                else:
-                    await run_until_decided(context)
-                verdict = await task_result(decide_task(context, return_state=True))
-                await publish_task(context, verdict)
-    except asyncio.CancelledError:
-        uncancel()
-        if verdict is None:
-            return Cancelled(message="What was stored is kept, and `fepflow run --resume` goes on with it.")
-    except Exception as error:
-        if verdict is None:
-            return await end_without_verdict(error)
-        run_log().error("the verdict is in the store, but the run did not end well: %s", words_of(error))
-    return await end_with_verdict(verdict, retried)
+    return await run_to_end(
+        lambda store: plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache)), evaluate
+    )

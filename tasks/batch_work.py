@@ -110,6 +110,14 @@ class BatchWork:
         """Return the test case of an output that is not checked yet."""
         return self._cases[unit[0]]
 
+    def checks_of(self, unit: Unit) -> list[CompiledCheck]:
+        """Return the checks of an output."""
+        return [*self._checks[unit[0]].local, *self._checks[unit[0]].by_model]
+
+    def is_done(self, unit: Unit, check_id: str) -> bool:
+        """Return whether there is a result of a check of an output."""
+        return check_id in self._done.get(unit, ())
+
     def take_in(self, outputs: dict[Unit, StoredOutput], checks: Iterable[CheckRow]) -> None:
         """Add the outputs and check results that the store has."""
         mine = set(self.units)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.metrics import judged_checks, usages
 from fepflow.calls.base import Target
@@ -33,6 +33,9 @@ from fepflow.tasks.global_limits import SharedLimits
 from fepflow.tasks.local_run import local_run
 from fepflow.tasks.spans import RunSpans
 from fepflow.text import one_line
+
+if TYPE_CHECKING:
+    from fepflow.tasks.rescore import Rescoring
 
 MAX_ESCALATIONS = 100
 """Cases of a run that get a task run of their own, for retries; a task run is expensive for Prefect's server."""
@@ -59,6 +62,7 @@ class RunContext:
         *,
         is_resumed: bool,
         spans: RunSpans | None = None,
+        rescoring: Rescoring | None = None,
     ) -> None:
         self.store = store
         self.run = run
@@ -77,6 +81,8 @@ class RunContext:
             traces,
             **({"observe": spans.attempt} if spans is not None and is_called else {}),
         )
+        self.rescoring = rescoring
+        """The earlier run whose outputs are judged anew; None for a run whose target is asked."""
         self.traces = traces
         self.spans = spans
         """Where the run is traced; None where nobody asked for it."""
@@ -98,6 +104,8 @@ class RunContext:
         self._own_checks = data_checks.CaseChecks(self.defaults, named, settings().allowed_models, from_data=from_data)
         if run.is_requested:  # whose checks, too, come from the network
             self.shared_checks = self._own_checks.compiled(suite.checks)
+        elif rescoring is not None and rescoring.gate_only:
+            self.shared_checks = []  # all results are there
         else:
             self.shared_checks = compile_checks(self.defaults.complete(suite.checks))
         self.judged_checks = judged_checks(suite)
@@ -105,7 +113,9 @@ class RunContext:
         self._shared = _by_kind(self.shared_checks)
         self.left_out: dict[Batch, int] = {}
         """Model checks of each batch that were not run, as the run's deadline or budget was reached."""
-        self.uses_models = bool(self._shared.by_model) or suite.user is not None or shard_spec.shards > 1
+        self.uses_models = bool(self._shared.by_model) or (
+            rescoring is None and (suite.user is not None or shard_spec.shards > 1)
+        )
         """True if there may be checks that call models, or simulated users, as far as is known."""
         self.counts: Counter[str] = Counter()
         """How far this process has come: calls answered and failed, checks passed, failed and in error."""
@@ -134,7 +144,7 @@ class RunContext:
         return work
 
     def _checks_of(self, case: TestCase) -> CaseChecks:
-        if not case.checks:
+        if not case.checks or (self.rescoring is not None and self.rescoring.gate_only):
             return self._shared
         own = self._own_checks.compiled(case.checks, [check.check_id for check in self.shared_checks])
         return _by_kind([*own, *self.shared_checks])
@@ -156,6 +166,8 @@ class RunContext:
     def spend(self, output: Output) -> None:
         """Count the cost of an output; of a failed one if it tells it, of one of an earlier run never."""
         budget, metadata = self.target_client.budget, output.metadata or {}
+        if self.rescoring is not None:
+            return
         if REUSED_FROM not in metadata and (output.failure is None or not metadata.keys().isdisjoint(budget.spent)):
             budget.spend(metadata)
 

@@ -99,7 +99,7 @@ def create_run(
         case_options = {**(case_options or {}), "origin": validation.origin.data()}
     if options.reuse_outputs:
         case_options = {**(case_options or {}), REUSE_OUTPUTS: True}
-    run_id, loaded, repeats = uuid4().hex, _suite_of_run(validation, options), options.repeats or suite.repeats
+    run_id, loaded, repeats = uuid4().hex, suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,
         name=validation.run_name,
@@ -173,7 +173,7 @@ def _max_cases(gate: Gate | None) -> int | None:
     return gate.top_up.max_cases if gate and gate.top_up else None
 
 
-def _suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuite:
+def suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuite:
     """Return the suite as the run has it: with its options, its thresholds read in, and its snapshot to store."""
     loaded, suite = validation.loaded, validation.require()
     snapshot, changes = copy.deepcopy(loaded.snapshot), dict[str, Any]()

@@ -30,12 +30,14 @@ async def decide_run(context: RunContext) -> Verdict:
     if left_out := await asyncio.to_thread(_left_out, context):
         decisive, *others = verdict.reasons
         verdict = verdict.model_copy(update={"reasons": [decisive, *left_out, *others]})
-    if context.suite.top_up is not None:
+    if context.suite.top_up is not None and context.rescoring is None:
         reached = outcome_of_top_up(context.run, context.suite.top_up, verdict)
         verdict = verdict.model_copy(update={"top_up": reached})
     verdict = await asyncio.to_thread(_with_second_tries, context, verdict)
     verdict = await asyncio.to_thread(_with_reused_outputs, context, verdict)
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
+    if context.rescoring is not None:
+        verdict = _rescored(context.rescoring.source, context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
     if context.traces is not None:
@@ -99,6 +101,23 @@ def _with_reused_outputs(context: RunContext, verdict: Verdict) -> Verdict:
     )
     warning += "(--reuse-outputs)."
     return verdict.model_copy(update={"reused_outputs": reused, "warnings": [warning, *verdict.warnings]})
+
+
+def _rescored(source: RunRecord, run: RunRecord, gate: Gate, verdict: Verdict) -> Verdict:
+    """Return the verdict with the outputs that it is about; those of another target show nothing of the suite's."""
+    noted, then = run.rescoring, f"run {source.id[:8]} of {source.created_at:%Y-%m-%d}"
+    taken = " Its check results are taken as they are." if noted["gate_only"] else ""
+    warnings = [f"Rescored from {then}: the target was not asked.{taken}", *noted["notes"]]
+    if verdict.outcome == "pass" and source.outcome not in ("pass", None):
+        warnings.append(
+            f"Run {source.id[:8]} was {source.outcome} by the rules that it had. Rules that are changed when results "
+            "are known pass more often than promised: a new run of the suite confirms a pass."
+        )
+    verdict = verdict.model_copy(update={"warnings": [*warnings, *verdict.warnings]})
+    if noted["target"] is None:
+        return verdict
+    rule = RuleOutcome(rule="the suite's target", outcome="inconclusive", reason=noted["target"])
+    return with_rules(verdict, [rule], gate)
 
 
 def _left_out(context: RunContext) -> list[str]:

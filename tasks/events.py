@@ -34,6 +34,9 @@ def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) 
     """
     resource = _resource_of(run)
     payload = payload_of(run, verdict, compared)
+    if run.rescored_from is not None:  # nothing has happened to the agent
+        emit_event(f"fepflow.rescored.{verdict.outcome}", resource, payload=payload)
+        return
     emit_event(f"fepflow.verdict.{verdict.outcome}", resource, payload=payload)
     if compared is not None and compared.worsened:
         emit_event(WORSENED, resource, payload=payload)
@@ -76,6 +79,8 @@ def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) ->
 def _about(run: RunRecord, verdict: Verdict) -> dict[str, Any]:
     page = run_page(run.id)
     about = {"run_id": run.id, "suite": run.name, "outcome": verdict.outcome}
+    if run.rescored_from is not None:
+        about["rescored_from"] = run.rescored_from
     return {**about, "page": page} if page else about
 
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -35,14 +35,17 @@ from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.response_cache import StoredResponseCache, delete_expired_responses
 from fepflow.store.store import Store
-from fepflow.suite.env_vars import CANNOT_LOOK_UP
+from fepflow.suite.env_vars import CANNOT_LOOK_UP, UncalledTarget
+from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite, read_snapshot
+from fepflow.suite.target import GivenOutputs, Target
 from fepflow.tasks.batches import FULL_RUN, ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import LEASE_SECONDS, RENEW_SECONDS, Interruption, local_run, run_store
 from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import report_replaced_executor
+from fepflow.tasks.rescore import Rescoring
 from fepflow.tasks.spans import open_spans
 
 WAIT_SECONDS = 2.0
@@ -177,14 +180,29 @@ async def _working(
 
 def _stored_suite(record: RunRecord) -> LoadedSuite:
     # Nothing that a caller of the network has said is filled in from our environment.
-    env = {} if record.is_requested else SUITE_VARIABLES
+    env: Mapping[str, str] = {} if record.is_requested else SUITE_VARIABLES
+    if record.rescored_from is not None:
+        env = UncalledTarget(record.suite, env)
     loaded = read_snapshot(record.suite, record.suite_path, record.name, env)
     if unknown := [problem for problem in loaded.problems if CANNOT_LOOK_UP in problem.message]:
         raise InfrastructureError("\n".join(map(str, unknown)))
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
-    if problems := [*problems, *load_plugins(loaded)]:
+    if record.rescored_from is not None:  # the target of another kind of run is none that a suite may have
+        problems = [problem for problem in problems if (problem.path or "").partition(".")[0] != "target"]
+    if not record.rescoring.get("gate_only"):
+        problems += load_plugins(loaded)
+    if problems:
         raise InputError(problems)
     return loaded
+
+
+def _suite_of(record: RunRecord, loaded: LoadedSuite) -> Suite:
+    """Return the suite to execute: that of a rescored run has outputs in place of a target."""
+    if record.rescored_from is not None:
+        return Suite.model_construct(**{**loaded.sections, "target": Target(given=GivenOutputs())})
+    if loaded.suite is None:
+        raise InputError(loaded.problems)
+    return loaded.suite
 
 
 async def _prepare(
@@ -192,14 +210,13 @@ async def _prepare(
 ) -> RunContext:
     SUITE_VARIABLES.read_blocks_with(read_block)
     loaded = loaded or _stored_suite(record)
-    if loaded.suite is None:
-        raise InputError(loaded.problems)
-    models = ModelClient(StoredResponseCache(store), refresh=not loaded.suite.cache)
+    suite = _suite_of(record, loaded)
+    models = ModelClient(StoredResponseCache(store), refresh=not suite.cache)
     from_data = record.is_requested or not isinstance(record.suite.get("test_cases"), list)
-    played = UserModels(loaded.suite.user, settings().allowed_models, from_data=from_data)
+    played = UserModels(suite.user, settings().allowed_models, from_data=from_data)
     target = await asyncio.to_thread(
         open_target,
-        loaded.suite.target,
+        suite.target,
         folder=loaded.folder,
         case_ids=lambda: [case.id for case in read_cases(loaded)],
         roots=settings().allowed_roots,
@@ -208,17 +225,32 @@ async def _prepare(
         models=models,
         users=SimulatedUsers(models, played.model_of, played.concurrency),
     )
-    if spec.shards == 1:
-        asked = await asyncio.to_thread(target_hash, target, loaded.suite.target, loaded.folder)
+    rescoring = None
+    if record.rescored_from is not None:
+        source = await asyncio.to_thread(store.runs.get, record.rescored_from)
+        rescoring = await asyncio.to_thread(Rescoring, source, record)
+    elif spec.shards == 1:
+        asked = await asyncio.to_thread(target_hash, target, suite.target, loaded.folder)
         await asyncio.to_thread(store.runs.note_target, record.id, asked)
         record = record.replaced(target_hash=asked)
     seen = await asyncio.to_thread(store.results.progress, record.id)
     is_resumed = bool(seen.outputs or seen.checks)
-    spans = await asyncio.to_thread(open_spans, record, spec, loaded.suite.target.trace)
-    trace = loaded.suite.target.trace
+    trace = suite.target.trace
+    spans = await asyncio.to_thread(open_spans, record, spec, trace)
     traces = None if trace is None else Traces(trace)
     context = RunContext(
-        store, record, owner, loaded, loaded.suite, target, models, spec, traces, is_resumed=is_resumed, spans=spans
+        store,
+        record,
+        owner,
+        loaded,
+        suite,
+        target,
+        models,
+        spec,
+        traces,
+        is_resumed=is_resumed,
+        spans=spans,
+        rescoring=rescoring,
     )
     if context.target_client.budget.counts:
         await asyncio.to_thread(context.count_spending)

@@ -83,6 +83,12 @@ def flow_run_name() -> str:
     return Path(suite).stem if suite else str(flow_run.name)
 
 
+def rescored_run_name() -> str:
+    """Return the name that a flow run which rescores begins under."""
+    begun = local_run.get()
+    return begun.run.name if begun is not None else f"rescore {str(flow_run.parameters['run'])[:8]}"
+
+
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun | PlannedVariants:
     """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one.
@@ -100,10 +106,10 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
         if run_id is None:
             await asyncio.to_thread(require_allowed, Path(suite))
         else:
-            await asyncio.to_thread(_require_own, store, run_id, flow_run.id)
-    planned = await asyncio.to_thread(_begun_before, store, run_id, flow_run.id)
+            await asyncio.to_thread(require_own, store, run_id, flow_run.id)
+    planned = await asyncio.to_thread(begun_before, store, run_id, flow_run.id)
     if planned is not None:
-        await _describe(planned.run.name if suite else None, planned.run.tags)
+        await describe(planned.run.name if suite else None, planned.run.tags)
         if planned.retried is not None:
             run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
         return planned
@@ -111,7 +117,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
     validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit, version=options.version)
     for problem in validation.notes:
         run_log().warning("%s", problem)
-    await _describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())
+    await describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())
     if validation.variants:
         variants_id = UUID(flow_run.id).hex
         runs = await asyncio.to_thread(create_variants, store, validation, options, variants_id, _cause(begun))
@@ -132,14 +138,14 @@ def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -
     return PlannedVariants(str(runs[0].variants_id), list(map(PlannedRun, runs))) if runs else None
 
 
-def _require_own(store: Store, run_id: str, flow_run_id: str) -> None:
+def require_own(store: Store, run_id: str, flow_run_id: str) -> None:
     """Raise UserError if another flow run is to execute a requested run, which was dispatched again meanwhile."""
     record = store.runs.get(run_id)
     if record.is_requested and record.flow_run_id not in (None, flow_run_id):
         raise UserError(f"Run {record.id} belongs to the flow run {record.flow_run_id}: retry that one instead.")
 
 
-async def _describe(name: str | None, tags: Sequence[str]) -> None:
+async def describe(name: str | None, tags: Sequence[str]) -> None:
     """Give the flow run the suite's name and tags, which a deployment that has started it cannot know."""
     tagged = without_verdict({*flow_run.tags, *tags})
     changes: dict[str, Any] = {} if tagged == set(flow_run.tags) else {"tags": tagged}
@@ -157,7 +163,7 @@ def _cause(begun: FlowRun) -> Cause:
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"
 
 
-def _begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedRun | None:
+def begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedRun | None:
     """Return the run that the flow run is to go on with; None if it is to create one."""
     run = store.runs.of_flow_run(flow_run_id) if run_id is None else None
     if run_id is None and run is None:

@@ -41,6 +41,8 @@ from fepflow.tasks.flow_state import mark_flow_run, not_evaluated, stored_state
 from fepflow.text import one_line
 
 FLOW = "evaluate"
+FLOWS = [FLOW, "rescore"]
+"""Flows that execute a run."""
 SHARD_FLOW = "evaluate-shard"
 MAX_RUNS = 100
 """Flow runs, and interrupted runs, that are looked at in one go."""
@@ -112,7 +114,7 @@ async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
 
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
     flow_runs = await client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])),
+        flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
         flow_run_filter=FlowRunFilter(state=_in(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)),
         sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
         limit=MAX_RUNS,
@@ -210,7 +212,7 @@ async def _end_task_runs(client: PrefectClient) -> None:
     for state, events_time in ((_in(StateType.CRASHED), OWN_TIME), (_in(*TERMINAL_STATES), EVENTS_TIME)):
         ended = FlowRunFilterEndTime(after_=now - LOOKS_BACK, before_=now - events_time)
         task_runs = await client.read_task_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW, SHARD_FLOW])),
+            flow_filter=FlowFilter(name=FlowFilterName(any_=[*FLOWS, SHARD_FLOW])),
             flow_run_filter=FlowRunFilter(state=state, end_time=ended),
             task_run_filter=TaskRunFilter(state=UNENDED_TASK_RUN),
             limit=MAX_RUNS,

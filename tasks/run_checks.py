@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
+from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
@@ -94,17 +95,19 @@ def _rows(output: CaseOutput, checks: Sequence[CompiledCheck], results: Sequence
 
 def _row(output: CaseOutput, check: CompiledCheck, result: CheckResult) -> NewCheckResult:
     case_index, repeat = output.unit
-    hashed = check_hash(output.content_hash, repeat, check, result)
+    version = (result.metadata or {}).get("check_version", "")
+    hashed = check_hash(output.content_hash, repeat, check, result.resolved_arguments, version)
     return NewCheckResult(case_index, repeat, check.check_id, hashed, result, result.passed)
 
 
-def check_hash(output_hash: str, repeat: int, check: CompiledCheck, result: CheckResult) -> str:
+def check_hash(
+    output_hash: str, repeat: int, check: CompiledCheck, resolved: Mapping[str, Any] | None, version: str
+) -> str:
     """Return the content hash of a check result: what was checked, by which check, with which arguments."""
-    shown = (result.resolved_arguments or {}).items()
+    shown = (resolved or {}).items()
     values = {name: argument.get("value", argument.get(HASH)) for name, argument in shown}
     arguments = {name: value for name, value in values.items() if value is not None}
     source = "" if check.error else check.source or ""
-    version = (result.metadata or {}).get("check_version", "")
     return content_hash(output_hash, repeat, check.check_type, version, arguments, source)
 
 

@@ -33,6 +33,13 @@ def base_of(store: Store, run: RunRecord, named: str) -> Base:
         if newest is None:
             raise NotFoundError("There is no earlier run of the suite.")
         return Base([newest])
+    base = _named_base(store, run, named)
+    if run.rescored_from is not None and run.asked_in in (each.asked_in for each in base.runs):
+        raise UserError(f"Run {run.id[:8]} has the same outputs as {named}, from which nothing can have become worse.")
+    return base
+
+
+def _named_base(store: Store, run: RunRecord, named: str) -> Base:
     if not is_baseline_name(named):
         return chosen(store, [with_outcome(store, named)], run.created_at)
     baseline = baseline_of(store, run.name, named)
@@ -74,6 +81,8 @@ def require_poolable(runs: Sequence[RunRecord]) -> None:
     first = runs[0]
     if reusing := [run for run in runs if run.reuses_outputs and len(runs) > 1]:
         raise UserError(f"Run {reusing[0].id[:8]} cannot be pooled: outputs of earlier runs would count twice.")
+    if len({run.asked_in for run in runs}) < len(runs):
+        raise UserError("A run and what was rescored from it cannot be pooled: their outputs are the same.")
     for run in runs[1:]:
         if run.name != first.name or run.suite_hash is None or run.suite_hash != first.suite_hash:
             raise UserError(f"Runs {first.id[:8]} and {run.id[:8]} cannot be pooled: their suites are not the same.")

@@ -57,6 +57,8 @@ class Flip:
     new_index: int
     base: float
     new: float
+    same_output: str | None = None
+    """What has changed if it is not the output, as both runs judge the same one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
     if new.id in (base.id, *(run.id for run in then.pooled)):
         raise UserError(f"Run {new.id[:8]} would be compared with itself.")
     matched = match_cases(then.cases, now.cases)
-    if not matched.pairs:
+    is_rescored = base.asked_in == new.asked_in
+    if not matched.pairs and not (is_rescored and matched.changed):
         raise UserError(
             f"Runs {base.id[:8]} ({base.name}) and {new.id[:8]} ({new.name}) have no test case in common: "
             f"{matched.sentence}."
@@ -149,15 +152,19 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
     for name, accumulator in now.metrics.items():
         earlier = then.metrics.get(name)
         why_not = _why_not(earlier, accumulator, then, now)
+        if is_rescored and earlier is not None and is_of_passes(accumulator.metric):
+            flips += _judged_otherwise(earlier, accumulator, then, now, why_not)
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not))
             continue
         metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate, absent), now.labels))
+        if is_rescored:
+            continue
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":
             flips += _flips(earlier, accumulator, matched, ids)
     gone = "the new run does not have it"
     metrics += [_not_compared(each, gone) for name, each in then.metrics.items() if name not in now.metrics]
-    if metrics_needed and all(each.why_not for each in metrics):
+    if metrics_needed and all(each.why_not for each in metrics) and not is_rescored:
         reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
         raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
     flips.sort(key=lambda flip: flip.new - flip.base)
@@ -308,6 +315,30 @@ def _flips(
             yield Flip(later.metric.id, ids[now], then, now, base, new)
 
 
+def _judged_otherwise(
+    earlier: MetricAccumulator, later: MetricAccumulator, then: RunResults, now: RunResults, why_not: str | None
+) -> Iterator[Flip]:
+    """Yield the cases that flipped of two runs that judge the same outputs, each with what has changed."""
+    if earlier.metric.aggregated.kind == "error_rate":
+        return
+    carried = set(earlier.case_indices), set(later.case_indices)
+    for case_id, (new_index, content) in now.cases.items():
+        if case_id not in then.cases:
+            continue
+        base_index, content_then = then.cases[case_id]
+        if base_index not in carried[0] or new_index not in carried[1]:
+            continue
+        base, new = earlier.case_value(base_index).value, later.case_value(new_index).value
+        if base is None or new is None or base == new:
+            continue
+        cause = "its check answered otherwise"
+        if why_not is not None:
+            cause = why_not
+        elif content != content_then:
+            cause = "what the case expects, or its own data, has changed"
+        yield Flip(later.metric.id, case_id, base_index, new_index, base, new, cause)
+
+
 def _absent(then: RunResults, now: RunResults, matched: MatchedCases) -> list[int]:
     """Return the indices of the base's cases that were edited or removed since. Those that a random sample did not draw
     were not removed."""
@@ -335,6 +366,8 @@ def _left_out(metrics: Sequence[MetricDifference], gate: Gate) -> Iterator[str]:
 
 
 def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
+    if base.asked_in == new.asked_in:
+        yield "Both runs judge the same outputs: what differs is how they are judged, and not what the target answered."
     for run in (base, new):
         if run.filtered:
             yield f"Run {run.id[:8]} has only {run.filtered}, which do not stand for the suite."

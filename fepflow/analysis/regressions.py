@@ -205,6 +205,7 @@ _BEGUN: dict[str | None, str] = {
     "pytest": "by pytest",
     "network": "over the network",
     "import": "by an import",
+    "rescore": "to rescore",
 }
 
 

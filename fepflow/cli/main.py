@@ -21,6 +21,7 @@ from fepflow.cli.evalguard import evalguard
 from fepflow.cli.export import export
 from fepflow.cli.imports import import_file
 from fepflow.cli.options import prepare
+from fepflow.cli.rescore import rescore
 from fepflow.cli.runs import cancel, list_runs, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import checks, init, plan, schema, validate
@@ -44,7 +45,23 @@ def fepflow() -> None:
 LEAVE_SECONDS = 10
 """Time that a process with a call that was given up may take to end."""
 
-COMMANDS = [validate, run, list_runs, show, view, cancel, calibrate, up, down, status, serve, schedule, alert, limits]
+COMMANDS = [
+    validate,
+    run,
+    rescore,
+    list_runs,
+    show,
+    view,
+    cancel,
+    calibrate,
+    up,
+    down,
+    status,
+    serve,
+    schedule,
+    alert,
+    limits,
+]
 COMMANDS += [cases, store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
 COMMANDS += [import_file, export]
 EXTRAS = {

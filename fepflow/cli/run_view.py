@@ -113,6 +113,7 @@ def _head(store: Store, run: RunRecord) -> str:
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
         f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
         + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
+        + (f"\nrescored from run {run.rescored_from[:SHORT_ID]}" if run.rescored_from else "")
         + (f"\nversion {safe(run.version)}" if run.version else "")
         + (f"\ntest cases from {safe(run.origin_phrase)}" if run.origin_phrase else "")
     )

@@ -163,8 +163,8 @@ def run(
         raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
-    with _stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
-        exit_code = _run_to_end(begun, console, reports, out if as_json else None)
+    with stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
+        exit_code = run_to_end(begun, console, reports, out if as_json else None)
     return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
 
 
@@ -185,7 +185,7 @@ def _resumed(run_id: str, reports: Reports, console: Console, *, show_logs: bool
         yield begun
 
 
-def _run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> int:
+def run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> int:
     """Execute what has begun, write and print its end; return the exit code."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from fepflow.services import run_service
@@ -218,7 +218,7 @@ def _run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Repo
 
 
 @contextmanager
-def _stdout_for_json() -> Iterator[TextIO]:
+def stdout_for_json() -> Iterator[TextIO]:
     """Open the command's stdout; whatever else is written there, by agents in this process too, goes to stderr.
 
     For good, where stdout is a file descriptor: a call that was given up may print when all is over.

@@ -16,6 +16,7 @@ from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target
 from fepflow.calls.traces import require_traces
 from fepflow.checks.constants import CheckType
+from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.conversations import validate_conversations
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
@@ -30,7 +31,7 @@ from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
-from fepflow.suite.reader import SPELLED_OUT, load_suite
+from fepflow.suite.reader import SPELLED_OUT, LoadedSuite, load_suite
 from fepflow.suite.replacements import Replacement, at_their_option
 from fepflow.suite.target import ProgramOrAddress
 from fepflow.suite.values import PREVIOUS, is_baseline_name
@@ -49,9 +50,22 @@ def validate_suite(
     `limit`, `version` and `replacements` are those of a run: see `SuiteValidation` for the first two. Raises InputError
     only if the file itself is no document, or has no place for a replacement.
     """
-    loaded = load_suite(path, env, replacements)
+    return validate_loaded(load_suite(path, env, replacements), limit, version, replacements=replacements)
+
+
+def validate_loaded(
+    loaded: LoadedSuite,
+    limit: float | None = None,
+    version: str | None = None,
+    cases: CasesOnDisk | None = None,
+    replacements: Sequence[Replacement] = (),
+) -> SuiteValidation:
+    """Return what `validate_suite` does, of a suite that is read already; `cases` are its cases, if it holds none."""
     validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit, version=version)
-    validate_cases(validation)
+    if cases is None:
+        validate_cases(validation)
+    else:
+        validation.cases = cases
     validation.problems += load_plugins(loaded)
     validate_checks(validation)
     validate_thresholds(validation)

@@ -105,7 +105,10 @@ def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
     checks = (check for result in store.results.by_case(run.id, case_indices=[index]) for check in result.checks)
     sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
-    return next(sentences, None)
+    found = next(sentences, None)
+    if flip.same_output is None:
+        return found
+    return f"the output is the same; {flip.same_output}{f': {found}' if found else ''}"
 
 
 def _figures(metric: MetricDifference, p: float | None) -> list[str]:
@@ -231,5 +234,7 @@ def _metric(metric: MetricDifference, p_values: dict[str, float], detectable: di
 def _flip_data(text: FlipText) -> dict[str, Any]:
     data = asdict(text.flip)
     del data["base_index"], data["new_index"]
+    if data["same_output"] is None:
+        del data["same_output"]
     outputs = {"base_output": text.base[: 10 * MAX_OUTPUT], "new_output": text.new[: 10 * MAX_OUTPUT]}
     return {**data, **outputs, "reason": text.reason}

@@ -58,6 +58,7 @@ def run_metadata(run: RunRecord) -> dict[str, Any]:
         "repeats": run.repeats,
         "tags": run.tags,
         "version": run.version,
+        **({"rescored_from": run.rescored_from} if run.rescored_from else {}),
         **({"test_cases": run.origin} if run.origin else {}),
         "flow_run_id": run.flow_run_id,
         "error": run.error,

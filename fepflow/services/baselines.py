@@ -127,7 +127,11 @@ def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool 
     other runs of it have one. With `all_causes`, whatever started them. Raises NotFoundError."""
     from fepflow.analysis.drift import MOST_RUNS
 
-    judged = [run for run in store.runs.newest(MOST_RUNS, suite) if run.outcome is not None and not run.filtered]
+    judged = [
+        run
+        for run in store.runs.newest(MOST_RUNS, suite)
+        if run.outcome is not None and not run.filtered and not run.rescored_from
+    ]
     if not judged:
         if variants := [name for name in store.runs.suite_names() if name.startswith(f"{suite} [")]:
             names = ", ".join(repr(name) for name in variants[:MOST_NAMED])
@@ -147,6 +151,11 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
         )
     if run.filtered:
         raise UserError(f"Run {run.id[:8]} has no place among the runs before, as it has only {run.filtered}.")
+    if run.rescored_from is not None:
+        raise UserError(
+            f"Run {run.id[:8]} is no measurement of its own, as its outputs are those of run {run.asked_in[:8]}: ask "
+            "for the trend of that one."
+        )
     return _series(run, store.runs.alike(run, MOST_RUNS), metric)[0]
 
 

@@ -115,6 +115,7 @@ class Execution:
         from prefect.utilities.urls import url_for
 
         from fepflow.flows.evaluate import evaluate
+        from fepflow.flows.rescore import rescore
         from fepflow.tasks.local_run import local_run, local_variants
 
         run, begun = self._runs[0], self._begun
@@ -126,7 +127,12 @@ class Execution:
             run_id, run_tags = begun.id, [tag for tag in run.tags if tag not in tags_of(run.variant)]
         try:
             with tags(*run_tags):
-                state = await evaluate(suite=run.suite_path or run.name, run_id=run_id, return_state=True)
+                if run.rescored_from is not None:
+                    suite, gate = run.suite_path or "", bool(run.rescoring.get("gate_only"))
+                    given = {"run": run.rescored_from, "suite": suite, "gate": gate, "run_id": run_id}
+                    state = await rescore(**given, return_state=True)
+                else:
+                    state = await evaluate(suite=run.suite_path or run.name, run_id=run_id, return_state=True)
         except Exception as error:  # what goes wrong in the flow is in its state; this is Prefect's own
             message = f"Prefect's API at {os.environ.get(API_URL)} cannot be used: {words_of(error)}"
             self.prefect_error = InfrastructureError(message)

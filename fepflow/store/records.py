@@ -28,10 +28,10 @@ from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTi
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
-Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network", "import"]
+Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network", "import", "rescore"]
 """What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
-outputs that exist (FEP 5), one for a run whose target is called at guarded addresses only, or an import of another
-tool's results."""
+outputs that exist (FEP 5), one for a run whose target is called at guarded addresses only, an import of another
+tool's results, or the wish to judge the outputs of an earlier run anew."""
 FailureKind = Literal["failed", "error"]
 KeyState = Literal["active", "expired", "revoked"]
 
@@ -41,6 +41,9 @@ command line says it."""
 
 REUSE_OUTPUTS = "reuse_outputs"
 """The option of a run that takes outputs of earlier runs in place of calls."""
+
+RESCORING = "rescoring"
+"""The option of a run whose outputs are of an earlier one."""
 
 OPERATION = "operation"
 """The kind of the requests whose runs are FEP's operations."""
@@ -96,7 +99,7 @@ class RunRecord(Row, table=True):
     `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
     of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of how the target is
     asked, its address included. `version` is the name of the target's version, if one was given; `options` is what was
-    asked of this run beyond the suite.
+    asked of this run beyond the suite. `rescored_from` is the id of the run whose outputs are judged anew.
     """
 
     __tablename__: ClassVar[str] = "run"
@@ -127,6 +130,19 @@ class RunRecord(Row, table=True):
     version: str | None = Field(sa_type=EscapedText)
     cause: Cause | None = Field(sa_type=_WORD)
     options: Any = Field(sa_type=OptionalJson, nullable=True)
+    rescored_from: str | None = Field(default=None, max_length=64)
+
+    @property
+    def rescoring(self) -> dict[str, Any]:
+        """The `outputs_of`, `gate_only`, `unanswered`, `target` and `notes` of a rescored run; empty for others. See
+        `fepflow.tasks.create_rescore`."""
+        noted: dict[str, Any] = (self.options or {}).get(RESCORING, {})
+        return noted
+
+    @property
+    def asked_in(self) -> str:
+        """The id of the run in which the target was asked for the outputs: this one, but for a rescored run."""
+        return str(self.rescoring.get("outputs_of", self.id))
 
     @property
     def calls(self) -> int:
@@ -523,6 +539,8 @@ class NewRun:
     options: dict[str, Any] | None = None
     n_cases: int | None = None
     created_at: datetime | None = None
+    rescored_from: str | None = None
+    target_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

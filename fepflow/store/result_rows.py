@@ -50,6 +50,12 @@ def insert_results(
     return insert_both
 
 
+def insert_check_rows(rows: Sequence[dict[str, Any]]) -> Callable[[Connection], None]:
+    """Return the function that inserts rows which are whole already, in the order of their keys."""
+    ordered = sorted(rows, key=lambda row: (row["case_index"], row["repeat"], row["check_id"]))
+    return lambda connection: _insert_new(connection, CHECK_RESULT, ordered)
+
+
 def check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
     """Return the sort key of a check's result, by code points; each PostgreSQL database sorts text by a language."""
     return check.case_index, check.repeat, check.check_id

@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from fepflow.json.codec import encode
+from fepflow.json.codec import Encoded, encode
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -54,7 +54,7 @@ from fepflow.store.records import (
     RunRecord,
     StoredOutput,
 )
-from fepflow.store.result_rows import check_key, insert_results
+from fepflow.store.result_rows import check_key, insert_check_rows, insert_results
 from fepflow.store.runs import no_such_run, taken_in
 
 _CASES_AT_ONCE = 100
@@ -84,18 +84,39 @@ class Results(Repository):
         with self._database.reading() as connection:
             return _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
 
+    def outputs_at(self, run_id: str, case_indices: Collection[int]) -> dict[tuple[int, int], StoredOutput]:
+        """Return the outputs of these cases, by (case index, repeat)."""
+        with self._database.reading() as connection:
+            return _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+
+    def whole_check_rows(self, run_id: str, case_indices: Collection[int]) -> list[dict[str, Any]]:
+        """Return the check results of these cases as whole rows, for `copy_checks`; each `result` is JSON's text."""
+        columns = [type_coerce(each, Text) if each.name == "result" else each for each in CHECK_RESULT.c]
+        rows = select(*columns).where(CHECK_RESULT.c.run_id == run_id, CHECK_RESULT.c.case_index.in_(case_indices))
+        with self._database.reading() as connection:
+            return [
+                dict(zip(CHECK_RESULT.c.keys(), row, strict=True)) for row in connection.execute(rows)
+            ]  # not a dict
+
+    def copy_checks(self, run_id: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Store rows of check results in another run, in one transaction. What is there already stays as it is."""
+        own = [{**row, "run_id": run_id, "result": Encoded(row["result"])} for row in rows]
+        if own:
+            self._database.write(insert_check_rows(own))
+
     def reusable(self, hashes: Collection[str], run_id: str) -> dict[str, tuple[str, Output]]:
         """Return outputs of other runs by their content hash, each with the id of the run that made it: the newest that
         did not fail."""
         table, known = OUTPUT.c, dict[str, tuple[str, Output]]()
         columns = table.content_hash, table.run_id, table.reused_from, table.output_id, table.value, table.metadata
         wanted = sorted(hashes)
+        asked = table.run_id.not_in(select(RUN.c.id).where(RUN.c.rescored_from.is_not(None)))
         # Each run that reuses an output stores it again: the values of the newest ones only are read.
         rank = func.row_number().over(partition_by=table.content_hash, order_by=table.created_at.desc())
         with self._database.reading() as connection:
             for start in range(0, len(wanted), _KEYS_AT_ONCE):
                 same = table.content_hash.in_(wanted[start : start + _KEYS_AT_ONCE])
-                found = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id)
+                found = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id, asked)
                 ranked = found.subquery()
                 for row in connection.execute(select(ranked).where(ranked.c.rank == 1)):
                     made_by = row.reused_from or row.run_id

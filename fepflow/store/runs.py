@@ -58,7 +58,10 @@ SUMMARY = [RUN.c[item.name] for item in fields(RunSummary)]
 """The columns of a `RunSummary`, in its order."""
 
 _CASES_AT_ONCE = 1_000
+_IDS_AT_ONCE = 500
 _newest_first = RUN.c.created_at.desc()
+_WAS_ASKED = RUN.c.rescored_from.is_(None)
+"""The condition that the outputs of a run are not those of an earlier one that was rescored."""
 
 
 class Runs(Repository):
@@ -140,29 +143,38 @@ class Runs(Repository):
         return self._records(newest.where(of_suite))
 
     def before(self, run: RunRecord, *, alike: bool = True) -> RunRecord | None:
-        """Return the newest older run of this name with an outcome, whose cases no filter chose.
+        """Return the newest older run of this name with an outcome, whose cases no filter chose, and whose target was
+        asked: no rescored run. Before a rescored run comes what came before the run that has its outputs.
 
         Only runs that measured the same on the same cases, and were begun by the same cause, are considered if `alike`.
         """
-        older = select(RunRecord).where(RUN.c.outcome.is_not(None), RUN.c.created_at < run.created_at)
+        asked = self._asked(run)
+        older = select(RunRecord).where(RUN.c.outcome.is_not(None), RUN.c.created_at < asked.created_at, _WAS_ASKED)
         older = older.where(*_equal(run, "name"), _without_option(FILTERS))
         if alike:
-            same = "suite_hash", "cases_hash", "cause"
-            older = older.where(*_equal(run, *same), *(RUN.c[name].is_not(None) for name in same))
+            same = "suite_hash", "cases_hash"
+            older = older.where(*_equal(run, *same), *(RUN.c[name].is_not(None) for name in (*same, "cause")))
+            older = older.where(*_equal(asked, "cause"))
         return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
+
+    def _asked(self, run: RunRecord) -> RunRecord:
+        """Return the run in which the target was asked; the run itself if that one is not there any more."""
+        if run.rescored_from is None:
+            return run
+        return next(iter(self._records(select(RunRecord).where(RUN.c.id == run.asked_in))), run)
 
     def alike(self, run: RunRecord, limit: int, *, all_causes: bool = False) -> list[RunFigures]:
         """Return the newest runs with an outcome that measured the same on the same cases as this one, itself included
         and none that is newer; the oldest first. Without `all_causes`, only those that the same cause began.
 
-        There are none for a run whose cases a filter chose.
+        There are none for a run whose cases a filter chose, and for a rescored one, which measured nothing again.
         """
-        if run.filtered:
+        if run.filtered or run.rescored_from is not None:
             return []
         same = ["name", "suite_hash", "cases_hash", *([] if all_causes else ["cause"])]
         newest = (
             select(RUN.c.id, RUN.c.created_at, RUN.c.outcome, RUN.c.metrics)
-            .where(RUN.c.outcome.is_not(None), RUN.c.created_at <= run.created_at)
+            .where(RUN.c.outcome.is_not(None), RUN.c.created_at <= run.created_at, _WAS_ASKED)
             .where(*_equal(run, *same))
             .order_by(_newest_first, RUN.c.id.desc())
             .limit(limit)
@@ -173,12 +185,13 @@ class Runs(Repository):
     def looks(self, run: RunRecord) -> list[tuple[str, Outcome | None]]:
         """Return the ids and outcomes of the other runs of the same suite on the same version of its target, the
         oldest first: those with an outcome, and those that were created earlier and are under way. A random sample of
-        the cases is one; cases that a filter chose are not, nor outputs that are reused."""
+        the cases is one; cases that a filter chose are not, nor outputs that are reused or rescored."""
         under_way = RUN.c.status.in_(("pending", "running")) & (RUN.c.created_at < run.created_at)
         same = "name", "suite_hash", "target_hash", "version"
         others = (
             select(RUN.c.id, RUN.c.outcome)
-            .where(*_equal(run, *same), _without_option(FILTERS), _without_option(REUSE_OUTPUTS), RUN.c.id != run.id)
+            .where(*_equal(run, *same), _without_option(FILTERS), _without_option(REUSE_OUTPUTS), _WAS_ASKED)
+            .where(RUN.c.id != run.id)
             .where(RUN.c.outcome.is_not(None) | under_way)
             .order_by(RUN.c.created_at, RUN.c.id)
         )
@@ -189,7 +202,7 @@ class Runs(Repository):
         """Return the ids of the runs of the same suite and cases, on the same version of the target, that had an
         outcome by then."""
         same = "name", "suite_hash", "cases_hash", "target_hash", "version"
-        ended = RUN.c.outcome.is_not(None) & (RUN.c.completed_at <= before)
+        ended = RUN.c.outcome.is_not(None) & (RUN.c.completed_at <= before) & _WAS_ASKED
         with self._database.reading() as connection:
             return set(connection.scalars(select(RUN.c.id).where(*_equal(run, *same), ended)))
 
@@ -272,6 +285,27 @@ class Runs(Repository):
         with self._database.reading() as connection:
             return [TestCase.trusted(data) for data in connection.scalars(rows.order_by(CASE.c.case_index))]
 
+    def cases_by_id(self, run_id: str, case_ids: Iterable[str]) -> dict[str, tuple[int, TestCase]]:
+        """Return the cases with these ids that the run has taken in, each with its index, by id."""
+        wanted = {indexable(case_id): case_id for case_id in case_ids}
+        keys, found = sorted(wanted), dict[str, tuple[int, TestCase]]()
+        rows = select(CASE.c.case_id, CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, taken_in(run_id))
+        with self._database.reading() as connection:
+            for start in range(0, len(keys), _IDS_AT_ONCE):
+                chunk = CASE.c.case_id.in_(keys[start : start + _IDS_AT_ONCE])
+                for case_id, case_index, data in connection.execute(rows.where(chunk)):
+                    found[wanted[case_id]] = case_index, TestCase.trusted(data)
+        return found
+
+    def ids_of_cases(self, run_id: str) -> Iterator[str]:
+        """Yield the ids of all cases that the run has taken in, in order."""
+        rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id, taken_in(run_id))
+        with self._database.reading() as connection:
+            found = connection.execute(
+                rows.order_by(CASE.c.case_index), execution_options={"yield_per": _CASES_AT_ONCE}
+            )
+            yield from (whole_id(*row) for row in found)
+
     def case_ids(self, run_id: str, limit: int) -> list[str]:
         """Return the ids of the first cases of a run."""
         rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index)
@@ -293,6 +327,7 @@ class Runs(Repository):
             select(RUN.c.id, RUN.c.created_at, RUN.c.repeats, CASE.c.case_index)
             .join(CASE, (CASE.c.run_id == RUN.c.id) & (CASE.c.case_id == indexable(case_id)))
             .where(RUN.c.name == run.name, RUN.c.created_at < run.created_at, CASE.c.case_index < RUN.c.n_cases)
+            .where(_WAS_ASKED)
             .order_by(_newest_first)
             .limit(limit)
         )

@@ -5,6 +5,7 @@ A name is that of a variable of the environment, or of a block: `prefect:secret/
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -89,6 +90,39 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
     for written in _MEANT.findall(_REFERENCE.sub("", value)):
         references.append(Reference(written[2:].rstrip("}").strip(), path, "", False, True))
     return _REFERENCE.sub(replace, value)
+
+
+class UncalledTarget(Mapping[str, str]):
+    """Variables for a suite whose target is not called: those that only its target refers to need not be set."""
+
+    def __init__(self, document: Any, variables: Mapping[str, str]) -> None:
+        self._variables = variables
+        of_target: set[str] = set()
+        if isinstance(document, dict):
+            rest = {name: section for name, section in document.items() if name != "target"}
+            of_target = _names_in(document.get("target")) - _names_in(rest)
+        self._of_target = of_target
+
+    def __getitem__(self, name: str) -> str:
+        if name not in self._of_target:
+            return self._variables[name]
+        try:
+            return self._variables[name] or _UNCALLED
+        except (KeyError, InfrastructureError):
+            return _UNCALLED
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({*self._variables, *self._of_target})
+
+    def __len__(self) -> int:
+        return len({*self._variables, *self._of_target})
+
+
+_UNCALLED = "http://target-that-is-not-called.invalid"
+
+
+def _names_in(value: Any) -> set[str]:
+    return {match[1] for match in _REFERENCE.finditer(json.dumps(value, default=str))}
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:

@@ -1,0 +1,466 @@
+"""A run whose outputs are those of an earlier one: its checks, metrics and gate are the suite's as they are now.
+
+Nobody asks the target. So an output counts for a case only if the case still asks the same: a case whose input has
+changed, or whose request reads a part of the case that has changed, has none, and neither has a new case.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from fepflow.analysis.comparison import suite_hash
+from fepflow.calls.base import Target
+from fepflow.calls.factory import open_target
+from fepflow.checks.core.data_checks import CheckDefaults
+from fepflow.datasets.case_spool import CasesOnDisk
+from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.diagnose.validate_suite import validate_loaded
+from fepflow.documents.loader import read_document
+from fepflow.env_file import SUITE_VARIABLES
+from fepflow.errors import FepflowError, NotFoundError, UserError
+from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.content_hash import content_hash
+from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.store.leases import new_owner
+from fepflow.store.records import FILTERS, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
+from fepflow.store.store import Store
+from fepflow.suite.env_vars import UncalledTarget
+from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
+from fepflow.suite.reader import load_suite, read_snapshot
+from fepflow.suite.target import KINDS
+from fepflow.suite.variants import label_of, run_name, tags_of
+from fepflow.tasks.create_run import CreatedRun, RunOptions, suite_of_run
+from fepflow.tasks.local_run import LEASE_SECONDS
+from fepflow.text import cut, listed, plural
+
+CASES_AT_ONCE = 1_000
+NAMED = 10
+"""Cases that a sentence names."""
+
+JUDGING = ("task", "metrics", "thresholds", "slices", "cluster", "gate", "baseline")
+"""Sections that say what becomes of the results of checks."""
+
+FOREIGN = {"pytest": "by a test", "evaluate": "by a request to evaluate outputs", "imported": "by an import"}
+"""Kinds of a run's target that no suite has, as something else asked for its outputs, and by what that was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rescorable:
+    """A run with outputs, and the suite that is to judge them; `told` says which one that is."""
+
+    source: RunRecord
+    validation: SuiteValidation
+    told: str
+
+
+@dataclass(slots=True)
+class CaseChanges:
+    """The cases of a suite beside those of the run that is rescored: ids, in order."""
+
+    unanswered: list[int] = field(default_factory=list)
+    """Indices of the new run's cases that its outputs do not answer."""
+    changed: list[str] = field(default_factory=list)
+    new: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    removed_failed: int = 0
+    """Removed cases that had not passed."""
+    checked_again: int = 0
+    """Cases with the same question, and something else that checks may read."""
+
+
+def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable:
+    """Return a run and the suite that is to judge its outputs: `suite`, else the file that the run was made by, else
+    the run's own copy of it.
+
+    Raises NotFoundError, UserError for a run that cannot be rescored, InputError for a suite that is not valid.
+    """
+    if store.runs.of_variants(run_id):
+        raise UserError(f"{run_id} is all variants of a suite: name one of their runs (fepflow show {run_id}).")
+    source = store.runs.get(run_id)
+    short = source.id[:8]
+    if source.status in ("pending", "running"):
+        raise UserError(f"Run {short} is still under way: wait for its end, or cancel it (fepflow cancel {short}).")
+    if not store.results.progress(source.id).outputs:
+        raise UserError(f"Run {short} has no outputs to judge: it is {source.status}.")
+    if suite is not None:
+        return Rescorable(source, _validated(suite, source), f"by {suite} as it is now")
+    kind = next((kind for kind in FOREIGN if kind in (source.suite.get("target") or {})), None)
+    if kind is not None or source.is_requested:
+        made_by = "over the network" if kind is None else FOREIGN[kind]
+        raise UserError(
+            f"Run {short} was made {made_by}, and has no suite file: name the suite whose checks are to judge its "
+            f"outputs: fepflow rescore {short} suite.yaml"
+        )
+    file = Path(source.suite_path) if source.suite_path else None
+    if file is not None and file.is_file():
+        return Rescorable(source, _validated(file, source), f"by {file} as it is now")
+    gone = f"{file} is not there any more" if file else "it has no file"
+    return Rescorable(source, _validated_snapshot(store, source), f"by the run's own copy of its suite, as {gone}")
+
+
+def _validated(path: Path, source: RunRecord) -> SuiteValidation:
+    env = UncalledTarget(read_document(path).data, SUITE_VARIABLES)
+    validation = validate_loaded(load_suite(path, env))
+    validation.require()
+    if not validation.variants:
+        return validation
+    for variant in validation.variants:
+        if variant.loaded.section("variant") == source.variant:
+            return variant
+    had = f"variant {label_of(source.variant)}" if source.variant else "no variant"
+    raise UserError(f"{path} has variants, and none is that of run {source.id[:8]}, which has {had}.")
+
+
+def _validated_snapshot(store: Store, source: RunRecord) -> SuiteValidation:
+    env = UncalledTarget(source.suite, SUITE_VARIABLES)
+    loaded = read_snapshot(source.suite, source.suite_path, source.name, env)
+    validation = validate_loaded(loaded, cases=CasesOnDisk(stored_cases(store, source)))
+    validation.require()
+    return validation
+
+
+def stored_cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
+    """Yield the cases that a run has taken in, a thousand in memory."""
+    for start in range(0, run.n_cases, CASES_AT_ONCE):
+        yield from store.runs.cases(run.id, start, start + CASES_AT_ONCE)
+
+
+def create_rescore(
+    store: Store, rescorable: Rescorable, *, gate_only: bool = False, flow_run_id: str | None = None
+) -> CreatedRun:
+    """Create the run that judges the outputs of an earlier one, claimed by this process.
+
+    With `gate_only` its cases and checks are those of the earlier run, whose results are taken as they are. Raises
+    UserError where the suite cannot judge these outputs.
+    """
+    source, validation = rescorable.source, rescorable.validation
+    suite = validation.require()
+    if suite.gate is not None and suite.gate.looks is not None:
+        raise UserError(
+            "gate.looks: pooled judges all runs of a version together, and outputs that are rescored would count "
+            "twice: leave gate.looks out to rescore."
+        )
+    loaded, notes = suite_of_run(validation, RunOptions()), list[str]()
+    wanted = loaded.snapshot
+    if gate_only:
+        snapshot = _with_judging(source.suite, wanted)
+        loaded = read_snapshot(snapshot, source.suite_path, source.name, UncalledTarget(snapshot, SUITE_VARIABLES))
+        changes = CaseChanges()
+        cases: Iterable[TestCase] = stored_cases(store, source)
+        _require_known(store, source, suite)
+    else:
+        snapshot = wanted
+        changes, cases = _changes(store, source, validation, suite)
+        notes += _notes_of_cases(source, changes)
+        _require_repeats(suite, source.repeats)
+        if suite.repeats != source.repeats:
+            had = f"Run {source.id[:8]} has {plural(source.repeats, 'repeat')} of each case, not {suite.repeats}"
+            notes.append(f"{had} as the suite asks for.")
+    notes += _notes_of_suite(store, source, snapshot)
+    notes += _notes_of_source(store, source)
+    asked = _asked_run(store, source)
+    options = {name: value for name, value in (source.options or {}).items() if name in _KEPT}
+    if validation.origin is not None and not gate_only:
+        options["origin"] = validation.origin.data()
+    if again := list(_tried_again(store, source, None if gate_only else validation)):
+        options["tried_again"] = again
+    options[RESCORING] = {
+        "outputs_of": source.asked_in,
+        "gate_only": gate_only,
+        "unanswered": changes.unanswered,
+        "target": _other_target(asked, wanted) if asked is not None else source.rescoring.get("target"),
+        "notes": notes,
+    }
+    run = NewRun(
+        id=uuid4().hex,
+        name=run_name(str(snapshot["name"]), snapshot.get("variant")),
+        suite=snapshot,
+        suite_path=source.suite_path if gate_only else str(validation.path.resolve()),
+        repeats=source.repeats,
+        tags=list(dict.fromkeys([*(snapshot.get("tags") or ()), *tags_of(snapshot.get("variant"))])),
+        flow_run_id=flow_run_id,
+        suite_hash=_suite_hash(snapshot, source.repeats, loaded.folder),
+        version=source.version,
+        cause="rescore",
+        options=options,
+        rescored_from=source.id,
+        target_hash=source.target_hash,
+    )
+    store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
+    return CreatedRun(store.runs.get(run.id), loaded)
+
+
+_KEPT = (FILTERS, "suite_cases", "sample", "origin", REUSE_OUTPUTS)
+"""Options of a run that are as true of its outputs when they are judged anew."""
+
+
+def _suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str | None:
+    try:
+        return suite_hash(snapshot, repeats, folder)
+    except OSError:  # a plugin that is gone; no check is computed
+        return None
+
+
+def _with_judging(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Return the suite of an earlier run with the metrics and the gate of another one."""
+    kept = {name: section for name, section in then.items() if name not in JUDGING}
+    return copy.deepcopy({**kept, **{name: now[name] for name in JUDGING if name in now}})
+
+
+def _require_known(store: Store, source: RunRecord, suite: Suite) -> None:
+    """Raise UserError if metrics or the gate are about checks of which the run has no result."""
+    known = {counts.check_id for counts in store.results.check_totals(source.id)}
+    wanted = {metric.check for metric in suite.metrics or () if metric.check is not None}
+    if suite.metrics is None and suite.gate is not None:
+        wanted = {*suite.gate.min, *suite.gate.max}
+    if missing := sorted(wanted - known):
+        raise UserError(
+            f"--gate takes the results of run {source.id[:8]} as they are, and it has none of {listed(missing)}: leave "
+            "--gate out, and the checks are computed."
+        )
+
+
+def _require_repeats(suite: Suite, repeats: int) -> None:
+    for metric in suite.metrics or ():
+        if metric.aggregated.k > repeats:
+            raise UserError(
+                f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each "
+                f"case: the run that is rescored has {repeats}."
+            )
+
+
+def _changes(
+    store: Store, source: RunRecord, validation: SuiteValidation, suite: Suite
+) -> tuple[CaseChanges, Iterable[TestCase]]:
+    """Compare the suite's cases with those of a run; return the cases of the new run, too, in its order.
+
+    Of a run that had only a part of its suite's cases, that part alone is judged again.
+    """
+    changes, seen = CaseChanges(), set[str]()
+    in_part = source.part is not None or "sample" in (source.options or {})
+    asked = _Asked(validation, suite)
+    index = 0
+    kept: set[str] = set()
+    waiting = iter(validation.cases)
+    while chunk := list(islice(waiting, CASES_AT_ONCE)):
+        there = store.runs.cases_by_id(source.id, (case.id for case in chunk))
+        for case in chunk:
+            if case.id not in there:
+                if not in_part:
+                    changes.new.append(case.id)
+                    changes.unanswered.append(index)
+                    index += 1
+                continue
+            seen.add(case.id)
+            kept.add(case.id)
+            then = there[case.id][1]
+            if not asked.the_same(then, case):
+                changes.changed.append(case.id)
+                changes.unanswered.append(index)
+            elif without_checks(then) != without_checks(case):
+                changes.checked_again += 1
+            index += 1
+    if not seen:
+        raise UserError(f"No test case of {validation.path} is one of run {source.id[:8]}: they are matched by id.")
+    failed = set(store.results.failed_case_indices(source.id))
+    for place, case_id in enumerate(store.runs.ids_of_cases(source.id)):
+        if case_id not in seen:
+            changes.removed.append(case_id)
+            changes.removed_failed += place in failed
+    if not in_part:
+        return changes, validation.cases
+    # A sample that may be topped up is in random order, by which its verdict goes.
+    order = [case_id for case_id in store.runs.ids_of_cases(source.id) if case_id in kept]
+    unanswered = set(changes.changed)
+    changes.unanswered = [place for place, case_id in enumerate(order) if case_id in unanswered]
+    return changes, _in_order(validation.cases, order)
+
+
+def _in_order(cases: Iterable[TestCase], order: Sequence[str]) -> list[TestCase]:
+    wanted = frozenset(order)
+    by_id = {case.id: case for case in cases if case.id in wanted}
+    return [by_id[case_id] for case_id in order]
+
+
+def without_checks(case: TestCase) -> str:
+    """Return the content hash of all of a case that its checks may read."""
+    return content_hash(case.model_dump(exclude={"checks", "turns"}))
+
+
+class _Asked:
+    """What a suite's target is asked for a case. Its target is opened for a case that has changed, and never called."""
+
+    def __init__(self, validation: SuiteValidation, suite: Suite) -> None:
+        self._validation, self._suite = validation, suite
+        self._target: Target | None = None
+
+    def the_same(self, then: TestCase, now: TestCase) -> bool:
+        """Return whether the target is asked the same for both."""
+        if (then.input, then.is_conversation) != (now.input, now.is_conversation):
+            return False
+        if then.model_dump(exclude={"checks", "turns"}) == now.model_dump(exclude={"checks", "turns"}):
+            return True
+        return bool(self._request(then) == self._request(now))
+
+    def _request(self, case: TestCase) -> Any:
+        if self._target is None:
+            self._target = open_target(
+                self._suite.target,
+                folder=self._validation.loaded.folder,
+                case_ids=lambda: [each.id for each in self._validation.cases],
+                roots=settings().allowed_roots,
+                is_called=False,
+            )
+        try:
+            return self._target.render(case)
+        except FepflowError as error:
+            return str(error)
+
+
+def _tried_again(store: Store, source: RunRecord, validation: SuiteValidation | None) -> Iterator[tuple[int, int]]:
+    """Yield the outputs, by index in the new run and repeat, that were second tries in the earlier one."""
+    then = [(case_index, repeat) for case_index, repeat in (source.options or {}).get("tried_again", ())]
+    if not then or validation is None:
+        yield from then
+        return
+    repeats: dict[int, list[int]] = {}
+    for case_index, repeat in then:
+        repeats.setdefault(case_index, []).append(repeat)
+    ids = {
+        case_id: repeats[place] for place, case_id in enumerate(store.runs.ids_of_cases(source.id)) if place in repeats
+    }
+    in_part = source.part is not None or "sample" in (source.options or {})
+    known = {case.id for case in validation.cases}
+    order = (
+        (case_id for case_id in store.runs.ids_of_cases(source.id) if case_id in known)
+        if in_part
+        else (case.id for case in validation.cases)
+    )
+    for index, case_id in enumerate(order):
+        yield from ((index, repeat) for repeat in ids.get(case_id, ()))
+
+
+def _asked_run(store: Store, source: RunRecord) -> RunRecord | None:
+    """Return the run in which the target was asked; None if it is not there any more."""
+    if source.rescored_from is None:
+        return source
+    try:
+        return store.runs.get(source.asked_in)
+    except NotFoundError:
+        return None
+
+
+_LEFT_OUT = {
+    "max_bytes",
+    "env",
+    "isolate",
+    "reuse",
+    "parallel",
+    "step_timeout",
+    "start_timeout",
+    "stream",
+    "poll_interval",
+}
+"""Fields that say how a call is made, and not what is asked of whom."""
+
+
+def _other_target(asked: RunRecord, snapshot: dict[str, Any]) -> str | None:
+    """Return in a sentence how the suite's target is another one than that which gave the outputs."""
+    if asked.is_requested or any(kind in (asked.suite.get("target") or {}) for kind in FOREIGN):
+        return None  # no suite has asked for them
+    then, now = _asked_of(asked.suite), _asked_of(snapshot)
+    parts = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
+    if not parts:
+        return None
+    return (
+        f"The outputs are of the target as run {asked.id[:8]} had it, and the suite has another one by now "
+        f"({listed(parts)}): this is no verdict of that one. Run the suite for one, or rescore by a suite with the "
+        "target of the outputs."
+    )
+
+
+def _asked_of(suite: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what decides whom a suite asks, and how, by names for people."""
+    target = suite.get("target") or {}
+    asked = {"target.version": target.get("version"), "user": suite.get("user")}
+    for kind, section in target.items():
+        if kind in KINDS:
+            fields = section if isinstance(section, dict) else {"": section}
+            asked |= {
+                f"target.{kind}.{name}".rstrip("."): value for name, value in fields.items() if name not in _LEFT_OUT
+            }
+    return asked
+
+
+def _notes_of_cases(source: RunRecord, changes: CaseChanges) -> Iterator[str]:
+    if changes.changed:
+        what = "ask something else by now, so their outputs are no answers, and they count as missing"
+        yield f"{plural(len(changes.changed), 'test case')} of run {source.id[:8]} {what}: {_named(changes.changed)}."
+    if changes.new:
+        yield f"{plural(len(changes.new), 'test case')} without an output, as new: {_named(changes.new)}."
+    if changes.removed:
+        failed = f" ({changes.removed_failed} of them had not passed)" if changes.removed_failed else ""
+        what = f"of run {source.id[:8]} not in the suite any more{failed}"
+        yield f"{plural(len(changes.removed), 'test case')} {what}: {_named(changes.removed)}."
+    if changes.checked_again:
+        what = "with the same question, and other data to check by"
+        yield f"{plural(changes.checked_again, 'test case')} {what}: all of their checks are computed."
+
+
+def _named(ids: Sequence[str]) -> str:
+    named = [cut(case_id, 60) for case_id in ids[:NAMED]]
+    return listed([*named, f"{len(ids) - NAMED} more"] if len(ids) > NAMED else named)
+
+
+def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any]) -> Iterator[str]:
+    """Yield sentences about checks and rules that are other ones than the earlier run had."""
+    then, now = declared_checks(source.suite), declared_checks(snapshot)
+    totals = {counts.check_id: counts for counts in store.results.check_totals(source.id)}
+    gone = [
+        f"{check_id} ({failed} had failed)" if (failed := totals[check_id].failed) else check_id
+        for check_id in then
+        if check_id not in now and check_id in totals
+    ]
+    if gone:
+        yield f"Checks of run {source.id[:8]} that the suite has no more: {listed(gone)}."
+    if changed := [check_id for check_id in now if check_id in then and then[check_id] != now[check_id]]:
+        yield f"Checks that have changed since: {listed(changed)}."
+    if new := [check_id for check_id in now if check_id not in then]:
+        yield f"New checks: {listed(new)}."
+    rules = [name for name in JUDGING if name != "baseline" and source.suite.get(name) != snapshot.get(name)]
+    if rules:
+        yield f"Changed since, too: {listed(rules)}."
+
+
+def declared_checks(suite: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the checks that all cases of a suite share, by id, with what its sections give them."""
+    return declared(suite, [Check.model_validate(check) for check in suite.get("checks") or ()])
+
+
+def declared(suite: Mapping[str, Any], checks: Sequence[Check], taken: Sequence[str] = ()) -> dict[str, Any]:
+    """Return checks by id, with what the suite's sections `judge` and `embedding` give them; `taken` are other ids."""
+    judge, embedding = suite.get("judge"), suite.get("embedding")
+    defaults = CheckDefaults(
+        JudgeDefaults.model_validate(judge) if judge else None,
+        ModelDefaults.model_validate(embedding) if embedding else None,
+    )
+    return {
+        check_id: to_check(check).model_copy(update={"id": None}).model_dump(mode="json")
+        for check_id, check in zip(check_ids(checks, taken), defaults.complete(checks), strict=True)
+    }
+
+
+def _notes_of_source(store: Store, source: RunRecord) -> Iterator[str]:
+    seen = store.results.progress(source.id)
+    if seen.outputs < source.calls:
+        yield (
+            f"Run {source.id[:8]} has {seen.outputs} of {source.calls} outputs, as it is {source.status}: the others "
+            "are missing."
+        )

@@ -1,0 +1,160 @@
+"""Take the outputs of an earlier run, and its check results that would come out the same, in place of calls."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+
+from fepflow.analysis.comparison import suite_hash
+from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.json.codec import decode, encode
+from fepflow.protocol.check import to_check
+from fepflow.protocol.results import USAGE
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import NewOutput, RunRecord, StoredOutput
+from fepflow.tasks.batch_work import BatchWork, CaseOutput, count_of_cases
+from fepflow.tasks.call_target import BatchResult
+from fepflow.tasks.create_rescore import declared, declared_checks, without_checks
+from fepflow.tasks.run_checks import check_hash
+
+if TYPE_CHECKING:
+    from fepflow.tasks.context import RunContext
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The outputs and the check results that a batch has of the earlier run."""
+
+    outputs: int
+    checks: int
+
+
+class Rescoring:
+    """The earlier run of a rescored one, and which of its results stand for the new run's checks."""
+
+    def __init__(self, source: RunRecord, run: RunRecord) -> None:
+        self.source = source
+        self.gate_only = bool(run.rescoring.get("gate_only"))
+        self._unanswered = frozenset(run.rescoring.get("unanswered", ()))
+        self._suites = source.suite, run.suite
+        self._shared = declared_checks(source.suite), declared_checks(run.suite)
+        self.same_plugins = _same_plugins(source)
+
+    def answers(self, case_index: int) -> bool:
+        """Return whether the earlier run has asked for this case of the new one."""
+        return case_index not in self._unanswered
+
+    def unchanged(self, then: TestCase, now: TestCase) -> frozenset[str]:
+        """Return the ids of the checks of a case that are declared as they were, and read a case that is the same."""
+        if without_checks(then) != without_checks(now):
+            return frozenset()
+        before, after = (
+            {**shared, **declared(suite, [to_check(check) for check in case.checks or ()], list(shared))}
+            for suite, shared, case in zip(self._suites, self._shared, (then, now), strict=True)
+        )
+        return frozenset(check_id for check_id, check in after.items() if before.get(check_id) == check)
+
+    def stands(self, row: Mapping[str, Any], output: CaseOutput, check: CompiledCheck | None) -> bool:
+        """Return whether a result is what a check, declared as it was, would find now: by type, version and source.
+
+        One in error is no result, and is computed again.
+        """
+        if check is None or check.error is not None or row["status"] == "error":
+            return False
+        if check.source is not None and not self.same_plugins:  # it may call what else is in the file
+            return False
+        result = decode(row["result"])
+        version = (result.get("metadata") or {}).get("check_version", "")
+        hashed = check_hash(output.content_hash, output.unit[1], check, result.get("resolved_arguments"), version)
+        return version == check.version and bool(hashed == row["content_hash"])
+
+
+def _same_plugins(source: RunRecord) -> bool:
+    """Return whether the files of a run's plugins are as they were."""
+    folder = Path(source.suite_path).parent if source.suite_path else Path.cwd()
+    try:
+        return suite_hash(source.suite, source.repeats, folder) == source.suite_hash
+    except OSError:
+        return False
+
+
+async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
+    """Give the batch the outputs of the earlier run that it lacks, and the results of checks that are as they were.
+
+    Results in error are no results: their checks are computed again.
+    """
+    rescoring = context.rescoring
+    assert rescoring is not None  # it is a rescored run
+    units = [unit for unit in work.missing if rescoring.answers(unit[0])]
+    if not units:
+        return Taken(0, 0)
+    cases = {unit[0]: work.case(unit) for unit in units}
+
+    def read() -> tuple[dict[int, tuple[int, TestCase]], dict[tuple[int, int], StoredOutput], list[dict[str, Any]]]:
+        store, run_id = context.store, rescoring.source.id
+        by_id = store.runs.cases_by_id(run_id, (case.id for case in cases.values()))
+        there = {index: by_id[case.id] for index, case in cases.items() if case.id in by_id}
+        indices = [index for index, _ in there.values()]
+        return there, store.results.outputs_at(run_id, indices), store.results.whole_check_rows(run_id, indices)
+
+    there, outputs, rows = await asyncio.to_thread(read)
+    by_unit: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for row in rows:
+        by_unit.setdefault((row["case_index"], row["repeat"]), []).append(row)
+    taken: list[dict[str, Any]] = []
+    failed, found = 0, 0
+    same: dict[int, frozenset[str]] = {}
+    for unit in units:
+        index, repeat = unit
+        if index not in there or (stored := outputs.get((there[index][0], repeat))) is None:
+            continue
+        then_index, then = there[index]
+        if index not in same and not rescoring.gate_only:
+            same[index] = rescoring.unchanged(then, cases[index])
+        output = CaseOutput(cases[index], unit, stored.output, stored.content_hash)
+        context.writer.add(outputs=[NewOutput(*unit, stored.content_hash, stored.output)])
+        work.add_output(output)
+        found += 1
+        failed += stored.failed
+        checks = {check.check_id: check for check in work.checks_of(unit)}
+        for row in by_unit.get((then_index, repeat), ()):
+            check_id = row["check_id"]
+            if rescoring.gate_only or (check_id in same[index] and rescoring.stands(row, output, checks.get(check_id))):
+                taken.append({**row, "case_index": index, "result": _without_usage(row["result"])})
+                work.add_result(output.case, unit, row["check_id"], row["passed"], in_error=row["status"] == "error")
+    await context.writer.committed()  # a check result without its output would be none
+    await asyncio.to_thread(context.store.results.copy_checks, context.run.id, taken)
+    outcomes = [row["passed"] for row in taken]
+    context.count(calls=found, failed_calls=failed, checks=len(taken))
+    context.count(passed=outcomes.count(True), failed=outcomes.count(False))
+    return Taken(found, len(taken))
+
+
+def _without_usage(text: str) -> str:
+    """Return a result without what its model has cost: that was spent by the earlier run."""
+    if f'"{USAGE}"' not in text:
+        return text
+    result = decode(text)
+    metadata = {name: value for name, value in (result.get("metadata") or {}).items() if name != USAGE}
+    return str(encode({**result, "metadata": metadata}))
+
+
+@task(name="take-outputs", task_run_name="take {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
+async def take_outputs_task(context: RunContext, work: BatchWork, label: str) -> State[BatchResult]:
+    """`take_outputs` as a Prefect task run, named after the cases that it carries."""
+    asked = len(work.missing)
+    taken = await take_outputs(context, work)
+    assert context.rescoring is not None
+    message = (
+        f"{taken.outputs} of {count_of_cases(asked, context.run.repeats)} with the output of run "
+        f"{context.rescoring.source.id[:8]}; {taken.checks} check results as they were."
+    )
+    return Completed(message=message, data=BatchResult())
