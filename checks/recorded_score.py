@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, Field
 
 from fepflow.checks.base import BaseCheck
+from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.errors import CheckArgumentsError, EndpointError
 from fepflow.json.values import finite
 
@@ -48,3 +50,8 @@ class RecordedScoreCheck(BaseCheck):
         if not results:
             raise CheckArgumentsError("result: holds neither passed, true or false, nor score, a number")
         return {**results, "reasoning": reason} if isinstance(reason, str) else results
+
+    @classmethod
+    def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
+        """See BaseCheck."""
+        return None if results.get("reasoning") else "it was recorded as failed, without a reason"

@@ -2,53 +2,226 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, Notes
-from fepflow.imports.source import Source
-
-_GOLDEN = (
-    "expected_output",
-    "expectedOutput",
-    "actual_output",
-    "actualOutput",
-    "retrieval_context",
-    "retrievalContext",
+from fepflow.imports.imported import (
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    finite_number,
+    text_or_none,
+    unique_names,
 )
+from fepflow.imports.source import Source, parse_json
+
+_MARKS = {
+    *("expected_output", "expectedOutput", "actual_output", "actualOutput", "retrieval_context", "retrievalContext"),
+    *("expected_tools", "expectedTools", "tools_called", "toolsCalled", "expected_outcome", "expectedOutcome"),
+}
+_JSON_CELLS = ("tools_called", "expected_tools", "additional_metadata", "custom_column_key_values", "turns")
+_LISTS = ("context", "retrieval_context")
+_DELIMITER = "|"
+"""Between the items of a context in a cell of CSV, and in JSONL, as deepeval writes them."""
+
+_ITS_OWN = {
+    *("input", "scenario", "expected_output", "expected_outcome", "actual_output", "turns", "user_description"),
+    *("name", "context", "retrieval_context", "expected_tools", "comments", "source_file", "additional_metadata"),
+    *("custom_column_key_values", "tools_called", "metadata", "tags"),
+}
+_METADATA = ("context", "retrieval_context", "expected_tools", "comments", "source_file", "tags")
 
 
 def looks_like(source: Source) -> bool:
-    """Return whether the file holds goldens: records with an `input` and other names of deepeval's."""
+    """Return whether the file holds goldens, or the test cases of a test run, by the names of their members."""
+    if _run_of(source.data) is not None:
+        return True
     record = source.first_record
     if record is None and isinstance(source.data, list) and source.data:
         record = source.data[0]
-    return isinstance(record, dict) and "input" in record and any(name in record for name in _GOLDEN)
+    if not isinstance(record, dict):
+        return False
+    has_golden = "input" in record and bool(_MARKS & record.keys())
+    return has_golden or {"scenario", "expected_outcome"} <= record.keys() or "expectedOutcome" in record
 
 
 def read(source: Source) -> Imported:
-    """Read goldens as test cases."""
+    """Read goldens as test cases, with recorded outputs if they have some; a test run as a run."""
+    run = _run_of(source.data)
+    return _read_run(source, run) if run is not None else _read_goldens(source)
+
+
+def _run_of(data: Any) -> dict[str, Any] | None:
+    """Return the test run that a document is: deepeval writes it by itself, and inside of `testRunData`."""
+    if not isinstance(data, dict):
+        return None
+    run = data.get("testRunData", data.get("test_run_data", data))
+    if not isinstance(run, dict):
+        return None
+    run = _snake(run)
+    kinds = ("test_cases", "conversational_test_cases")
+    return run if any(isinstance(run.get(kind), list) for kind in kinds) and _is_run(run) else None
+
+
+def _is_run(run: Mapping[str, Any]) -> bool:
+    return any(name in run for name in ("metrics_scores", "test_passed", "test_failed", "conversational_test_cases"))
+
+
+def _read_run(source: Source, run: dict[str, Any]) -> Imported:
     notes = Notes(source.name)
-    cases = []
-    for line, record in _records(source):
-        if not isinstance(record, dict) or "input" not in record:
+    cases: list[dict[str, Any]] = []
+    outputs: list[ImportedOutput] = []
+    for kind in ("test_cases", "conversational_test_cases"):
+        for index, item in enumerate(run.get(kind) or ()):
+            record = _snake(item) if isinstance(item, dict) else {}
+            if not {"input", "turns"} & record.keys():
+                notes.by_hand("a test case without input and turns is left out", path=f"{kind}[{index}]")
+                continue
+            cases.append(_case(record))
+            outputs.append(_output(len(cases) - 1, record))
+    notes.came("test case", len(cases))
+    notes.came("output", len(outputs))
+    notes.came("run")
+    name = text_or_none(run.get("identifier") or run.get("test_file")) or source.path.name.strip(".").split(".")[0]
+    return Imported("deepeval", "test run", name[:150], notes, cases, {}, [ImportedRun(outputs)] if cases else ())
+
+
+def _output(case: int, record: Mapping[str, Any]) -> ImportedOutput:
+    metrics = [_snake(item) for item in record.get("metrics_data") or () if isinstance(item, dict)]
+    names = unique_names([text_or_none(item.get("name")) or "metric" for item in metrics])
+    scores = {name: _score(item) for name, item in zip(names, metrics, strict=True)}
+    seconds = finite_number(record.get("completion_time"))
+    found = {
+        "latency_ms": None if seconds is None else seconds * 1000,
+        "usd": finite_number(record.get("token_cost")),
+        "tool_calls": _tools(record.get("tools_called")),
+    }
+    metadata = {name: value for name, value in found.items() if value is not None}
+    value = record.get("actual_output")
+    if value is None and record.get("turns"):
+        value = {"turns": record["turns"]}
+    error = "the test case has no actual output" if value is None else None
+    return ImportedOutput(case, value, 0, error, metadata, scores)
+
+
+def _score(metric: Mapping[str, Any]) -> Score:
+    """Return the score of a metric. One that raised has `success: false` and an error, which is no fail."""
+    error = text_or_none(metric.get("error"))
+    if error is None and metric.get("skipped") is True:
+        error = "the metric was skipped"
+    score = metric.get("score")
+    number = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+    if error is None and number is None:
+        error = "the metric has no score"
+    success = metric.get("success")
+    return Score(success if isinstance(success, bool) else None, number, text_or_none(metric.get("reason")), error)
+
+
+def _read_goldens(source: Source) -> Imported:
+    notes = Notes(source.name)
+    cases: list[dict[str, Any]] = []
+    outputs: list[ImportedOutput] = []
+    for line, item in _records(source):
+        record = _plain_cells(_snake(item), notes, line) if isinstance(item, dict) else {}
+        if text_or_none(record.get("scenario")) is not None and "input" not in record:
+            cases.append(_conversation(record, notes, line))
+        elif record.get("input") is None:
             notes.by_hand("a record without input is left out", line)
             continue
-        case = {"input": record["input"]}
-        expected = record.get("expected_output", record.get("expectedOutput"))
-        if expected is not None:
-            case["expected"] = expected
-        cases.append(case)
+        else:
+            cases.append(_case(record))
+            if record.get("actual_output") is not None:
+                outputs.append(_output(len(cases) - 1, record))
+        if record.get("expectations"):
+            notes.by_hand("expectations have no counterpart", line, advice="write checks for them")
     notes.came("test case", len(cases))
-    return Imported("deepeval", None, source.path.stem, notes, cases)
+    runs = []
+    if outputs and len(outputs) == len(cases):
+        notes.came("output", len(outputs))
+        runs = [ImportedRun(outputs)]
+    elif outputs:
+        what = f"{len(outputs)} of {len(cases)} goldens have an actual output, which is left out"
+        notes.by_hand(what, advice="give all of them one, or ask your agent")
+    suite: dict[str, Any] = {}
+    if any((case.get("metadata") or {}).get("expected_tools") for case in cases):
+        notes.by_hand("expected tools are in the metadata of the test cases", advice="add a check tool_usage")
+    return Imported("deepeval", "goldens", source.path.name.split(".")[0], notes, cases, suite, runs)
+
+
+def _case(record: Mapping[str, Any]) -> dict[str, Any]:
+    case: dict[str, Any] = {}
+    if record.get("input") is not None:
+        case["input"] = record["input"]
+    else:  # a conversation that took place
+        case["input"] = text_or_none(record.get("scenario")) or record.get("turns")
+    expected = record.get("expected_output", record.get("expected_outcome"))
+    if expected is not None:
+        case["expected"] = expected
+    metadata = {name: record[name] for name in _METADATA if record.get(name) not in (None, [], "")}
+    if (name := text_or_none(record.get("name"))) is not None:
+        metadata["name"] = name
+    for more in ("custom_column_key_values", "additional_metadata", "metadata"):
+        if isinstance(record.get(more), dict):
+            metadata |= record[more]
+    return {**case, "metadata": metadata} if metadata else case
+
+
+def _conversation(record: Mapping[str, Any], notes: Notes, line: int | None) -> dict[str, Any]:
+    """Return a golden of a conversation as a case with a simulated user."""
+    case = _case({**record, "turns": None})
+    user: dict[str, Any] = {"goal": str(record["scenario"])[:20_000]}
+    if (persona := text_or_none(record.get("user_description"))) is not None:
+        user["persona"] = persona[:20_000]
+    if record.get("turns"):
+        notes.by_hand("turns that a conversation begins with are left out", line)
+    notes.by_hand("a conversation needs a model that plays the user", line, advice="add user: to suite.yaml")
+    return {**{name: value for name, value in case.items() if name != "input"}, "user": user}
 
 
 def _records(source: Source) -> Iterator[tuple[int | None, Any]]:
     if not source.is_document:
         yield from source.records()
         return
-    if not isinstance(source.data, list):
-        raise InputError(Problem("holds no list of goldens", source.name))
-    for index, record in enumerate(source.data):
-        yield source.document.line_of((index,)), record
+    data = source.data.get("goldens") if isinstance(source.data, dict) else source.data
+    if not isinstance(data, list):
+        raise InputError(Problem("holds no list of goldens and no test run", source.name))
+    for index, record in enumerate(data):
+        yield source.line_of((index,)), record
+
+
+def _plain_cells(record: dict[str, Any], notes: Notes, line: int | None) -> dict[str, Any]:
+    """Return a record in which cells of CSV and JSONL hold lists and objects, and empty cells are left out."""
+    plain = {name: value for name, value in record.items() if value != ""}
+    for name in _LISTS:
+        if isinstance(plain.get(name), str):
+            plain[name] = (
+                [part.strip() for part in plain[name].replace(";", _DELIMITER).split(_DELIMITER)]
+                if (_DELIMITER in plain[name])
+                else [plain[name]]
+            )
+    for name in _JSON_CELLS:
+        if isinstance(plain.get(name), str):
+            try:
+                plain[name] = parse_json(plain[name], notes.file)
+            except InputError:
+                notes.by_hand(f"{name} is no JSON, and is left out", line)
+                del plain[name]
+    return plain
+
+
+def _snake(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record with names such as `actual_output`; deepeval writes `actualOutput`, too."""
+    return {
+        "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name): value
+        for name, value in record.items()
+    }
+
+
+def _tools(value: Any) -> list[dict[str, Any]] | None:
+    if not isinstance(value, list):
+        return None
+    tools = [_snake(tool) for tool in value if isinstance(tool, dict)]
+    return [{"name": tool.get("name"), "arguments": tool.get("input_parameters") or {}} for tool in tools]

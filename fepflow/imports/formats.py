@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, UserError
-from fepflow.imports import deepeval
+from fepflow.imports import deepeval, openai_evals, promptfoo_results, pydantic_evals
 from fepflow.imports.imported import Imported
 from fepflow.imports.source import Source
 
@@ -29,6 +29,14 @@ class Format:
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
+        Format(
+            "promptfoo-results",
+            "results of promptfoo eval -o (.json, .yaml, .jsonl)",
+            promptfoo_results.looks_like,
+            promptfoo_results.read,
+        ),
+        Format("pydantic-evals", "datasets and reports", pydantic_evals.looks_like, pydantic_evals.read),
+        Format("openai-evals", "samples, items, logs, output items", openai_evals.looks_like, openai_evals.read),
         Format("deepeval", "goldens and datasets (.json, .jsonl, .csv), test runs", deepeval.looks_like, deepeval.read),
     )
 }

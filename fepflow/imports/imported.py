@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fepflow.errors import Problem
@@ -179,3 +179,25 @@ def finite_number(value: Any) -> float | None:
     except OverflowError:
         return None
     return number if math.isfinite(number) else None
+
+
+def text_or_none(value: Any) -> str | None:
+    """Return a text that is not empty; None for anything else."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a time as files write it: ISO 8601, or seconds or milliseconds since 1970; None for anything else.
+
+    A time without a zone is taken as UTC.
+    """
+    try:
+        if isinstance(value, str):
+            found = datetime.fromisoformat(value.strip())
+        elif (seconds := finite_number(value)) is not None:
+            found = datetime.fromtimestamp(seconds / 1000 if seconds > 1e11 else seconds, UTC)
+        else:
+            return None
+    except (ValueError, OverflowError, OSError):
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)

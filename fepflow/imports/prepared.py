@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, dotted
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, unique_names
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, finite_number, unique_names
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -30,6 +30,8 @@ class PreparedRun:
     cases: list[TestCase]
     checks: list[Check]
     outputs: list[tuple[int, int, Output]]
+    metrics: list[dict[str, Any]] | None
+    """Metrics of a suite, if scorers gave scores only: their means. None: the default."""
 
 
 def cases_of(imported: Imported) -> list[TestCase]:
@@ -90,14 +92,40 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
         prepared,
         [recorded_check(name, ids[name]) for name in names if name in everywhere],
         [(places[output.case], output.repeat, recorded_output(output, ids)) for output in outputs],
+        _metrics(outputs, ids),
     )
+
+
+def _metrics(outputs: Sequence[ImportedOutput], ids: dict[str, str]) -> list[dict[str, Any]] | None:
+    """Return a metric for each check, of its scores where it never says yes or no; None if all of them do."""
+    judged: set[str] = set()
+    scores: dict[str, list[float]] = defaultdict(list)
+    for output in outputs:
+        for name, score in output.scores.items():
+            if score.passed is not None:
+                judged.add(name)
+            if output.error is None and (number := finite_number(score.score)) is not None:
+                scores[name].append(number)
+    metrics = []
+    for name, check_id in ids.items():
+        metric: dict[str, Any] = {"id": check_id, "check": check_id}
+        if name not in judged and scores[name]:
+            metric["value"] = "$.score"
+            if all(0 <= number <= 1 for number in scores[name]):
+                metric["range"] = [0, 1]
+        metrics.append(metric)
+    return metrics if any("value" in metric for metric in metrics) else None
 
 
 def scorer_ids(run: ImportedRun) -> dict[str, str]:
     """Return the id of each scorer's check by the scorer's name: the name, without what an id cannot hold."""
     names = list(dict.fromkeys([*run.checks, *(name for output in run.outputs for name in output.scores)]))
-    plain = [re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:90] or "score" for name in names]
-    return dict(zip(names, unique_names(plain), strict=True))
+    return dict(zip(names, fit_ids(names), strict=True))
+
+
+def fit_ids(names: Sequence[str]) -> list[str]:
+    """Return unique ids of checks that are as much like the names as an id can be."""
+    return unique_names([re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:90] or "score" for name in names])
 
 
 def recorded_check(name: str, check_id: str) -> Check:

@@ -15,11 +15,13 @@ from typing import IO, Any
 from fepflow.datasets.records import MAX_JSON_BYTES, ErrorCollector, records
 from fepflow.documents.files import decode, open_regular, reason
 from fepflow.documents.loader import Document, parse_document
-from fepflow.errors import InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.json.values import is_deep, loads_with_nan, syntax_error
 from fepflow.text import brief
 
 HEAD_BYTES = 65_536
+MOST_PLACED = 2_000_000
+"""Characters of JSON whose parts are found by line."""
 _CHUNK = 1 << 20
 
 
@@ -76,6 +78,11 @@ class Source:
         if self.ending in (".yaml", ".yml"):
             return parse_document(text, self.name)
         return Document(parse_json(text, self.name), self.name, text)
+
+    def line_of(self, path: DocumentPath) -> int | None:
+        """Return the line of a part of the document; None where it takes too long to find (JSON above 2 MB)."""
+        document = self.document
+        return None if document.place is None and len(document.text) > MOST_PLACED else document.line_of(path)
 
     @property
     def is_document(self) -> bool:

@@ -73,6 +73,8 @@ def _recorded(
     suite["target"] = {"recorded": target}
     if prepared.checks:
         suite["checks"] = [check.model_dump(exclude_none=True) for check in prepared.checks]
+    if prepared.metrics is not None:
+        suite.setdefault("metrics", prepared.metrics)
     return files, prepared
 
 

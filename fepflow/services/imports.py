@@ -96,6 +96,7 @@ def _new_run(file: ImportedFile, run: ImportedRun, prepared: PreparedRun, of_var
         "test_cases": [],  # the store has them, row by row
         "repeats": run.repeats,
         "checks": [check.model_dump(exclude_none=True) for check in prepared.checks],
+        **({} if prepared.metrics is None else {"metrics": prepared.metrics}),
         **{name: imported.suite[name] for name in ("metrics", "gate") if name in imported.suite},
         **({"variant": run.variant} if run.variant else {}),
     }

@@ -1,0 +1,281 @@
+"""OpenAI: samples and logs of the evals framework, datasets and output items of the Evals API, as JSONL or JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from fepflow.errors import InputError, Problem
+from fepflow.imports.imported import (
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    finite_number,
+    moment,
+    text_or_none,
+    unique_names,
+)
+from fepflow.imports.source import Source
+
+_EVENT = {"run_id", "event_id", "sample_id", "type", "data"}
+MATCH = "match"
+"""Scorer of a log's `match` events."""
+
+_IDEAL = ("ideal", "answer", "expected", "expected_output", "reference", "label", "correct_label", "ground_truth")
+"""Names under which the items of a dataset of the Evals API hold what is expected, by habit."""
+
+
+def looks_like(source: Source) -> bool:
+    """Return whether the file holds samples (`input`, `ideal`), a log (`spec`), items, or output items."""
+    first = source.first_record
+    if first is None:
+        items = _listed(source.data)
+        first = items[0] if items else None
+    return isinstance(first, dict) and _kind(first) is not None
+
+
+def read(source: Source) -> Imported:
+    """Read samples or items as test cases, a log or output items as a run."""
+    records = list(_records(source))
+    first = next((record for _, record in records if isinstance(record, dict)), None)
+    kind = None if first is None else _kind(first)
+    if kind is None:
+        raise InputError(Problem("holds no samples, items or log of OpenAI's evals", source.name))
+    return {"log": _read_log, "output items": _read_output_items}.get(kind, _read_samples)(source, records)
+
+
+def _kind(record: Mapping[str, Any]) -> str | None:
+    if "spec" in record and isinstance(record["spec"], dict) and "run_id" in record["spec"]:
+        return "log"
+    if record.keys() >= _EVENT:
+        return "log"
+    if record.get("object") == "eval.run.output_item" or {"datasource_item", "results"} <= record.keys():
+        return "output items"
+    if isinstance(record.get("item"), dict):
+        return "items"
+    if "input" in record and "ideal" in record:
+        return "samples"
+    return None
+
+
+def _listed(data: Any) -> list[Any] | None:
+    if isinstance(data, dict):
+        data = data.get("data")
+    return data if isinstance(data, list) else None
+
+
+def _records(source: Source) -> Iterator[tuple[int | None, Any]]:
+    if not source.is_document:
+        yield from source.records()
+        return
+    for index, record in enumerate(_listed(source.data) or ()):
+        yield source.line_of(("data", index) if isinstance(source.data, dict) else (index,)), record
+
+
+def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+    notes = Notes(source.name)
+    cases: list[dict[str, Any]] = []
+    outputs: list[ImportedOutput] = []
+    has_items = several = False
+    for line, record in records:
+        if not isinstance(record, dict) or not ("input" in record or isinstance(record.get("item"), dict)):
+            notes.by_hand("a record that is no sample is left out", line)
+            continue
+        if isinstance(record.get("item"), dict):
+            has_items = True
+            cases.append(_case_of_item(record["item"]))
+            if isinstance(sample := record.get("sample"), dict) and sample.get("output_text") is not None:
+                outputs.append(ImportedOutput(len(cases) - 1, sample["output_text"]))
+            continue
+        case = {"input": record["input"]}
+        if "ideal" in record:
+            case["expected"] = record["ideal"]
+            several = several or isinstance(record["ideal"], list)
+        metadata = {name: value for name, value in record.items() if name not in ("input", "ideal")}
+        cases.append({**case, "metadata": metadata} if metadata else case)
+    notes.came("test case", len(cases))
+    suite: dict[str, Any] = {}
+    runs = []
+    if outputs and len(outputs) == len(cases):
+        notes.came("output", len(outputs))
+        runs = [ImportedRun(outputs)]
+    elif outputs:
+        notes.by_hand(f"{len(outputs)} of {len(cases)} items have an output, which is left out")
+    if has_items:
+        notes.by_hand("graders (testing_criteria) are not in this file", advice="write checks for them")
+    else:
+        # evals' Match: the answer begins with the ideal answer, or with one of several.
+        notes.by_hand(
+            "which eval class judges is not in this file: suite.yaml has exact_match, stricter than Match and Includes",
+            advice="take contains for Includes",
+        )
+        check: dict[str, Any] = {"actual": "$.output.value", "expected": "$.test_case.expected"}
+        suite["checks"] = [{"type": "exact_match", "arguments": {**check, "any": True} if several else check}]
+    return Imported("openai-evals", "items" if has_items else "samples", _name(source), notes, cases, suite, runs)
+
+
+def _case_of_item(item: Mapping[str, Any]) -> dict[str, Any]:
+    expected = next((name for name in _IDEAL if name in item), None)
+    asked = {name: value for name, value in item.items() if name != expected}
+    case: dict[str, Any] = {"input": next(iter(asked.values())) if len(asked) == 1 else asked}
+    return case if expected is None else {**case, "expected": item[expected]}
+
+
+def _read_log(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+    notes = Notes(source.name)
+    spec: dict[str, Any] = {}
+    samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    last = None
+    has_report = False
+    for line, record in records:
+        if not isinstance(record, dict):
+            notes.by_hand("a line that is no event is left out", line)
+        elif isinstance(record.get("spec"), dict):
+            spec = record["spec"]
+        elif "final_report" in record:
+            has_report = True
+        elif record.keys() >= _EVENT:
+            last = record.get("created_at")
+            data = record["data"] if isinstance(record["data"], dict) else {"value": record["data"]}
+            of_sample = samples.setdefault(str(record["sample_id"]), {})
+            of_sample.setdefault(str(record["type"]), []).append({**data, "_line": line})
+        else:
+            notes.by_hand("a line that is no event is left out", line)
+    if not samples:
+        raise InputError(Problem("is a log without events of samples", source.name))
+    if not has_report:
+        notes.by_hand("the log has no final report: the eval did not end, and samples may be missing")
+    cases: list[dict[str, Any]] = []
+    outputs: list[ImportedOutput] = []
+    for sample_id, events in sorted(samples.items(), key=lambda pair: _sample_order(pair[0])):
+        cases.append(_logged_case(sample_id, events))
+        outputs.append(_logged_output(len(cases) - 1, events))
+    notes.came("test case", len(cases))
+    notes.came("output", len(outputs))
+    notes.came("run")
+    name = text_or_none(spec.get("eval_name") or spec.get("base_eval")) or _name(source)
+    functions = spec.get("completion_fns")
+    if isinstance(functions, list) and functions:
+        for output in outputs:
+            output.metadata.setdefault("model", str(functions[0]))
+    run = ImportedRun(outputs, started_at=moment(spec.get("created_at")), completed_at=moment(last))
+    return Imported("openai-evals", "log", name[:150], notes, cases, {}, [run])
+
+
+def _sample_order(sample_id: str) -> tuple[str, int, str]:
+    head, _, number = sample_id.rpartition(".")
+    return head, int(number) if number.isdecimal() else 0, sample_id
+
+
+def _logged_case(sample_id: str, events: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
+    asked = next((event["prompt"] for event in events.get("sampling", ()) if "prompt" in event), None)
+    raw = next((event for event in events.get("raw_sample", ()) if "input" in event), {})
+    case: dict[str, Any] = {"id": sample_id, "input": raw.get("input", asked) if asked is None else asked}
+    if case["input"] is None:
+        case["input"] = sample_id
+    expected = next((event["expected"] for event in events.get(MATCH, ()) if event.get("expected") is not None), None)
+    expected = raw.get("ideal") if expected is None else expected
+    return case if expected is None else {**case, "expected": expected}
+
+
+def _logged_output(case: int, events: Mapping[str, Sequence[Mapping[str, Any]]]) -> ImportedOutput:
+    sampled = [event["sampled"] for event in events.get("sampling", ()) if "sampled" in event]
+    value: Any = sampled[-1] if sampled else None
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    scores: dict[str, Score] = {}
+    if matches := events.get(MATCH):
+        answers = [event.get("correct") for event in matches]
+        known = all(isinstance(answer, bool) for answer in answers)
+        picked = matches[-1].get("picked")
+        reason = None if picked is None else f"picked {picked!r}"
+        scores[MATCH] = Score(all(answers), None, reason) if known else Score(error="match has no correct")
+        if value is None:
+            value = picked if picked is not None else matches[-1].get("sampled")
+    for event in events.get("metrics", ()):
+        for name, number in event.items():
+            if name == "_line" or isinstance(number, str | list | dict) or number is None:
+                continue
+            is_number = not isinstance(number, bool)
+            scores[name] = Score(score=float(number)) if is_number else Score(passed=number)
+    error = None
+    if failures := events.get("error"):
+        error = text_or_none(failures[-1].get("message")) or str(failures[-1].get("type", "an error was logged"))
+        if scores:  # it was caught, and the sample went on
+            error = None
+    if error is None and value is None:
+        error = "the log has no answer of this sample"
+    metadata = {"samplings": len(sampled)} if len(sampled) > 1 else {}
+    return ImportedOutput(case, value, 0, error, metadata, scores)
+
+
+def _read_output_items(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+    notes = Notes(source.name)
+    cases: list[dict[str, Any]] = []
+    indices: dict[Any, int] = {}
+    seen: dict[int, int] = {}
+    outputs: list[ImportedOutput] = []
+    at = None
+    for line, record in records:
+        item = record.get("datasource_item") if isinstance(record, dict) else None
+        if not isinstance(item, dict):
+            notes.by_hand("a record that is no output item is left out", line)
+            continue
+        at = record.get("created_at", at)
+        key = record.get("datasource_item_id", len(cases))
+        if key not in indices:
+            indices[key] = len(cases)
+            cases.append(_case_of_item(item.get("item", item) if isinstance(item.get("item", item), dict) else item))
+        case = indices[key]
+        outputs.append(_output_of_item(case, seen.get(case, 0), record))
+        seen[case] = seen.get(case, 0) + 1
+    notes.came("test case", len(cases))
+    notes.came("output", len(outputs))
+    notes.came("run")
+    run = ImportedRun(outputs, max(seen.values(), default=1), started_at=moment(at), completed_at=moment(at))
+    return Imported("openai-evals", "output items", _name(source), notes, cases, {}, [run] if outputs else ())
+
+
+def _output_of_item(case: int, repeat: int, record: Mapping[str, Any]) -> ImportedOutput:
+    sample = record.get("sample") if isinstance(record.get("sample"), dict) else {}
+    assert isinstance(sample, dict)
+    messages = [message for message in sample.get("output") or () if isinstance(message, dict)]
+    value = messages[-1].get("content") if messages else sample.get("output_text")
+    failure = sample.get("error")
+    error = None
+    if isinstance(failure, dict) and (failure.get("message") or failure.get("code")):
+        error = text_or_none(failure.get("message")) or str(failure.get("code"))
+    elif record.get("status") in ("error", "errored"):
+        error = "the item ended in an error"
+    usage = sample.get("usage") if isinstance(sample.get("usage"), dict) else {}
+    assert isinstance(usage, dict)
+    found = {
+        "model": text_or_none(sample.get("model")),
+        "finish_reason": text_or_none(sample.get("finish_reason")),
+        "tokens": finite_number(usage.get("total_tokens")),
+    }
+    metadata = {name: found_value for name, found_value in found.items() if found_value is not None}
+    results = [result for result in record.get("results") or () if isinstance(result, dict)]
+    names = unique_names([text_or_none(result.get("name")) or "grader" for result in results])
+    scores = {name: _grade(result) for name, result in zip(names, results, strict=True)}
+    if error is None and value is None:
+        error = "the item has no output"
+    return ImportedOutput(case, value, repeat, error, metadata, scores)
+
+
+def _grade(result: Mapping[str, Any]) -> Score:
+    sample = result.get("sample")
+    failure = sample.get("error") if isinstance(sample, dict) else None
+    if isinstance(failure, dict) and failure.get("message"):
+        return Score(error=str(failure["message"]))
+    if result.get("status") in ("error", "errored"):
+        return Score(error="the grader ended in an error")
+    score, passed = result.get("score"), result.get("passed")
+    number = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
+    return Score(passed if isinstance(passed, bool) else None, number)
+
+
+def _name(source: Source) -> str:
+    return source.path.name.split(".")[0] or "openai-evals"
