@@ -47,7 +47,7 @@ def test_every_command_in_the_docs_exists() -> None:
 
 
 def test_every_option_in_the_docs_exists() -> None:
-    known = {option for command in COMMANDS for part in command.params for option in part.opts}
+    known = {option for command in COMMANDS for part in command.params for option in (*part.opts, *part.secondary_opts)}
     others = {
         "--param",
         "--type",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, UserError
-from fepflow.imports import deepeval, openai_evals, promptfoo_results, pydantic_evals
+from fepflow.imports import deepeval, openai_evals, promptfoo_config, promptfoo_results, pydantic_evals
 from fepflow.imports.imported import Imported
 from fepflow.imports.source import Source
 
@@ -34,6 +34,12 @@ FORMATS: dict[str, Format] = {
             "results of promptfoo eval -o (.json, .yaml, .jsonl)",
             promptfoo_results.looks_like,
             promptfoo_results.read,
+        ),
+        Format(
+            "promptfoo",
+            "configs, lists of tests, and CSV with __expected",
+            promptfoo_config.looks_like,
+            promptfoo_config.read,
         ),
         Format("pydantic-evals", "datasets and reports", pydantic_evals.looks_like, pydantic_evals.read),
         Format("openai-evals", "samples, items, logs, output items", openai_evals.looks_like, openai_evals.read),

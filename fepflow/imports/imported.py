@@ -201,3 +201,8 @@ def moment(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return an object of JSON; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}

@@ -15,6 +15,7 @@ from fepflow.imports.imported import (
     Notes,
     Score,
     finite_number,
+    mapping,
     moment,
     text_or_none,
     unique_names,
@@ -55,7 +56,7 @@ def read(source: Source) -> Imported:
             message = f"are results of promptfoo in version {version!r}, which is not known"
             raise InputError(Problem(message, source.name, advice=f"known are {known}"))
         rows = list(enumerate(results["results"]))
-        config = document.get("config") if isinstance(document.get("config"), Mapping) else {}
+        config = mapping(document.get("config"))
         heads = results.get("prompts") or (results.get("table") or {}).get("head", {}).get("prompts") or []
         at = results.get("timestamp")
     else:
@@ -113,11 +114,11 @@ class _Reader:
         if not _is_row(row):
             self._notes.by_hand("a row that is no result is left out", line, f"results[{len(self.rows)}]")
             return
-        test = row.get("testCase") if isinstance(row.get("testCase"), dict) else {}
+        test = mapping(row.get("testCase"))
         case = _case(row, test)
         key = content_hash(case, _asserts(test))
         self._tests.setdefault(key, case)
-        response = row.get("response") if isinstance(row.get("response"), dict) else {}
+        response = mapping(row.get("response"))
         error = _error_of(row, response)
         parts, overall, is_conjunction = _scores(row)
         if error is not None:  # a score of 0 that stands beside an error is none
@@ -134,7 +135,7 @@ class _Reader:
         if isinstance(provider, dict):
             provider = provider.get("label") or provider.get("id")
         provider = provider or head.get("provider") or "unknown"
-        prompt = row.get("prompt") if isinstance(row.get("prompt"), dict) else {}
+        prompt = mapping(row.get("prompt"))
         label = head.get("label") or head.get("raw") or prompt.get("label") or prompt.get("raw") or ""
         return index, str(provider), str(label)
 
@@ -179,16 +180,16 @@ def _output(row: _Row, case: int, repeat: int, by_parts: bool) -> ImportedOutput
 
 
 def _case(row: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
-    rendered = row.get("vars") if isinstance(row.get("vars"), dict) else {}
-    declared = test.get("vars") if isinstance(test.get("vars"), dict) else rendered
+    rendered = mapping(row.get("vars"))
+    declared = mapping(test.get("vars")) or rendered
     values = {
         name: rendered.get(name, value) if isinstance(value, str) and value.startswith("file://") else value
         for name, value in declared.items()
     }
-    metadata = dict(test["metadata"]) if isinstance(test.get("metadata"), dict) else {}
+    metadata = dict(mapping(test.get("metadata")))
     if description := text_or_none(test.get("description") or row.get("description")):
         metadata["description"] = description
-    prompt = row.get("prompt") if isinstance(row.get("prompt"), dict) else {}
+    prompt = mapping(row.get("prompt"))
     case = {"input": values or metadata.get("description") or prompt.get("raw") or ""}
     return {**case, "metadata": metadata} if metadata else case
 
@@ -226,8 +227,8 @@ def _error_of(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None
 
 
 def _metadata(row: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
-    usage = response.get("tokenUsage") if isinstance(response.get("tokenUsage"), dict) else {}
-    prompt = row.get("prompt") if isinstance(row.get("prompt"), dict) else {}
+    usage = mapping(response.get("tokenUsage"))
+    prompt = mapping(row.get("prompt"))
     found = {
         "latency_ms": finite_number(row.get("latencyMs")),
         "usd": finite_number(row.get("cost", response.get("cost"))),

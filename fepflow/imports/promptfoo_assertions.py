@@ -1,0 +1,308 @@
+"""promptfoo: assertions that have a counterpart among the checks, and why the others have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fepflow.imports.imported import finite_number
+from fepflow.imports.judge_checks import rubric
+from fepflow.imports.prepared import fit_ids
+from fepflow.imports.pydantic_evals import literal
+
+OUTPUT = "$.output.value"
+
+CODE = {"javascript", "python", "ruby", "webhook"}
+NOT_YET = {
+    "is-refusal": "take a rubric",
+    "guardrails": "take a check in Python",
+    "moderation": "take a check in Python",
+    "classifier": "take a check in Python",
+    "perplexity": "an agent's output tells no probabilities",
+    "perplexity-score": "an agent's output tells no probabilities",
+    "select-best": "take fepflow compare --judge",
+    "max-score": "take fepflow compare",
+    "human": "label results on the pages",
+    "contains-json": "take json_valid, with extract",
+    "rouge-n": "take text_distance with metric: rouge_l, which counts another way",
+    "bleu": "take text_distance",
+    "gleu": "take text_distance",
+    "meteor": "take text_distance",
+    "context-relevance": "take context_precision, which asks something else",
+}
+"""Assertions without a counterpart, and what to take instead."""
+
+KNOWN = {"type", "value", "threshold", "weight", "metric", "provider", "rubricPrompt", "config", "transform"}
+KNOWN |= {"contextTransform", "metricOnly"}
+
+
+class NoCounterpartError(ValueError):
+    """An assertion that no check is a counterpart of; the message says why, `advice` what to do."""
+
+    def __init__(self, message: str, advice: str | None = None) -> None:
+        self.advice = advice
+        super().__init__(message)
+
+
+def check_of(assertion: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the check of an assertion whose templates are filled in. Raises NoCounterpartError."""
+    kind = assertion.get("type")
+    if not isinstance(kind, str):
+        raise NoCounterpartError("an assertion without a type")
+    negate = kind.startswith("not-")
+    name = kind.removeprefix("not-")
+    _refuse(name, assertion)
+    made = _MAKERS.get(name)
+    if made is None:
+        advice = NOT_YET.get(name, "write a check in Python")
+        raise NoCounterpartError(f"the assertion {kind[:60]} has no counterpart", advice)
+    value = assertion.get("value")
+    if isinstance(value, str) and value.startswith("file://"):
+        raise NoCounterpartError(f"the value of {kind} is a file that was not read", "put the value itself")
+    check_type, arguments = made(value, finite_number(assertion.get("threshold")), negate)
+    check: dict[str, Any] = {"type": check_type}
+    if isinstance(metric := assertion.get("metric"), str) and metric.strip():
+        check["id"] = fit_ids([metric])[0]
+    return {**check, "arguments": arguments}
+
+
+def _refuse(name: str, assertion: Mapping[str, Any]) -> None:
+    if name in CODE:
+        raise NoCounterpartError(f"the assertion {name} is code, which is not executed", "write a check in Python")
+    if assertion.get("weight") == 0 or assertion.get("metricOnly") is True:
+        raise NoCounterpartError(f"{name} with weight 0 never fails there, so it is left out", "add a metric")
+    for member in ("transform", "contextTransform", "rubricPrompt"):
+        if assertion.get(member) is not None:
+            raise NoCounterpartError(f"{name} with {member} has no counterpart", "write the check by hand")
+    unknown = [member for member in assertion if member not in KNOWN]
+    if unknown:
+        raise NoCounterpartError(f"{name} with {unknown[0][:60]}, which is not known", "write the check by hand")
+
+
+Made = tuple[str, dict[str, Any]]
+
+
+def _text(value: Any, kind: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
+        raise NoCounterpartError(f"the value of {kind} is no text")
+    return str(value)
+
+
+def _negated(negate: bool) -> dict[str, Any]:
+    return {"negate": True} if negate else {}
+
+
+def _equals(value: Any, threshold: float | None, negate: bool) -> Made:
+    if isinstance(value, dict | list):
+        if negate:
+            raise NoCounterpartError("not-equals with an object has no counterpart", "write a check in Python")
+        return "schema_validation", {"data": OUTPUT, "schema": {"const": value}}
+    text = "true" if value is True else "false" if value is False else "" if value is None else str(value)
+    return "exact_match", {"actual": OUTPUT, "expected": literal(text), **_negated(negate)}
+
+
+def _contains(*, ignore_case: bool) -> Callable[[Any, float | None, bool], Made]:
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        return _phrases([_text(value, "contains")], negate, ignore_case)
+
+    return make
+
+
+def _phrases(phrases: list[str], negate: bool, ignore_case: bool, match_all: bool = True) -> Made:
+    arguments: dict[str, Any] = {"text": OUTPUT, "phrases": literal(phrases[0]) if len(phrases) == 1 else phrases}
+    if ignore_case:
+        arguments["case_sensitive"] = False
+    if not match_all and len(phrases) > 1:
+        arguments["match_all"] = False
+    return "contains", {**arguments, **_negated(negate)}
+
+
+def _several(kind: str, *, every: bool, ignore_case: bool) -> Callable[[Any, float | None, bool], Made]:
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        if isinstance(value, str):
+            if '"' in value:
+                raise NoCounterpartError(f"the value of {kind} has quotes", "write a list")
+            value = [part.strip() for part in value.split(",")]
+        if not isinstance(value, list) or not value:
+            raise NoCounterpartError(f"the value of {kind} is no list of texts")
+        phrases = [_text(item, kind) for item in value]
+        if any(phrase.startswith(("$.", "\\$.")) for phrase in phrases):
+            raise NoCounterpartError(f"a text of {kind} begins with $.", "write the check by hand")
+        # Negated, `match_all` says that none may be there; without it one missing is enough.
+        return _phrases(phrases, negate, ignore_case, every is not negate)
+
+    return make
+
+
+def _regex(value: Any, threshold: float | None, negate: bool) -> Made:
+    pattern = python_pattern(_text(value, "regex"))
+    return "regex", {"text": OUTPUT, "pattern": literal(pattern), **_negated(negate)}
+
+
+def python_pattern(pattern: str) -> str:
+    """Return a pattern of JavaScript as Python has it: `$` is the very end there. Raises NoCounterpartError."""
+    parts, in_class, at = [], False, 0
+    while at < len(pattern):
+        letter = pattern[at]
+        if letter == "\\":
+            pair = pattern[at : at + 2]
+            if pair in ("\\p", "\\P", "\\u", "\\c", "\\k"):
+                raise NoCounterpartError("the pattern of regex has an escape that Python reads another way")
+            parts.append(pattern[at : at + 2])
+            at += 2
+            continue
+        if letter == "[":
+            if not in_class and pattern.startswith(("[]", "[^]"), at):
+                raise NoCounterpartError("the pattern of regex has an empty class, which Python reads another way")
+            in_class = True
+        elif letter == "]":
+            in_class = False
+        parts.append("\\Z" if letter == "$" and not in_class else letter)
+        at += 1
+    converted = "".join(parts).replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
+    try:
+        re.compile(converted)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise NoCounterpartError(f"the pattern of regex is none of Python's: {error}") from None
+    return converted
+
+
+def _starts_with(value: Any, threshold: float | None, negate: bool) -> Made:
+    return "regex", {"text": OUTPUT, "pattern": rf"\A{re.escape(_text(value, 'starts-with'))}", **_negated(negate)}
+
+
+def _ends_with(value: Any, threshold: float | None, negate: bool) -> Made:
+    return "regex", {"text": OUTPUT, "pattern": rf"{re.escape(_text(value, 'ends-with'))}\Z", **_negated(negate)}
+
+
+def _is_json(value: Any, threshold: float | None, negate: bool) -> Made:
+    if negate:
+        raise NoCounterpartError("not-is-json has no counterpart", "write a check in Python")
+    if value in (None, ""):
+        return "json_valid", {"text": OUTPUT}
+    if not isinstance(value, dict):
+        raise NoCounterpartError("the schema of is-json is no object", "write it as one")
+    return "json_valid", {"text": OUTPUT, "schema": value}
+
+
+def _levenshtein(value: Any, threshold: float | None, negate: bool) -> Made:
+    """Their threshold counts edits, ours is a share of the longer text, which is not known before."""
+    raise NoCounterpartError("levenshtein counts edits, text_distance their share", "take text_distance with pass_at")
+
+
+def _similar(value: Any, threshold: float | None, negate: bool) -> Made:
+    if negate:
+        raise NoCounterpartError("not-similar has no counterpart", "give semantic_similarity a max_value")
+    limits = {"min_value": 0.75 if threshold is None else threshold}
+    return "semantic_similarity", {"text": OUTPUT, "reference": literal(_text(value, "similar")), "threshold": limits}
+
+
+def _llm_rubric(value: Any, threshold: float | None, negate: bool) -> Made:
+    return _judged(_text(value, "llm-rubric"), threshold, negate)
+
+
+def _closed_qa(value: Any, threshold: float | None, negate: bool) -> Made:
+    return _judged(f"The answer meets this criterion: {_text(value, 'model-graded-closedqa')}", threshold, negate)
+
+
+def _factuality(value: Any, threshold: float | None, negate: bool) -> Made:
+    expected = _text(value, "factuality")
+    criteria = f"The answer does not contradict this expert answer, and leaves out nothing that matters: {expected}"
+    return _judged(criteria, threshold, negate)
+
+
+def _judged(criteria: str, threshold: float | None, negate: bool) -> Made:
+    if negate:
+        raise NoCounterpartError("a negated rubric has no counterpart", "say the opposite in the rubric")
+    if "{{" in criteria:
+        raise NoCounterpartError("a rubric with {{ in it reads like a template", "write it by hand")
+    check = rubric(criteria, pass_at=threshold)
+    return check["type"], check["arguments"]
+
+
+def _by_claims(check_type: str) -> Callable[[Any, float | None, bool], Made]:
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        raise NoCounterpartError(f"{check_type} needs its parts by name", f"add a check {check_type}")
+
+    return make
+
+
+def _latency(value: Any, threshold: float | None, negate: bool) -> Made:
+    return _limit("latency", "$.output.metadata.latency_ms", threshold, negate)
+
+
+def _cost(value: Any, threshold: float | None, negate: bool) -> Made:
+    return _limit("cost", "$.output.metadata.usd", threshold, negate)
+
+
+def _limit(kind: str, path: str, threshold: float | None, negate: bool) -> Made:
+    if threshold is None or negate:
+        raise NoCounterpartError(f"{kind} without a threshold, or negated, has no counterpart")
+    return "threshold", {"value": path, "max_value": threshold}
+
+
+def _finish_reason(value: Any, threshold: float | None, negate: bool) -> Made:
+    expected = {"actual": "$.output.metadata.finish_reason", "expected": _text(value, "finish-reason")}
+    return "exact_match", {**expected, **_negated(negate)}
+
+
+_MAKERS: dict[str, Callable[[Any, float | None, bool], Made]] = {
+    "equals": _equals,
+    "contains": _contains(ignore_case=False),
+    "icontains": _contains(ignore_case=True),
+    "contains-all": _several("contains-all", every=True, ignore_case=False),
+    "contains-any": _several("contains-any", every=False, ignore_case=False),
+    "icontains-all": _several("icontains-all", every=True, ignore_case=True),
+    "icontains-any": _several("icontains-any", every=False, ignore_case=True),
+    "regex": _regex,
+    "starts-with": _starts_with,
+    "ends-with": _ends_with,
+    "is-json": _is_json,
+    "levenshtein": _levenshtein,
+    "similar": _similar,
+    "similar:cosine": _similar,
+    "llm-rubric": _llm_rubric,
+    "g-eval": _llm_rubric,
+    "model-graded-closedqa": _closed_qa,
+    "factuality": _factuality,
+    "model-graded-factuality": _factuality,
+    "answer-relevance": _by_claims("answer_relevancy"),
+    "context-faithfulness": _by_claims("faithfulness"),
+    "context-recall": _by_claims("context_recall"),
+    "latency": _latency,
+    "cost": _cost,
+    "finish-reason": _finish_reason,
+}
+
+_WITH_LIMIT = {
+    *("answer-relevance", "classifier", "context-faithfulness", "context-recall", "context-relevance", "cost"),
+    *("latency", "levenshtein", "perplexity-score", "perplexity", "rouge-n", "similar", "starts-with"),
+}
+_TYPES = sorted({*_MAKERS, *NOT_YET, *CODE}, key=len, reverse=True)
+_OF_CELL = re.compile(rf"(not-)?({'|'.join(map(re.escape, _TYPES))})(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
+
+
+def assertion_of_cell(cell: str) -> dict[str, Any]:
+    """Return the assertion that a cell of `__expected` is: `TYPE(THRESHOLD): VALUE`, or a text that is to be equal."""
+    text = cell.strip() if cell.lstrip().startswith(("javascript:", "fn:", "eval:", "grade:", "file://")) else cell
+    for prefix, kind in (("javascript:", "javascript"), ("fn:", "javascript"), ("eval:", "javascript")):
+        if text.startswith(prefix):
+            return {"type": kind, "value": text.removeprefix(prefix)}
+    if text.startswith("grade:"):
+        return {"type": "llm-rubric", "value": text.removeprefix("grade:").strip()}
+    if text.startswith("file://"):
+        return {"type": "python" if ".py" in text else "javascript", "value": text}
+    match = _OF_CELL.fullmatch(text)
+    if match is None:
+        return {"type": "equals", "value": cell}
+    kind, limit = match[2], match[3]
+    value = match[4].strip() if match[4] is not None else None
+    assertion: dict[str, Any] = {"type": f"{match[1] or ''}{kind}"}
+    if value is not None:
+        assertion["value"] = value
+    if kind in _WITH_LIMIT:
+        assertion["threshold"] = float(limit) if limit else (0.8 if kind == "similar" else 0.75)
+    elif limit:
+        assertion["threshold"] = float(limit)
+    return assertion

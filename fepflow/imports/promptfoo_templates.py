@@ -1,0 +1,81 @@
+"""promptfoo's templates (nunjucks): those that only name variables can be filled in, or become placeholders of ours."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+_NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[\d+\])*"
+_PLACEHOLDER = re.compile(rf"\{{\{{-?\s*({_NAME})(\s*\|\s*(?:dump|safe|tojson))?\s*-?\}}\}}")
+_OTHER = re.compile(r"\{\{|\{%|\{#")
+
+
+class LogicError(ValueError):
+    """A template with filters, conditions, loops or the environment, which only nunjucks can fill in."""
+
+
+def has_template(value: Any) -> bool:
+    """Return whether a text, or a text inside of a value, is a template."""
+    if isinstance(value, str):
+        return _OTHER.search(value) is not None
+    if isinstance(value, dict):
+        return any(map(has_template, value.values()))
+    return isinstance(value, list) and any(map(has_template, value))
+
+
+def fill_in(value: Any, variables: Mapping[str, Any]) -> Any:
+    """Return a value whose texts are filled in, as promptfoo fills them in before a test. Raises LogicError."""
+    if isinstance(value, dict):
+        return {name: fill_in(item, variables) for name, item in value.items()}
+    if isinstance(value, list):
+        return [fill_in(item, variables) for item in value]
+    if not isinstance(value, str) or not _OTHER.search(value):
+        return value
+    _require_plain(value)
+    return _PLACEHOLDER.sub(lambda match: _text(_look_up(match[1], variables)), value)
+
+
+def placeholders(text: str) -> str:
+    """Return a template with placeholders of ours, over the input of a test case. Raises LogicError."""
+    _require_plain(text)
+    return _PLACEHOLDER.sub(lambda match: f"{{{{$.test_case.input.{match[1]}}}}}", text)
+
+
+def without_logic(text: str) -> str:
+    """Return a template with placeholders where it has some, and whatever else nunjucks reads made plain text."""
+    parts, at = [], 0
+    for match in _PLACEHOLDER.finditer(text):
+        parts += [_defused(text[at : match.start()]), f"{{{{$.test_case.input.{match[1]}}}}}"]
+        at = match.end()
+    return "".join([*parts, _defused(text[at:])])
+
+
+def _defused(text: str) -> str:
+    return text.replace("{{", "[[").replace("}}", "]]")
+
+
+def _require_plain(text: str) -> None:
+    rest = _PLACEHOLDER.sub("", text)
+    if _OTHER.search(rest) or any(match[1].startswith("env.") for match in _PLACEHOLDER.finditer(text)):
+        raise LogicError("it is a template with logic, filters or the environment")
+
+
+def _look_up(name: str, variables: Mapping[str, Any]) -> Any:
+    value: Any = variables
+    for step in re.findall(r"\w+", name):
+        if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
+            value = value[int(step)]
+        else:
+            value = value.get(step) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(value: Any) -> str:
+    """Return a value as nunjucks prints it: nothing for what is missing; of objects JSON, which is near enough."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
