@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from time import perf_counter
@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
+from fepflow.checks.called import outputs_of, require_repeats
 from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.documents.messages import validation_messages
@@ -42,6 +43,7 @@ from fepflow.protocol.results import (
     summarize_run,
 )
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
+from fepflow.suite.foreign_names import with_our_names
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -56,6 +58,7 @@ def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
     cases = []
     counts: dict[str, int] = {}
     for index, item in enumerate(items):
+        item = with_our_names(item) if _has_only_fields(item) else item
         case = _read(TestCase, "input", item, f"test_cases[{index}]", problems)
         if case is None:
             continue
@@ -67,6 +70,11 @@ def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
     if problems:
         raise InputError(problems)
     return cases
+
+
+def _has_only_fields(item: Any) -> bool:
+    """Return whether a dict is a test case under the names of another tool; any other one is an input."""
+    return isinstance(item, dict) and "inputs" in item and with_our_names(item).keys() <= set(TestCase.model_fields)
 
 
 def read_outputs(items: Sequence[Any]) -> list[Output]:
@@ -195,11 +203,12 @@ YIELD_INTERVAL = 0.001
 
 def evaluate(
     test_cases: Sequence[Any],
-    outputs: Sequence[Any],
+    outputs: Sequence[Any] | Callable[..., Any],
     checks: GivenChecks | None = None,
     metadata: dict[str, Any] | ExperimentMetadata | None = None,
     max_async_concurrent: int | None = None,
     *,
+    repeats: int = 1,
     experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
     """Evaluate from synchronous code; see `evaluate_async`. Works inside a running event loop, too (a notebook)."""
@@ -209,7 +218,13 @@ def evaluate(
         # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
         results.append(
             await evaluate_async(
-                test_cases, outputs, checks, metadata, max_async_concurrent, experiment_metadata=experiment_metadata
+                test_cases,
+                outputs,
+                checks,
+                metadata,
+                max_async_concurrent,
+                repeats=repeats,
+                experiment_metadata=experiment_metadata,
             )
         )
 
@@ -225,11 +240,12 @@ def evaluate(
 
 async def evaluate_async(
     test_cases: Sequence[Any],
-    outputs: Sequence[Any],
+    outputs: Sequence[Any] | Callable[..., Any],
     checks: GivenChecks | None = None,
     metadata: dict[str, Any] | ExperimentMetadata | None = None,
     max_async_concurrent: int | None = None,
     *,
+    repeats: int = 1,
     experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
     """Run checks against the output of each test case (FEP 3.1).
@@ -238,6 +254,10 @@ async def evaluate_async(
     itself; an output an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
     `checks` are shared by all cases, or one list a case; a case's own checks come before them. What goes wrong inside a
     check is in its result.
+
+    In place of outputs there may be a function that makes them, sync or async. It is called with the input of each test
+    case, or with the test case itself if it has a parameter `test_case`, `repeats` times; what it raises is in the
+    results. Then there is a result for each repeat, whose metadata has its number as `repeat`, from 1.
 
     `metadata` is any dict, and is kept in the result; FEP's experiment (3.2), a name and metadata, is given as
     `experiment_metadata`, or as `metadata` if it is an ExperimentMetadata. `max_async_concurrent` bounds the checks
@@ -249,18 +269,32 @@ async def evaluate_async(
     metadata, experiment = read_metadata(metadata, experiment_metadata)
     limit = read_limit(max_async_concurrent)
     shared, per_case = read_checks(checks)
-    test_cases, outputs = read_test_cases(test_cases), read_outputs(outputs)
-    require_match(test_cases, outputs, per_case)
+    calls, test_cases = callable(outputs), read_test_cases(test_cases)
+    repeats = require_repeats(repeats, calls=calls)
+    given = [] if callable(outputs) else read_outputs(outputs)
+    require_match(test_cases, None if calls else given, per_case)
     started_at = utc_now()
     compiled_shared = compile_checks(shared)
     for warning in (warning for check in compiled_shared for warning in check.warnings):
         logger.warning(warning)
+    pairs = (
+        await outputs_of(outputs, test_cases, repeats)
+        if callable(outputs)
+        else list(zip(test_cases, given, strict=True))
+    )
+    own = {case.id: per_case[index] for index, case in enumerate(test_cases)} if per_case else {}
     with_checks = (
-        (case, output, checks_of([*(case.checks or ()), *(per_case[index] if per_case else ())], compiled_shared))
-        for index, (case, output) in enumerate(zip(test_cases, outputs, strict=True))
+        (case, output, checks_of([*(case.checks or ()), *own.get(case.id, ())], compiled_shared))
+        for case, output in pairs
     )
     async with nested_or_own() as requests:
         results = await _case_results(with_checks, requests, limit)
+    if repeats > 1:
+        numbers = (index % repeats + 1 for index in range(len(results)))
+        results = [
+            result.model_copy(update={"metadata": {"repeat": number}})
+            for result, number in zip(results, numbers, strict=True)
+        ]
     return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
 
 
@@ -411,12 +445,15 @@ def run_result(
 
 
 def require_match(
-    test_cases: Sequence[TestCase], outputs: Sequence[Output], per_case: Sequence[Sequence[AnyCheck]]
+    test_cases: Sequence[TestCase], outputs: Sequence[Output] | None, per_case: Sequence[Sequence[AnyCheck]]
 ) -> None:
-    """Raise InputError if there is no test case, if not each has its output (and checks), or for an id twice."""
+    """Raise InputError if there is no test case, if not each has its output (and checks), or for an id twice.
+
+    Without outputs they are still to come.
+    """
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))
-    if len(test_cases) != len(outputs):
+    if outputs is not None and len(test_cases) != len(outputs):
         message = f"{len(test_cases)} test cases but {len(outputs)} outputs"
         raise InputError(Problem(message, path="outputs", advice="outputs[i] belongs to test_cases[i]"))
     if per_case and len(per_case) != len(test_cases):

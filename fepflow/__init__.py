@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fepflow.checks.assertion import assert_case as assert_case
     from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
     from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
     from fepflow.checks.base import BaseCheck as BaseCheck
@@ -131,6 +132,7 @@ _HOME = {
     "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
     "VariantRuns": "fepflow.python_api",
+    "assert_case": "fepflow.checks.assertion",
     "check_schema": "fepflow.checks.schemas",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",

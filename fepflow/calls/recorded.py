@@ -17,6 +17,8 @@ from fepflow.protocol.test_case import Output, TestCase, output_context
 from fepflow.suite import target
 from fepflow.suite.test_cases import id_text, read_records
 
+VALUE = "$.value"
+
 
 @dataclass(frozen=True, slots=True)
 class _Record:
@@ -73,6 +75,9 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     metadata = {name: compile_path(path) for name, path in config.metadata.items()}
 
     def mapped(line: int, document: Any) -> _Record:
+        if config.output == VALUE and isinstance(document, dict) and "value" not in document:
+            # What deepeval calls it, in the files from which it takes test cases, too.
+            document = {**document, "value": document["actual_output"]} if "actual_output" in document else document
         try:
             traced = {"trace": document["trace"]} if config.format in TRACES else {}
             answer = TargetResponse(output.resolve(document), {**found_metadata(metadata, document), **traced})

@@ -7,15 +7,14 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from time import perf_counter
 from typing import Any, get_args
 
 import pytest
 
+from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import checks_of, evaluate, evaluate_async
 from fepflow.errors import InputError, Problem
@@ -138,8 +137,6 @@ def _require_usable_checks(cases: list[TestCase], checks: Sequence[AnyCheck]) ->
                 raise invalid_argument(f"check {check.check_id}", str(check.error))
 
 
-DEFAULT_CONCURRENCY = 16
-
 logger = logging.getLogger("fepflow.pytest")
 
 Call = Callable[[TestCase], Any]
@@ -186,7 +183,7 @@ async def run_samples_async(call: AsyncCall, plan: Plan, samples: range) -> list
             units.close()  # it was about the whole test: the others take no more
             raise
 
-    await _all_or_none([asyncio.ensure_future(work()) for _ in range(plan.concurrency or DEFAULT_CONCURRENCY)])
+    await _all_or_none([asyncio.ensure_future(work()) for _ in range(plan.concurrency or CONCURRENCY)])
     results: list[SampleResult] = []
     for group in _by_sample(sorted(answers, key=lambda answer: (answer.sample, answer.case_index))):
         checked = await evaluate_async(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -204,7 +201,7 @@ def _answering(answers: list[_Answer], case_index: int, sample: int) -> Iterator
     """Add the answer of the body's call: what it gives to the function, or what it raises."""
     started = perf_counter()
     try:
-        yield lambda value: answers.append(_Answer(case_index, sample, _output_of(value, started)))
+        yield lambda value: answers.append(_Answer(case_index, sample, output_of(value, started)))
     except _OF_THE_WHOLE_TEST:
         raise
     except BaseException as error:
@@ -234,36 +231,15 @@ async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
             task.result()
 
 
-def _output_of(value: Any, started: float) -> Output:
-    return value if isinstance(value, Output) else Output(value=_as_it_is_now(value), metadata=_latency(started))
-
-
-def _as_it_is_now(value: Any) -> Any:
-    """Copy a value that a later call might change: a fixture is shared, and so may be the returned list."""
-    if not isinstance(value, list | dict):
-        return value
-    try:
-        return deepcopy(value)
-    except Exception:  # an object inside that cannot be copied
-        return value
-
-
 def _raised(error: BaseException, case_index: int, sample: int, started: float) -> _Answer:
     if isinstance(error, pytest.skip.Exception):
-        return _Answer(case_index, sample, None, "skipped", f"skipped: {_one_line(error.msg or '')}")
+        return _Answer(case_index, sample, None, "skipped", f"skipped: {one_line(error.msg or '')}")
     if _is_time_limit(error):
         raise error
     logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)
     judged = isinstance(error, AssertionError | pytest.fail.Exception)
-    name = "failed" if isinstance(error, pytest.fail.Exception) else type(error).__name__
-    message = f"{name}: {_one_line(str(error))}{_location(error)}"
-    cause = {
-        "type": "timeout_error" if isinstance(error, TimeoutError) else "unknown_error",
-        "kind": "exception",
-        "message": message,
-        "recoverable": False,
-    }
-    output = Output(value=None, metadata={"error": cause, **_latency(started)})
+    message = described(error, "failed" if isinstance(error, pytest.fail.Exception) else type(error).__name__)
+    output = failed_output(error, message, started)
     return _Answer(case_index, sample, output, "failed" if judged else "error", message)
 
 
@@ -273,22 +249,6 @@ def _is_time_limit(error: BaseException) -> bool:
     return isinstance(error, pytest.fail.Exception) and any(
         frame.f_globals.get("__name__") == "pytest_timeout" for frame, _ in frames
     )
-
-
-def _location(error: BaseException) -> str:
-    """Return the line that raised it: the innermost one outside of fepflow and installed packages."""
-    ours = str(Path(__file__).parent)
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split()) or "no message"
-
-
-def _latency(started: float) -> dict[str, Any]:
-    return {"latency_ms": round((perf_counter() - started) * 1000, 1)}
 
 
 def _by_sample(answers: Sequence[_Answer]) -> Iterator[list[_Answer]]:

@@ -6,6 +6,18 @@ Keys are in lower case, without dashes and underscores.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
+
+_FIELDS = {"inputs": "input", "expected_output": "expected"}
+"""Fields of test cases that have one other name in files of other tools, and can mean nothing else."""
+
+
+def with_our_names(case: Any) -> Any:
+    """Return a test case with the fields of other tools under our names; one that has both is left as it is."""
+    if not isinstance(case, dict) or not case.keys() & _FIELDS.keys():
+        return case
+    return {name if (ours := _FIELDS.get(name, name)) in case else ours: value for name, value in case.items()}
+
 
 _CHECKS = "fepflow calls them checks"
 _CASES = "fepflow calls them test_cases"

@@ -216,6 +216,7 @@ def _read_section(
         problems.append(document.problem((name,), "must be a file, a mapping with path, or a list"))
         return
     if name == "test_cases":
+        value = list(map(foreign_names.with_our_names, value)) if isinstance(value, list) else value
         annotation = str if isinstance(value, str) else Dataset if isinstance(value, dict) else list[TestCase]
     elif name == "thresholds" and isinstance(value, dict):
         annotation = dict[str, Any]

@@ -215,7 +215,9 @@ class RecordedTarget(Section):
         None, description="Default: by the file's ending. otlp and atif are traces: spans, and trajectories, in JSON."
     )
     id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
-    output: JSONPathText = Field("$.value", description="Where the output is in a record.")
+    output: JSONPathText = Field(
+        "$.value", description="Where the output is in a record; default: value, else actual_output."
+    )
     metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of a record, by name.")
 
 

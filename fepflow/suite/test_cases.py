@@ -18,7 +18,7 @@ from fepflow.json.values import parse
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import TestCase
-from fepflow.suite.foreign_names import TEST_CASE
+from fepflow.suite.foreign_names import TEST_CASE, with_our_names
 from fepflow.suite.models import Dataset
 
 _PARTS = ("id", "input", "expected", "metadata", "checks")
@@ -124,7 +124,7 @@ class _Reader:
                 what = type(record).__name__
                 self._errors.add(f"a test case is an object, but this is a {_NAMES.get(what, what)}", line)
                 continue
-            data = self._data(record, line)
+            data = self._data(record if self._paths or self._maps_metadata else with_our_names(record), line)
             case = None if data is None else self._case(data, line)
             if case is not None and self._is_new(case, line, given="id" in (data or {})):
                 yield line, case

@@ -45,6 +45,11 @@ async def test_records_belong_to_the_cases_by_id_whatever_their_order(opened: An
     assert (second.value, second.metadata) == ("two", {"cost": 5})
 
 
+async def test_an_actual_output_is_the_output_where_no_other_is_named(opened: Any) -> None:
+    target = opened([{"actual_output": "one"}, {"value": 2, "actual_output": "two"}])
+    assert [(await target.call(target.render(case))).value for case in (FIRST, SECOND)] == ["one", 2]
+
+
 def test_by_order_the_numbers_must_agree(opened: Any) -> None:
     with pytest.raises(InputError, match=r"outputs\.jsonl: holds 3 records, but there are 2 test cases"):
         opened([{"value": 1}] * 3)

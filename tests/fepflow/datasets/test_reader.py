@@ -107,6 +107,19 @@ def test_unknown_fields_go_to_the_metadata_with_one_warning(read: Read) -> None:
     assert "lang, level" in str(warning)
 
 
+def test_fields_are_read_under_the_names_of_other_tools_unless_ours_are_there(read: Read) -> None:
+    records = [
+        {"id": "a", "inputs": {"q": 1}, "expected_output": "x"},
+        {"id": "b", "input": "i", "inputs": "other", "expected": None, "expected_output": "y"},
+    ]
+    first, second = read(lines(*records)).cases
+    assert (first.input, first.expected, first.metadata) == ({"q": 1}, "x", None)
+    assert (second.input, second.expected) == ("i", None)
+    assert second.metadata == {"inputs": "other", "expected_output": "y"}
+    (mapped,) = read(lines({"inputs": "x", "expected_output": "y"}), input="$.inputs").cases
+    assert (mapped.input, mapped.expected) == ("x", None)
+
+
 class TestMapping:
     RECORD = {"q_id": 17, "question": {"text": "6 * 7?"}, "answer": "42", "level": "easy", "other": 1}  # noqa: RUF012  # only read
 

@@ -1,0 +1,53 @@
+"""`assert_case`: one answer held against checks, in a test of whatever test runner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from fepflow.checks.engine import GivenCheck, evaluate
+from fepflow.checks.explanation import explain
+from fepflow.errors import InputError, Problem
+from fepflow.protocol.results import CheckResult, TestCaseResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.text import as_json, cut, printable
+
+MAX_LINE = 300
+
+
+def assert_case(
+    input: Any,
+    output: Any,
+    checks: Sequence[GivenCheck],
+    *,
+    expected: Any = None,
+    metadata: dict[str, Any] | None = None,
+) -> TestCaseResult:
+    """Assert that an output passes every check, and return the results.
+
+    `output` is a value, or an Output; `expected` and `metadata` are those of the test case, which checks may read.
+    Raises AssertionError that names each check which failed, ended in an error or has no verdict, and why; InputError
+    for checks that cannot be evaluated, and where there are none.
+    """
+    __tracebackhide__ = True
+    if not checks:
+        raise InputError(Problem("there are no checks", path="checks", advice="give at least one"))
+    parts = {"input": input, "expected": expected, "metadata": metadata}
+    case = {name: value for name, value in parts.items() if value is not None or name == "input"}
+    answer = output if isinstance(output, Output) else Output(value=output)
+    (result,) = evaluate([TestCase.model_validate(case)], [answer], list(checks)).results
+    if lines := [line for check in result.check_results for line in _why_not(check)]:
+        asked = cut(printable(as_json(input)), MAX_LINE)
+        got = cut(printable(as_json(answer.value)), MAX_LINE)
+        raise AssertionError("\n".join([*lines, f"  input:  {asked}", f"  output: {got}"]))
+    return result
+
+
+def _why_not(check: CheckResult) -> Iterator[str]:
+    """Yield why a check did not pass."""
+    if check.error is not None:
+        yield f"{check.check_id} ended in a {check.error.type}: {explain(check)}"
+    elif check.passed is None:
+        yield f"{check.check_id} gave neither pass nor fail, but {explain(check) or 'nothing'}"
+    elif not check.passed:
+        yield f"{check.check_id}: {explain(check)}"

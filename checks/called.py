@@ -1,0 +1,112 @@
+"""Outputs of a function that is called with test cases: what it returns, and what it raises."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from inspect import isawaitable, signature
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from fepflow.errors import InputError, Problem
+from fepflow.protocol.test_case import Output, TestCase
+
+CONCURRENCY = 16
+"""Calls of an async function that are under way at once."""
+
+CASE_PARAMETER = "test_case"
+"""Name of the parameter of a function that gets the whole test case."""
+
+
+async def outputs_of(
+    function: Callable[..., Any], cases: Sequence[TestCase], repeats: int
+) -> list[tuple[TestCase, Output]]:
+    """Call the function for each repeat of each case, and return these with their outputs.
+
+    It gets the input, or the test case if it has a parameter `test_case`. What it raises is an output that failed.
+    Calls of an async function run side by side, those of another one after another, in this thread.
+    """
+    wants_case = _wants_case(function)
+    places = asyncio.Semaphore(CONCURRENCY)
+
+    async def output_of_call(case: TestCase) -> Output:
+        async with places:
+            started = perf_counter()
+            try:
+                # A function that changes its input would change it for the next repeat, and in the result.
+                answer = function(**{CASE_PARAMETER: case}) if wants_case else function(as_it_is_now(case.input))
+                return output_of(await answer if isawaitable(answer) else answer, started)
+            except Exception as error:
+                return failed_output(error, described(error, type(error).__name__), started)
+
+    units = [case for case in cases for _ in range(repeats)]
+    return list(zip(units, await asyncio.gather(*map(output_of_call, units)), strict=True))
+
+
+def _wants_case(function: Callable[..., Any]) -> bool:
+    try:
+        return CASE_PARAMETER in signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
+
+
+def require_repeats(repeats: Any, *, calls: bool) -> int:
+    """Return the number of repeats. Raises InputError for none, and for more than one of outputs that are there."""
+    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
+        raise InputError(Problem(f"{repeats!r} is no number of repeats", path="repeats", advice="give 1 or more"))
+    if repeats > 1 and not calls:
+        advice = "give the function that makes them, in place of outputs"
+        raise InputError(Problem("outputs that are there cannot be repeated", path="repeats", advice=advice))
+    return repeats
+
+
+def output_of(value: Any, started: float) -> Output:
+    """Return what a function returned as an output, with the time that it took."""
+    return value if isinstance(value, Output) else Output(value=as_it_is_now(value), metadata=_latency(started))
+
+
+def failed_output(error: BaseException, message: str, started: float) -> Output:
+    """Return the output that stands for a call which raised; `message` is what is said of it."""
+    cause = {
+        "type": "timeout_error" if isinstance(error, TimeoutError) else "unknown_error",
+        "kind": "exception",
+        "message": message,
+        "recoverable": False,
+    }
+    return Output(value=None, metadata={"error": cause, **_latency(started)})
+
+
+def described(error: BaseException, name: str) -> str:
+    """Return an exception in a line: a name for it, what it says, and the user's line that raised it."""
+    return f"{name}: {one_line(str(error))}{_location(error)}"
+
+
+def one_line(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(text.split()) or "no message"
+
+
+def as_it_is_now(value: Any) -> Any:
+    """Copy a value that a later call might change: a fixture is shared, and so may be the returned list."""
+    if not isinstance(value, list | dict):
+        return value
+    try:
+        return deepcopy(value)
+    except Exception:  # an object inside that cannot be copied
+        return value
+
+
+def _location(error: BaseException) -> str:
+    """Return the line that raised it: the innermost one outside of fepflow and installed packages."""
+    ours = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
+    own = [frame for frame in others if "site-packages" not in frame.filename] or others
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def _latency(started: float) -> dict[str, Any]:
+    return {"latency_ms": round((perf_counter() - started) * 1000, 1)}
