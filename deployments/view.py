@@ -59,7 +59,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
 def main(arguments: list[str] | None = None) -> int:
     """Serve; what goes wrong is a sentence."""
     parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.view", description=__doc__)
-    parser.add_argument("--path", default="/runs", help="page to open")
+    parser.add_argument("--path", default="/", help="page to open")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any")
     parser.add_argument("--no-browser", action="store_true", help="open no browser")
     options = parser.parse_args(arguments)

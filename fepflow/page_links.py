@@ -57,6 +57,11 @@ def compare_path(base_id: str, new_id: str) -> str:
     return f"/compare?{_query(base=base_id, new=new_id)}"
 
 
+def suite_path(suite: str) -> str:
+    """The same of a suite."""
+    return f"/suite?{_query(suite=suite)}"
+
+
 def trends_path(suite: str) -> str:
     """The same of a suite's metrics over its runs."""
     return f"/trends?{_query(suite=suite)}"

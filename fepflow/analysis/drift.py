@@ -83,7 +83,7 @@ class Series:
         if log <= 0:
             return f"Nothing speaks for a rate that has {way} to {self._as_metric(fallen):.3g}."
         return (
-            f"The last runs are {math.exp(min(log, 600)):,.3g} times as likely if the rate has {way} to "
+            f"The last runs are {_times(log)} times as likely if the rate has {way} to "
             f"{self._as_metric(fallen):.3g} as if it has not; the alarm is at {RUNS} times."
         )
 
@@ -103,6 +103,12 @@ class Series:
     def _as_metric(self, rate: float) -> float:
         """Return a rate of what is good as the metric counts it."""
         return 1 - rate if self.less_is_better else rate
+
+
+def _times(log: float) -> str:
+    """Return a ratio by its logarithm in words: nobody needs to know it above a million."""
+    ratio = math.exp(min(log, 50.0))
+    return "more than 1,000,000" if ratio > 1e6 else f"{ratio:,.0f}" if ratio >= 1_000 else f"{ratio:.3g}"
 
 
 def series_of(run: RunRecord, runs: Sequence[RunFigures], suite: Suite | None = None) -> list[Series]:

@@ -113,7 +113,7 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
     """
     from fepflow.page_links import run_path
 
-    path = run_path(run) if run else "/runs"
+    path = run_path(run) if run else "/"
     options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
     _become("fepflow.deployments.view", *options)
 

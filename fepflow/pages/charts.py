@@ -96,6 +96,27 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
     return interactive({"width": 420, "height": 170, "data": {"values": rows}, "layer": layers})
 
 
+@lru_cache(maxsize=500)
+def _spark(values: tuple[float, ...]) -> Markup:
+    low, high = _domain(values, [])
+    if (low, high) == (0.0, 1.0):  # the change is what a small picture shows, not the level
+        low, high = min(values), max(values)
+        low, high = max(0.0, low - 0.05), min(1.0, high + 0.05)
+    axis = {"axis": None, "title": None}
+    y = {"field": "y", "type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, **axis}
+    x = {"field": "x", "type": "quantitative", "scale": {"nice": False, "zero": False}, **axis}
+    rows = [{"x": x, "y": y} for x, y in enumerate(values)]
+    last = {"data": {"values": rows[-1:]}, "mark": {"type": "point", "filled": True, "opacity": 1, "color": INK}}
+    line = {"data": {"values": rows}, "mark": {"type": "line", "stroke": INK, "strokeWidth": 1.5}}
+    both = [{**layer, "encoding": {"x": x, "y": y}} for layer in (line, last)]
+    return _svg({"width": 220, "height": 36, "layer": both})
+
+
+def spark_line(values: Sequence[float]) -> Markup:
+    """Draw a few values, oldest first, as a line without axes."""
+    return _spark(tuple(values))
+
+
 def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Draw the attempts of a call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
     if not attempts:

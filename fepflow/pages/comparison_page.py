@@ -14,7 +14,7 @@ from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.errors import UserError
 from fepflow.page_links import run_path
 from fepflow.pages.charts import trend_chart
-from fepflow.pages.rendering import WORDS, number
+from fepflow.pages.rendering import WORDS, day, number
 from fepflow.pages.run_page import bands_of
 from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs
 from fepflow.services.baselines import compare, trends_of
@@ -99,7 +99,7 @@ def _point(point: Point) -> dict[str, Any]:
         "high": point.high,
         "outcome": point.outcome,
         "alarm": point.log_evidence is not None and point.log_evidence >= ALARM,
-        "when": f"{point.created_at:%d %b}",
+        "when": day(point.created_at),
         "hint": "\n".join(lines),
         "href": run_path(point.run_id),
     }

@@ -14,7 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Undefined
 from markupsafe import Markup
 
 from fepflow.checks.explanation import arguments_of, explain, findings
-from fepflow.page_links import case_path, cases_path, compare_path, run_path, trends_path, variants_path
+from fepflow.page_links import case_path, cases_path, compare_path, run_path, suite_path, trends_path, variants_path
 from fepflow.pages.charts import interval_chart
 from fepflow.pages.judged import judged_view
 from fepflow.pages.text import differences, shown, snippet, visible
@@ -52,6 +52,7 @@ class PageLinks:
     case = staticmethod(case_path)
     cases = staticmethod(cases_path)
     compare = staticmethod(compare_path)
+    suite = staticmethod(suite_path)
     trends = staticmethod(trends_path)
     variants = staticmethod(variants_path)
 
@@ -109,6 +110,14 @@ _OF_MODEL = (
 """Metadata of a judge's answer that a page shows."""
 
 WORDS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive"}
+STATE_SIGNS: dict[State, str] = {
+    "passed": "✓",
+    "failed": "✗",
+    "error": "!",
+    "skipped": "-",
+    "no verdict": "•",
+    "absent": "·",
+}
 SIGNS = {"pass": "✓", "fail": "✗", "inconclusive": "?", "error": "!", "skip": "-", None: "·"}
 
 
@@ -138,6 +147,7 @@ def _environment() -> Environment:
         {
             "number": number,
             "moment": moment,
+            "day": day,
             "lasting": lasting,
             "shown": shown,
             "snippet": snippet,
@@ -156,6 +166,7 @@ def _environment() -> Environment:
         {
             "MAX_LINE": MAX_LINE,
             "SIGNS": SIGNS,
+            "STATE_SIGNS": STATE_SIGNS,
             "WORDS": WORDS,
             "asset": asset_address,
             "differences": differences,
@@ -189,6 +200,11 @@ def moment(value: datetime | None) -> Markup:
     if value is None:
         return Markup("·")
     return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), f"{value:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def day(value: datetime) -> str:
+    """Return a day of the year in few letters: `25 Nov`."""
+    return f"{value:%d %b}"
 
 
 def lasting(seconds: float | None) -> str:

@@ -24,7 +24,7 @@ from fepflow.analysis.variants import COLUMNS, rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
-from fepflow.pages import case_page, comparison_page, run_page
+from fepflow.pages import case_page, comparison_page, run_page, suite_page
 from fepflow.pages.rendering import LINKS, render
 from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
@@ -57,12 +57,14 @@ class Pages:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._overview = suite_page.Overview(store)
 
     def router(self) -> APIRouter:
         """Return all routes; none of them is an interface for programs."""
         router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-        router.add_api_route("/", lambda: RedirectResponse("/runs", 303), methods=["GET"])
+        router.add_api_route("/suites", lambda: RedirectResponse("/", 303), methods=["GET"])
         for path, endpoint in (
+            ("/", self.overview),
             ("/runs", self.runs),
             ("/runs/{run_id}", self.run),
             ("/runs/{run_id}/case", self.case),
@@ -70,7 +72,7 @@ class Pages:
             ("/compare", self.compare),
             ("/variants/{variants_id}", self.variants),
             ("/trends", self.trends),
-            ("/suites", self.suites),
+            ("/suite", self.suite),
             ("/judges", self.judges),
         ):
             router.add_api_route(path, endpoint, methods=["GET"], response_model=None)
@@ -173,9 +175,16 @@ class Pages:
         """Show a suite's metrics over its runs."""
         return self._page(request, "trends.html", view=comparison_page.trends_view(self._store, suite))
 
-    def suites(self, request: Request) -> Response:
-        """Show each suite with its newest run."""
-        return self._page(request, "suites.html", rows=self._store.runs.newest_of_suites(), scheduled=scheduled_runs())
+    def overview(self, request: Request) -> Response:
+        """Show each suite with its newest run, what is wrong with it, and its next run."""
+        scheduled = scheduled_runs()
+        return self._page(request, "overview.html", cards=self._overview.cards(scheduled), scheduled=scheduled)
+
+    def suite(self, request: Request, suite: str = "") -> Response:
+        """Show a suite: its cases over its runs."""
+        if not suite:
+            raise UserError("Which suite? The first page has all of them.")
+        return self._page(request, "suite.html", view=suite_page.suite_view(self._store, suite))
 
     def judges(self, request: Request) -> Response:
         """Show the judges of the newest run of each suite."""

@@ -316,6 +316,31 @@ class Results(Repository):
         with self._database.reading() as connection:
             return sorted({case_index for statement in statements for case_index in connection.scalars(statement)})
 
+    def failing_case_ids(self, run_id: str, limit: int) -> list[str]:
+        """Return the ids of cases that a check failed, or ended in error, at most so many of each; as `indexable` cuts
+        them. Of a call without an answer, the checks ended in error. No result is read, only the index.
+        """
+        checks = CHECK_RESULT.c
+        kinds = (checks.status == "completed") & checks.passed.is_(False), checks.status == "error"
+        with self._database.reading() as connection:
+            indices: set[int] = set()
+            for kind in kinds:
+                found = select(checks.case_index).where(checks.run_id == run_id, kind).distinct()
+                indices.update(connection.scalars(found.order_by(checks.case_index).limit(limit)))
+            ids: list[str] = []
+            for chunk in _chunks(sorted(indices), _KEYS_AT_ONCE):
+                ids += connection.scalars(
+                    select(CASE.c.case_id).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(chunk))
+                )
+        return ids
+
+    def indices_of_cases(self, run_id: str, case_ids: Collection[str]) -> dict[str, int]:
+        """Return where a run has these cases, by their ids as `indexable` cuts them; what it does not have is left
+        out."""
+        wanted = CASE.c.run_id == run_id, CASE.c.case_id.in_(case_ids), taken_in(run_id)
+        with self._database.reading() as connection:
+            return dict(connection.execute(select(CASE.c.case_id, CASE.c.case_index).where(*wanted)).tuples().all())
+
     def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Count the outputs of each of the runs; a run without one is left out."""
         counts = (
@@ -461,9 +486,9 @@ def _cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) 
     return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
 
 
-def _chunks(case_indices: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(case_indices), _CASES_AT_ONCE):
-        yield case_indices[start : start + _CASES_AT_ONCE]
+def _chunks(case_indices: Sequence[int], size: int = _CASES_AT_ONCE) -> Iterator[Sequence[int]]:
+    for start in range(0, len(case_indices), size):
+        yield case_indices[start : start + size]
 
 
 def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:

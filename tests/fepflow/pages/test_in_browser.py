@@ -118,7 +118,15 @@ def verdict_is_seen(browser: Watched) -> None:
 
 def test_hostile_texts_are_shown_and_do_nothing(browser: Watched, filled: Store) -> None:
     suite = urlencode({"suite": WORST})
-    paths = ["/runs", f"/runs?{suite}", "/runs/bad00001", "/runs/bad00001?page=2", "/suites", f"/trends?{suite}"]
+    paths = [
+        "/runs",
+        f"/runs?{suite}",
+        "/runs/bad00001",
+        "/runs/bad00001?page=2",
+        "/",
+        f"/suite?{suite}",
+        f"/trends?{suite}",
+    ]
     paths += ["/judges", "/compare?run=bad00001&run=bad00002"]
     for path in paths:
         browser.open(path)
@@ -275,7 +283,7 @@ def test_a_printed_page_is_as_wide_as_paper(browser: Watched) -> None:
 def audited(store: Store) -> list[str]:
     compared = "/compare?base=aaaa1111&new=bbbb2222"
     cases = [case_address("bbbb2222", "flips"), case_address("bbbb2222", "silent"), case_address("bad00001", "broken")]
-    lists = ["/runs", "/suites", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
+    lists = ["/runs", "/", "/suite?suite=refunds", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
     return [
         label_address(store),
         "/runs/bbbb2222",

@@ -81,7 +81,7 @@ def test_runs_are_listed_with_verdict_and_why_and_filtered(client: httpx.Client,
 
 
 def test_an_empty_store_says_what_makes_a_run(client: httpx.Client) -> None:
-    for path in ("/runs", "/suites"):
+    for path in ("/runs", "/"):
         assert "There are no runs yet. fepflow run suite.yaml" in page(client, path)
     assert "No suite has a judge." in page(client, "/judges")
 
@@ -100,7 +100,7 @@ def test_runs_are_paged(client: httpx.Client, store: Store) -> None:
 def test_a_run_says_its_verdict_and_why_first(client: httpx.Client, store: Store) -> None:
     run = fill(store, ROWS, run_id="aaaa1111")
     shown = page(client, "/runs/aaaa")
-    assert shown.startswith("Pass: refunds aaaa1111 - fepflow Skip to content fepflow Runs Suites Judges ")
+    assert shown.startswith("Pass: refunds aaaa1111 - fepflow Skip to content fepflow Suites Runs Judges ")
     assert shown.index(run.verdict["reasons"][0]) < shown.index("Metrics") < shown.index("Test cases")
     assert "142 passed, 2 failed, 0 errors, 0 skipped" in shown
 
@@ -270,7 +270,7 @@ def test_a_run_of_errors_only_is_no_pass(client: httpx.Client, store: Store) -> 
         assert "no answer within 2 s" in shown
         assert "0 passed, 0 failed, 6 errors" in shown
         assert "0 of 3" in shown
-    for path in ("/runs", "/suites", "/trends?suite=refunds"):
+    for path in ("/runs", "/", "/suite?suite=refunds", "/trends?suite=refunds"):
         assert "✓ Pass" not in plain(client.get(path).text)
 
 
@@ -307,13 +307,12 @@ def test_ticked_runs_are_compared_with_the_oldest(client: httpx.Client, store: S
     assert page(client, "/compare?base=aaaa1111&new=bbbb2222") == shown
 
 
-def test_trends_and_suites(client: httpx.Client, store: Store) -> None:
+def test_trends_of_a_suite(client: httpx.Client, store: Store) -> None:
     fill(store, [simple("a"), simple("b")], run_id="aaaa1111")
     fill(store, [simple("a"), simple("b", False)], run_id="bbbb2222")
     shown = page(client, "/trends", suite="refunds")
     assert "accuracy" in shown
     assert "2 runs in numbers" in shown
-    assert "refunds" in page(client, "/suites")
 
 
 def test_a_trend_and_the_evidence_of_a_drift_are_told_in_words(client: httpx.Client, store: Store) -> None:

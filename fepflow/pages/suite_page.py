@@ -1,0 +1,189 @@
+"""Suites as pages show them: the overview of all, and one with its cases over its runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from markupsafe import Markup
+
+from fepflow.analysis.drift import MOST_RUNS, Series, series_of
+from fepflow.errors import NotFoundError
+from fepflow.pages.charts import spark_line
+from fepflow.pages.rendering import WORDS, State, moment, state_of
+from fepflow.protocol.model import utc_now
+from fepflow.services.prefect_api import ScheduledRuns
+from fepflow.store.check_order import shared_check_ids
+from fepflow.store.records import Outcome, RunRecord, RunSummary
+from fepflow.store.store import Store
+
+RECENT = 12
+"""Runs whose outcomes a card shows."""
+SPARK_POINTS = 40
+MOST_CASES, MOST_RUNS_OF_MAP = 100, 50
+MOST_FAILING = 2_000
+"""Cases of a run that did not pass and are looked at to choose those that are shown."""
+_RANK: dict[Outcome | None, int] = {"pass": 0, "inconclusive": 1, "fail": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the runs of a suite up to one with a verdict say: their outcomes, oldest first, a metric, and alarms."""
+
+    outcomes: list[tuple[str, datetime, Outcome]]
+    metric: dict[str, Any] | None
+    line: Markup | None
+    alerts: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A suite in the overview. `alerts` are sentences about what is wrong with it now."""
+
+    run: RunSummary
+    runs: int
+    history: History | None
+    next_run: datetime | None
+    alerts: list[str | Markup]
+
+
+class Overview:
+    """The cards of all suites. What is known of runs that have ended is kept: it does not change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._histories: dict[str, History] = {}
+
+    def cards(self, scheduled: ScheduledRuns) -> list[Card]:
+        """Return a card for each suite, those with alerts first, then by their newest run."""
+        found = [self._card(run, runs, scheduled) for run, runs in self._store.runs.newest_of_suites()]
+        return sorted(found, key=lambda card: not card.alerts)
+
+    def _card(self, run: RunSummary, runs: int, scheduled: ScheduledRuns) -> Card:
+        judged = run if run.outcome is not None else self._newest_judged(run.name)
+        history = self._history(judged.id) if judged is not None else None
+        alerts: list[str | Markup] = list(history.alerts) if history else []
+        if run.status in ("failed", "interrupted"):
+            alerts.insert(0, f"The last run could not be evaluated: {run.error or run.status}")
+        due = scheduled.next_of(run)
+        if due is not None and due < utc_now():
+            alerts.append(Markup("A run was due at {} and has not begun: is a worker alive?").format(moment(due)))
+            due = None
+        return Card(run, runs, history, due, alerts)
+
+    def _newest_judged(self, suite: str) -> RunRecord | None:
+        return next((run for run in self._store.runs.newest(RECENT, suite) if run.outcome is not None), None)
+
+    def _history(self, run_id: str) -> History:
+        if run_id not in self._histories:
+            if len(self._histories) >= 1_000:
+                self._histories.clear()
+            self._histories[run_id] = history_of(self._store, self._store.runs.get(run_id))
+        return self._histories[run_id]
+
+
+def history_of(store: Store, run: RunRecord) -> History:
+    """Return what the runs of a suite up to this one, which has a verdict, say."""
+    before = [other for other in store.runs.newest(RECENT * 2, run.name) if other.created_at <= run.created_at]
+    judged = [other for other in before if other.outcome is not None and not other.filtered][:RECENT]
+    outcomes = [(other.id, other.created_at, other.outcome) for other in reversed(judged) if other.outcome is not None]
+    alerts: list[str] = []
+    if len(outcomes) > 1 and _RANK[outcomes[-1][2]] > _RANK[outcomes[-2][2]]:
+        alerts.append(f"Worse than the run before: {WORDS[outcomes[-2][2]]}, now {WORDS[outcomes[-1][2]]}.")
+    metrics = list(run.metrics or ())
+    metric = next((found for found in metrics if found.get("outcome")), metrics[0] if metrics else None)
+    series = series_of(run, store.runs.alike(run, MOST_RUNS))
+    alerts += [each.sentence for each in series if each.has_drifted and len(each.points) > 1]
+    shown = next((each for each in series if metric is not None and each.metric == metric["id"]), None)
+    return History(outcomes, metric, _line(shown), alerts)
+
+
+def _line(series: Series | None) -> Markup | None:
+    if series is None or len(series.points) < 2:
+        return None
+    return spark_line([point.value for point in series.points[-SPARK_POINTS:]])
+
+
+@dataclass(frozen=True, slots=True)
+class CaseHistory:
+    """A case over the runs: its state in each, None where the run does not have it, and since when it is as it is.
+
+    `flips` counts how often it changed between passed and not. `since` is the run that began the latest stretch.
+    """
+
+    case_id: str
+    states: list[State | None]
+    flips: int
+    since: RunRecord
+    is_whole: bool
+
+    @property
+    def now(self) -> State:
+        """Its state in the newest run that has it."""
+        return next(state for state in reversed(self.states) if state is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteView:
+    """A suite: its runs with a verdict, oldest first, and the cases that did not pass in any of them, flipping first.
+
+    `others` cases did not pass in some run, too, and are not shown. `is_cut` says that a run has more such cases than
+    were looked at.
+    """
+
+    name: str
+    runs: list[RunRecord]
+    cases: list[CaseHistory]
+    others: int
+    is_cut: bool
+    newest: RunSummary
+
+
+def suite_view(store: Store, suite: str) -> SuiteView:
+    """Return a suite with its heat map. Raises NotFoundError."""
+    newest = next((run for run, _ in store.runs.newest_of_suites() if run.name == suite), None)
+    if newest is None:
+        raise NotFoundError(f"There is no run of a suite {suite!r}.")
+    runs = [run for run in store.runs.newest(2 * MOST_RUNS_OF_MAP, suite) if run.outcome is not None]
+    runs = [run for run in runs if not run.filtered][:MOST_RUNS_OF_MAP][::-1]
+    failing = {run.id: store.results.failing_case_ids(run.id, MOST_FAILING) for run in runs}
+    counts = Counter(case_id for ids in failing.values() for case_id in ids)
+    last = set(failing[runs[-1].id]) if runs else set()
+    ranked = sorted(counts, key=lambda case_id: (counts[case_id] == len(runs), case_id not in last, -counts[case_id]))
+    chosen = ranked[:MOST_CASES]
+    states = _states(store, runs, chosen)
+    cases = [_history(case_id, states[case_id], runs) for case_id in chosen]
+    cases.sort(key=lambda case: (case.flips == 0, case.now == "passed", -case.flips))
+    is_cut = any(len(ids) >= MOST_FAILING for ids in failing.values())
+    return SuiteView(suite, runs, cases, len(counts) - len(chosen), is_cut, newest)
+
+
+def _states(
+    store: Store, runs: Sequence[RunRecord], stored_ids: Sequence[str]
+) -> dict[str, tuple[str, list[State | None]]]:
+    """Return the whole id of each case, and its state in each run; None where the run does not have it."""
+    found: dict[str, tuple[str, list[State | None]]] = {}
+    for place, run in enumerate(runs):
+        indices = store.results.indices_of_cases(run.id, stored_ids)
+        ids = {index: stored_id for stored_id, index in indices.items()}
+        shared = shared_check_ids(run.suite)
+        for row in store.results.grid_rows(run.id, list(ids)):
+            states: list[State | None] = [None] * len(runs)
+            _, states = found.setdefault(ids[row.case_index], (row.case.id, states))
+            states[place] = state_of(row, run.repeats, shared)
+    return found
+
+
+def _history(stored_id: str, known: tuple[str, list[State | None]], runs: Sequence[RunRecord]) -> CaseHistory:
+    case_id, states = known
+    present = [(run, state) for run, state in zip(runs, states, strict=True) if state is not None]
+    changes = [
+        place
+        for place in range(1, len(present))
+        if (present[place][1] == "passed") != (present[place - 1][1] == "passed")
+    ]
+    begun = changes[-1] if changes else 0
+    return CaseHistory(case_id, states, len(changes), present[begun][0], not changes)
