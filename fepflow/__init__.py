@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from fepflow.checks.text_match import TextMatchCheck as TextMatchCheck
     from fepflow.checks.threshold import ThresholdCheck as ThresholdCheck
     from fepflow.checks.tool_usage import ToolUsageCheck as ToolUsageCheck
+    from fepflow.comparing import Comparison as Comparison
+    from fepflow.comparing import compare as compare
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.errors import JSONPathError as JSONPathError
@@ -88,6 +90,7 @@ _HOME = {
     "CheckResult": "fepflow.protocol.results",
     "CheckType": "fepflow.checks.constants",
     "ClassificationCheck": "fepflow.checks.classification",
+    "Comparison": "fepflow.comparing",
     "ContainsCheck": "fepflow.checks.contains",
     "CustomFunctionCheck": "fepflow.checks.custom_function",
     "DisjointCheck": "fepflow.checks.disjoint",
@@ -134,6 +137,7 @@ _HOME = {
     "VariantRuns": "fepflow.python_api",
     "assert_case": "fepflow.checks.assertion",
     "check_schema": "fepflow.checks.schemas",
+    "compare": "fepflow.comparing",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",
     "get_check_class": "fepflow.checks.registry",

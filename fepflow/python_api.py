@@ -66,6 +66,11 @@ class RunResults(ResultsView):
                 yield TestCaseResult.model_validate_json(dumps(result))
 
     @property
+    def id(self) -> str:
+        """The id of the run."""
+        return self._record.id
+
+    @property
     def results(self) -> RunResults:
         """The results themselves."""
         return self

@@ -120,9 +120,10 @@ def results_of_base(store: Store, base: Base) -> RunResults:
 
 
 def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
-    """Return what `results_of` does; UserError for a run without a verdict."""
-    if run.outcome is None:
-        raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")
+    """Return what `results_of` does; UserError for a run without a verdict, unless it is over all the same, in a file
+    of another tool."""
+    if run.outcome is None and run.file is None:
+        raise UserError(f"Run {run.short_name} has no verdict to compare: it is {run.status}.")
     return results_of(store, run)
 
 
@@ -133,12 +134,12 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
     """
     base, new = then.run, now.run
     if new.id in (base.id, *(run.id for run in then.pooled)):
-        raise UserError(f"Run {new.id[:8]} would be compared with itself.")
+        raise UserError(f"Run {new.short_name} would be compared with itself.")
     matched = match_cases(then.cases, now.cases)
     is_rescored = base.asked_in == new.asked_in
     if not matched.pairs and not (is_rescored and matched.changed):
         raise UserError(
-            f"Runs {base.id[:8]} ({base.name}) and {new.id[:8]} ({new.name}) have no test case in common: "
+            f"Runs {base.short_name} ({base.name}) and {new.short_name} ({new.name}) have no test case in common: "
             f"{matched.sentence}."
         )
     gate = now.suite.gate or Gate()
@@ -166,7 +167,7 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
     metrics += [_not_compared(each, gone) for name, each in then.metrics.items() if name not in now.metrics]
     if metrics_needed and all(each.why_not for each in metrics) and not is_rescored:
         reasons = "; ".join(f"{each.id}: {each.why_not}" for each in metrics) or "the new run has no metrics"
-        raise UserError(f"Runs {base.id[:8]} and {new.id[:8]} have no metric that can be compared: {reasons}.")
+        raise UserError(f"Runs {base.short_name} and {new.short_name} have no metric that can be compared: {reasons}.")
     flips.sort(key=lambda flip: flip.new - flip.base)
     return RunComparison(
         base,
@@ -204,7 +205,9 @@ def _why_not(
     if aggregate.of_cases and earlier.repeats != accumulator.repeats:
         return f"cases were repeated {earlier.repeats} times in the base, and {accumulator.repeats} times now"
     check = _check(now.suite, accumulator.metric.check)
-    if check != _check(then.suite, accumulator.metric.check):
+    earlier_check = _check(then.suite, accumulator.metric.check)
+    are_known = then.run.has_suite and now.run.has_suite
+    if check != earlier_check and (are_known or not _may_be_same(check, earlier_check)):
         return "its check has changed"
     section = _MODEL_SECTIONS.get(check.type) if check else None
     if section and then.run.suite.get(section) != now.run.suite.get(section):
@@ -221,6 +224,14 @@ def _check(suite: Suite, check_id: str | None) -> Check | None:
     """The suite's own check of this id; those of cases are a part of their contents."""
     found = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
     return found.model_copy(update={"id": None}) if found else None
+
+
+def _may_be_same(check: Check | None, other: Check | None) -> bool:
+    """Return whether what is known of both is the same; one whose suite is not known may be in the cases."""
+    if check is None or other is None:
+        return True
+    shared = check.arguments.keys() & other.arguments.keys()
+    return check.type == other.type and all(check.arguments[name] == other.arguments[name] for name in shared)
 
 
 def _difference(
@@ -370,7 +381,7 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
         yield "Both runs judge the same outputs: what differs is how they are judged, and not what the target answered."
     for run in (base, new):
         if run.filtered:
-            yield f"Run {run.id[:8]} has only {run.filtered}, which do not stand for the suite."
+            yield f"Run {run.short_name} has only {run.filtered}, which do not stand for the suite."
     are_variants = base.suite.get("variant") != new.suite.get("variant")
     if base.name != new.name and not are_variants:
         yield f"The runs are of different suites, {base.name} and {new.name}."

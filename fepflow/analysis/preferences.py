@@ -223,7 +223,7 @@ class Preference:
     @property
     def sentence(self) -> str:
         """Say what is shown, and never more than that."""
-        one, other = self.runs.one.id[:8], self.runs.other.id[:8]
+        one, other = self.runs.one.short_name, self.runs.other.short_name
         if self.rate.value is None or self.rate.low is None or self.rate.high is None:
             return f"No pair of {one} and {other} has a preference."
         interval = f"{number(self.rate.low)} to {number(self.rate.high)}"
@@ -248,8 +248,8 @@ class Preference:
             named = [cut(case_id, 60) for case_id in absent[:NAMED]]
             more = [f"{len(absent) - NAMED} more"] if len(absent) > NAMED else []
             found.append(
-                f"{plural(len(absent), 'test case')} of {self.runs.one.id[:8]} edited or removed since, which could "
-                f"have gone either way: {listed([*named, *more])}."
+                f"{plural(len(absent), 'test case')} of {self.runs.one.short_name} edited or removed since, which "
+                f"could have gone either way: {listed([*named, *more])}."
             )
         if self.runs.one.repeats != self.runs.other.repeats:
             found.append(

@@ -61,23 +61,29 @@ def compare(
 ) -> int:
     """Compare runs with the run BASE, over the test cases that they have in common.
 
-    Runs are given by id, its beginning, latest, or the name of a baseline. Exit codes: 1 if a regression is shown,
-    or that the judge prefers BASE; 4 if neither a regression nor the requested margin is shown; otherwise 0.
+    Runs are given by id, its beginning, latest, the name of a baseline, or a file of results (.json, .jsonl). Exit
+    codes: 1 if a regression is shown, or that the judge prefers BASE; 4 if neither a regression nor the requested
+    margin is shown; otherwise 0.
     """
     from fepflow.cli.console import Console
     from fepflow.services import baselines, run_service
+    from fepflow.services.comparisons import runs_to_compare
     from fepflow.services.preferences import JudgeQuestion, judge_runs
 
     if question is None and (judge_model is not None or max_usd is not None or no_cache):
         raise click.UsageError('Say what the judge is asked: --judge "Which answer helps more?"')
     plain, by_metric = margins_by_metric(margins)
-    with run_service.open_store() as store:
-        judged = baselines.compare(store, base, new, plain, by_metric, metrics_needed=question is None)
+    console = Console(to_stderr=True)
+    with runs_to_compare([base, *new]) as found:
+        for sentence in found.notes:
+            console.note(sentence)
+        store, (first, *others) = found.store, found.names
+        judged = baselines.compare(store, first, others, plain, by_metric, metrics_needed=question is None)
         preferred = None
         if question is not None:
             asked = JudgeQuestion(question, judge_model, max_usd, not no_cache)
             runs = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
-            preferred = judge_runs(store, runs, asked, Console(to_stderr=True).note)
+            preferred = judge_runs(store, runs, asked, console.note)
         if form == "table":
             from fepflow.cli.preferences import preference_view
 
@@ -99,21 +105,24 @@ def compare(
 
 
 def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Iterator[Table | str]:
-    from fepflow.cli.console import COLOURS, SHORT_ID, safe, table
-    from fepflow.reports.comparison import HEADLINES, compared_runs
+    from fepflow.cli.console import COLOURS, safe, table
+    from fepflow.reports.comparison import HEADLINES, SIDE_BY_SIDE, compared_runs, side_by_side
 
     several = len(judged.comparisons) > 1
     runs = list(compared_runs(store, judged, 0 if several else limit))
     yield from (_run_line("base", run) for run in (judged.comparisons[0].base, *judged.comparisons[0].pooled))
     p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
-    made = table("metric", *["run"] * several, "base", "new", "difference", "interval", p, "worse", "better")
+    columns = ("metric", "base", "new", "difference", "interval", p, "worse", "better")
+    made = table(*SIDE_BY_SIDE) if several else table(*columns)
     for compared in runs:
         comparison = compared.comparison
         yield _run_line("new ", comparison.new)
         yield f"      {safe(comparison.matched.sentence)}"
         yield from (f"  [yellow]![/] {safe(warning)}" for warning in comparison.warnings)
-        for name, *figures in compared.rows:
-            made.add_row(safe(name), *[comparison.new.id[:SHORT_ID]] * several, *figures)
+        for name, *figures in () if several else compared.rows:
+            made.add_row(safe(name), *figures)
+    for row in side_by_side(judged) if several else ():
+        made.add_row(*map(safe, row))
     yield made
     yield from (f"not compared: {safe(why)}" for compared in runs for why in compared.not_compared)
     if not several:
@@ -128,6 +137,8 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
 def _run_line(word: str, run: RunRecord) -> str:
     from fepflow.cli.console import SHORT_ID, safe
 
+    if run.file:
+        return f"{word}  {safe(run.file)}  {safe(run.name)}  {run.outcome or 'no verdict'}"
     return f"{word}  {run.id[:SHORT_ID]}  {safe(run.name)}  {run.created_at:%Y-%m-%d %H:%M}  {run.outcome}"
 
 

@@ -34,6 +34,9 @@ class ErrorType(StrEnum):
     UNKNOWN_ERROR = "unknown_error"
 
 
+if TYPE_CHECKING:
+    import fepflow
+
 if TYPE_CHECKING:  # a constant may be given, and be compared with
     StatusText = Literal["completed", "error", "skip"] | Status
     ErrorTypeText = FepErrorType | ErrorType
@@ -199,6 +202,16 @@ class ResultsView:
     def failed(self) -> list[TestCaseResult]:
         """The results that did not pass, in their order, errors too."""
         return [result for result in self.results if not result.passed]
+
+    def compare(self, base: Any, **options: Any) -> fepflow.Comparison:
+        """Compare these results with those of `base`, over the test cases that they have in common.
+
+        `base` is what `evaluate` or `run` returned, the id of a run, or a file of results; the options are those of
+        `fepflow.compare`, such as `margin=0.02`.
+        """
+        import fepflow  # its face loads what compares, which knows results
+
+        return fepflow.compare(base, self, **options)
 
     def _rows(self) -> Iterable[dict[str, Any]]:
         """Return a row for each check of each output, see `fepflow.protocol.tables`."""

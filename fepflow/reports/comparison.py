@@ -10,6 +10,7 @@ from typing import Any
 from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.analysis.preferences import JudgedPreferences
 from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.variants import judge_variants
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.reports import preferences
@@ -82,6 +83,28 @@ def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | Non
         )
 
 
+SIDE_BY_SIDE = ("metric", "run", "value", "difference", "interval", "p (Holm)", "worse", "better", "shown")
+"""Columns of the table of more than two runs."""
+
+
+def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
+    """Yield the metrics of all runs beside each other, each beside that of the base, which comes first.
+
+    A difference is shown to be better or worse only if it is by Holm's method over all of them.
+    """
+    first = judged.comparisons[0]
+    differences = judge_variants(judged.comparisons, first.gate)
+    for name in dict.fromkeys(each.metric.id for each in differences):
+        here = [each for each in differences if each.metric.id == name]
+        base = next((each.metric.base for each in here if each.metric.base is not None), None)
+        yield [name, first.base.short_name, _number(base), "·", "·", "·", "·", "·", "the base"]
+        for each in here:
+            metric = each.metric
+            figures = ["·"] * 6 if metric.estimate is None else _figures(metric, each.p_adjusted)[1:]
+            shown = "not compared" if metric.why_not else each.way or "no difference"
+            yield [name, each.run.short_name, *figures, shown]
+
+
 def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
     base = _output_text(store, compared.base.id, flip.base_index)
     new = _output_text(store, compared.new.id, flip.new_index)
@@ -136,7 +159,8 @@ def as_markdown(
         bases = listed([_linked(run) for run in (comparison.base, *comparison.pooled)])
         runs = f"{_linked(comparison.new)} against {bases}"
         yield f"{runs}, {escape_markdown(comparison.matched.sentence)}"
-        if page := compare_page(comparison.base.id, comparison.new.id):
+        page = compare_page(comparison.base.id, comparison.new.id)
+        if page and not comparison.base.file and not comparison.new.file:
             yield ""
             yield link("Case by case", page)
         yield ""
@@ -155,7 +179,7 @@ def as_markdown(
 
 
 def _linked(run: RunRecord) -> str:
-    return link(f"`{run.id[:8]}`", run_page(run.id))
+    return f"`{run.file}`" if run.file else link(f"`{run.id[:8]}`", run_page(run.id))
 
 
 def _markdown_flips(word: str, shown: Sequence[FlipText], total: int) -> Iterator[str]:

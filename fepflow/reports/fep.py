@@ -11,7 +11,7 @@ from typing import Any, TextIO
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import StatusText, status_of
-from fepflow.store.records import CacheTotals, CaseResult, RunRecord, RunStatus
+from fepflow.store.records import PART_OPTIONS, CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
 
 _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
@@ -123,7 +123,13 @@ def run_parts(store: Store, run: RunRecord) -> Iterator[str]:
             **{name: checks[name] for name in ("total_checks", "completed_checks", "error_checks", "skipped_checks")},
         },
         "experiment": {"name": run.name, "metadata": {"tags": run.tags}},
-        "metadata": {**run_metadata(run), "judges": [judge.data() for judge in reliability_of_judges(store, run)]},
+        "metadata": {
+            **run_metadata(run),
+            "judges": [judge.data() for judge in reliability_of_judges(store, run)],
+            "suite": {name: section for name, section in run.suite.items() if name != "test_cases"},
+            "suite_hash": run.suite_hash,
+            "options": {name: run.options[name] for name in PART_OPTIONS if name in (run.options or {})},
+        },
     }
     yield f"\n],{dumps(rest)[1:]}\n"
 

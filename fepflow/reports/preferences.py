@@ -33,7 +33,7 @@ def rows_of(found: Preferences) -> Iterator[list[str]]:
         counts, rate = each.counts, each.rate
         share = each.share_by_position
         yield [
-            f"{each.runs.one.id[:8]} → {each.runs.other.id[:8]}",
+            f"{each.runs.one.short_name} → {each.runs.other.short_name}",
             str(counts["other"]),
             str(counts["one"]),
             f"{counts['tie']}" + (f" ({each.same} the same)" if each.same else ""),
@@ -50,10 +50,10 @@ def strength_rows(found: Preferences) -> Iterator[list[str]]:
     pairs = zip(found.runs, found.strengths, strict=True)
     for run, strength in sorted(pairs, key=lambda pair: -_middle(pair[1])):
         if run is found.runs[0]:
-            yield [run.id[:8], "0 (the first)", "·", "·", "·"]
+            yield [run.short_name, "0 (the first)", "·", "·", "·"]
             continue
         yield [
-            run.id[:8],
+            run.short_name,
             _number(strength.value),
             _interval(strength.low, strength.high),
             _number(_chance(strength.value)),

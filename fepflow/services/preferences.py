@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fepflow.errors import CheckArgumentsError, InfrastructureError, ModelError, RunLimitExceededError, UserError
 from fepflow.security.redaction import words_of
+from fepflow.services.run_service import open_store
 from fepflow.text import cut, plural
 
 if TYPE_CHECKING:
@@ -45,9 +47,14 @@ class JudgeQuestion:
 
 
 def judge_runs(
-    store: Store, runs: Sequence[RunRecord], asked: JudgeQuestion, note: Callable[[str], None]
+    store: Store,
+    runs: Sequence[RunRecord],
+    asked: JudgeQuestion,
+    note: Callable[[str], None],
 ) -> JudgedPreferences:
     """Ask a judge about the outputs of each two runs, in both orders. `note` hears what is about to be asked.
+
+    Answers are kept in the user's store, also if some of the runs are files.
 
     Raises UserError for a question or a model that cannot be asked.
     """
@@ -71,8 +78,9 @@ def judge_runs(
         f"asking {model.name} about {plural(different, 'pair')} of outputs in both orders: up to "
         f"{plural(2 * different, 'request')}, fewer if it has been asked before"
     )
-    judge = _Judge(store, model, text, asked, concurrency)
-    verdicts = iter(asyncio.run(judge.verdicts(pairs)))
+    with open_store() if any(run.file for run in runs) else nullcontext(store) as cache_in:
+        judge = _Judge(cache_in, model, text, asked, concurrency)
+        verdicts = iter(asyncio.run(judge.verdicts(pairs)))
     found = preferences(contents, paired, [[next(verdicts) for _ in each.pairs] for each in paired])
     return JudgedPreferences(text, model.name, found, judge.usage, judge.limit)
 
@@ -85,7 +93,7 @@ def model_of_judge(run: RunRecord, name: str | None) -> tuple[Model, int]:
     from fepflow.checks.core.data_checks import merged
     from fepflow.suite.models import JudgeDefaults
 
-    section = run.suite.get("judge")
+    section = None if run.file else run.suite.get("judge")  # a file says neither who judges, nor where keys are sent
     defaults = JudgeDefaults.model_validate(section) if section else JudgeDefaults()
     own = {} if name is None else {"model_config": {"model": name}}
     configs = merged(own, defaults)

@@ -39,11 +39,19 @@ FILTERS = "filters"
 """The option of a run that has only some of the suite's cases, which are no random sample: how they were chosen, as the
 command line says it."""
 
+PART_OPTIONS = ("sample", "suite_cases", *FILTERS)
+"""The options of a run that say which part of the suite's cases it has."""
+
 REUSE_OUTPUTS = "reuse_outputs"
 """The option of a run that takes outputs of earlier runs in place of calls."""
 
 RESCORING = "rescoring"
 """The option of a run whose outputs are of an earlier one."""
+FROM_FILE = "file"
+"""The option of a run that was read from a file of results: its path."""
+
+HAS_SUITE = "has_suite"
+"""The option of such a run that says whether the file has the suite."""
 
 OPERATION = "operation"
 """The kind of the requests whose runs are FEP's operations."""
@@ -143,6 +151,21 @@ class RunRecord(Row, table=True):
     def asked_in(self) -> str:
         """The id of the run in which the target was asked for the outputs: this one, but for a rescored run."""
         return str(self.rescoring.get("outputs_of", self.id))
+
+    @property
+    def file(self) -> str | None:
+        """The file that the run was read from, to be compared; None for one of the store."""
+        return (self.options or {}).get(FROM_FILE)
+
+    @property
+    def has_suite(self) -> bool:
+        """True if the suite is known as it was declared, and not only by what results show of it."""
+        return bool((self.options or {}).get(HAS_SUITE, True))
+
+    @property
+    def short_name(self) -> str:
+        """The beginning of the id, or the file, by which people know the run."""
+        return self.file or self.id[:8]
 
     @property
     def calls(self) -> int:

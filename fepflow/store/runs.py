@@ -91,7 +91,7 @@ class Runs(Repository):
         outputs: Sequence[NewOutput],
         checks: Sequence[NewCheckResult],
         *,
-        outcome: Outcome,
+        outcome: Outcome | None,
         metrics: Any,
         verdict: Any,
     ) -> None:

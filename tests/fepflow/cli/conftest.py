@@ -17,7 +17,7 @@ SUITE: dict[str, Any] = {
     "name": "refunds",
     "target": {"recorded": {"path": "x.jsonl"}},
     "test_cases": [],
-    "checks": [{"type": "contains", "id": "says_so", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}],
+    "checks": [{"type": "contains", "id": "says_so", "arguments": {"text": "$.output.value", "phrases": "yes"}}],
 }
 
 Ran = Callable[..., RunRecord]

@@ -107,7 +107,12 @@ def test_more_runs_are_a_table_against_the_first(cli: Cli, ran: Ran) -> None:
     done = cli("compare", *runs)
     assert done.exit_code == 1
     rows = [line.split() for line in done.stdout.splitlines() if line.startswith("says_so ")]
-    assert [(row[1], row[4]) for row in rows] == [("00000001", "+0"), ("00000002", "-0.3333")]
+    assert [(row[1], row[2], row[3]) for row in rows] == [
+        ("00000000", "1", "·"),
+        ("00000001", "1", "+0"),
+        ("00000002", "0.6667", "-0.3333"),
+    ]
+    assert [" ".join(row[-2:]) for row in rows] == ["the base", "no difference", "0 worse"]
     assert "p (Holm)" in done.stdout
 
 

@@ -1,0 +1,127 @@
+"""Comparing results from Python: `fepflow.compare`, and `results.compare(other)`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fepflow.extras import require
+from fepflow.protocol.results import EvaluationRunResult, ResultsView
+
+if TYPE_CHECKING:
+    from fepflow.services.comparisons import Source
+
+    Results = ResultsView | str | Path
+
+
+class Comparison:
+    """Runs beside a base: which metrics differ, in which cases, and whether that is shown or may be chance.
+
+    `outcome` is `fail` if a regression is shown, `pass` if one beyond the margin is excluded, `inconclusive` if neither
+    is, and None without a margin where nothing is shown. `str()` is a table in markdown.
+    """
+
+    def __init__(self, data: dict[str, Any], markdown: str) -> None:
+        self._data = data
+        self._markdown = markdown
+
+    @property
+    def outcome(self) -> str | None:
+        """The worst outcome of all compared runs."""
+        outcome: str | None = self._data["outcome"]
+        return outcome
+
+    @property
+    def metrics(self) -> dict[str, dict[str, Any]]:
+        """The metrics of the first compared run by id: `base`, `new`, `difference`, `low`, `high`, `p`, and so on."""
+        return {metric["id"]: metric for metric in self._data["compared"][0]["metrics"]}
+
+    @property
+    def worsened(self) -> list[dict[str, Any]]:
+        """The cases of the first compared run that are worse now, with both outputs."""
+        return list(self._data["compared"][0]["worsened"])
+
+    @property
+    def improved(self) -> list[dict[str, Any]]:
+        """The cases of the first compared run that are better now, with both outputs."""
+        return list(self._data["compared"][0]["improved"])
+
+    @property
+    def judge(self) -> dict[str, Any] | None:
+        """What the judge prefers, if one was asked."""
+        return self._data.get("judge")
+
+    @property
+    def warnings(self) -> list[str]:
+        """What limits the comparison, and what could not be known of results that are not in the store."""
+        return [*self._data.get("notes", ()), *(each for run in self._data["compared"] for each in run["warnings"])]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `fepflow compare --format json` prints."""
+        return self._data
+
+    def __str__(self) -> str:
+        return self._markdown
+
+    def __repr__(self) -> str:
+        differences = ", ".join(
+            f"{name} {metric['difference']:+.4g}"
+            for name, metric in self.metrics.items()
+            if metric.get("difference") is not None
+        )
+        return f"Comparison({self.outcome or 'nothing is shown'}: {differences or 'nothing compared'})"
+
+
+def compare(
+    base: Results,
+    *new: Results,
+    margin: float | None = None,
+    margins: dict[str, float] | None = None,
+    judge: str | None = None,
+    judge_model: str | None = None,
+    max_usd: float | None = None,
+) -> Comparison:
+    """Compare results with `base`, over the test cases that they have in common, as `fepflow compare` does.
+
+    Each is what `evaluate`, `run` or `load_run` returned, the id of a run, or a file of results. `margin` is how much
+    worse shares may be, `margins` says it by metric. `judge` is a question that a model is asked about each pair of
+    outputs. Raises UserError where nothing can be compared, InputError for a file that is none of results.
+    """
+    require("run", "fepflow.compare")
+    from fepflow.reports.comparison import as_json, as_markdown
+    from fepflow.services import baselines
+    from fepflow.services.comparisons import runs_to_compare
+    from fepflow.services.preferences import JudgeQuestion, judge_runs
+
+    if not new:
+        raise TypeError("compare() takes the results of two runs or more")
+    with runs_to_compare([_source(each) for each in (base, *new)]) as runs:
+        first, *others = runs.names
+        judged = baselines.compare(runs.store, first, others, margin, margins or {}, metrics_needed=judge is None)
+        preferred = None
+        if judge is not None:
+            records = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
+            preferred = judge_runs(runs.store, records, JudgeQuestion(judge, judge_model, max_usd), _ignore)
+        data = {**as_json(runs.store, judged, preferred), "notes": list(runs.notes)}
+        return Comparison(data, "\n".join(as_markdown(runs.store, judged, _SHOWN, preferred)))
+
+
+_SHOWN = 5
+
+
+def _ignore(_: str) -> None:
+    """Take no note of what is about to be asked."""
+
+
+def _source(results: Results) -> Source:
+    if isinstance(results, EvaluationRunResult):
+        import json
+
+        document: dict[str, Any] = json.loads(results.model_dump_json())
+        return document
+    if isinstance(results, str | Path):
+        return str(results)
+    run_id = getattr(results, "id", None)  # of a run in the store, whose classes know this module
+    if not isinstance(run_id, str):
+        raise TypeError(f"{type(results).__name__} cannot be compared: give results, the id of a run, or a file")
+    return run_id
