@@ -59,6 +59,12 @@ FROM_FILE = "file"
 HAS_SUITE = "has_suite"
 """The option of such a run that says whether the file has the suite."""
 
+FROM_FILE = "file"
+"""The option of a run that was read from a file of results: its path."""
+
+HAS_SUITE = "has_suite"
+"""The option of such a run that says whether the file has the suite."""
+
 OPERATION = "operation"
 """The kind of the requests whose runs are FEP's operations."""
 
