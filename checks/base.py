@@ -73,6 +73,11 @@ class JSONPath(_Unresolved):  # type: ignore[misc]  # Any is meant
         return dict(PATH_SCHEMA)
 
 
+OUTPUT = JSONPath("$.output.value")
+"""Default of the argument that a check looks at."""
+EXPECTED = JSONPath("$.test_case.expected")
+"""Default of the argument that it is compared with."""
+
 if TYPE_CHECKING:
     PathText = JSONPath | str  # a type checker knows what is given, not that the text `$.…` becomes a path
 else:

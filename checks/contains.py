@@ -7,8 +7,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText, as_text
 from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject, with_phrases, without_phrases
+from fepflow.errors import CheckArgumentsError
 
 
 class ContainsCheck(BaseCheck):
@@ -20,9 +21,9 @@ class ContainsCheck(BaseCheck):
 
     check_type: ClassVar[str] = "contains"
 
-    text: str | JSONPath = Field(description="Text to search.")
+    text: str | JSONPath = Field(default=OUTPUT, description="Text to search.")
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
-        description="One phrase, or a list of them."
+        default=EXPECTED, description="One phrase, or a list of them."
     )
     negate: StrictBool | PathText = Field(default=False, description="Pass when none of the phrases is there.")
     case_sensitive: StrictBool | PathText = Field(default=True, description="Whether upper and lower case differ.")
@@ -34,6 +35,8 @@ class ContainsCheck(BaseCheck):
         """Search."""
         text = as_text(self.text)
         phrases = [self.phrases] if isinstance(self.phrases, str) else list(self.phrases)
+        if not all(phrases):
+            raise CheckArgumentsError("phrases: an empty text is in every text, so there is nothing to look for")
         if not self.case_sensitive:
             text, phrases = text.casefold(), [phrase.casefold() for phrase in phrases]
         # "None of all" and "all of one" are the same question: is there any?

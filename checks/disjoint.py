@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from fepflow.checks.base import OUTPUT
 from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
@@ -19,7 +20,7 @@ class DisjointCheck(MembershipCheck):
 
     check_type: ClassVar[str] = "disjoint"
 
-    collection: Items = Field(description="Collection to check.")
+    collection: Items = Field(default=OUTPUT, description="Collection to check.")
     forbidden: Items = Field(description="Items that it must not have.")
 
     def __call__(self) -> dict[str, Any]:

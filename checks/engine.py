@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from time import perf_counter
@@ -16,8 +16,14 @@ from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.called import outputs_of, require_repeats
-from fepflow.checks.core.argument_paths import paths_of
-from fepflow.checks.core.compiled import CompiledCheck, compile_checks
+from fepflow.checks.core.argument_paths import class_of, paths_of
+from fepflow.checks.core.compiled import (
+    CompiledCheck,
+    compile_checks,
+    meant_argument,
+    unknown_argument,
+    unknown_arguments,
+)
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import (
     SIMULATED_USER,
@@ -30,7 +36,7 @@ from fepflow.errors import (
 )
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import leading_keys
-from fepflow.protocol.check import AnyCheck, Check
+from fepflow.protocol.check import CHECK_KEYS, AnyCheck, Check, in_full, to_check
 from fepflow.protocol.model import construct_fast, utc_now
 from fepflow.protocol.results import (
     CheckResult,
@@ -42,7 +48,8 @@ from fepflow.protocol.results import (
     summarize_case,
     summarize_run,
 )
-from fepflow.protocol.test_case import Output, TestCase, evaluation_context
+from fepflow.protocol.test_case import Output, TestCase, case_in_full, evaluation_context
+from fepflow.suite import foreign_names
 from fepflow.suite.foreign_names import with_our_names
 
 M = TypeVar("M", bound=BaseModel)
@@ -62,6 +69,11 @@ def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
         case = _read(TestCase, "input", item, f"test_cases[{index}]", problems)
         if case is None:
             continue
+        if isinstance(item, dict) and isinstance(item.get("checks"), list):
+            for number, document in enumerate(item["checks"]):
+                if isinstance(document, dict):
+                    check = to_check((case.checks or ())[number])
+                    problems += _unknown_beside_type(check, document, f"test_cases[{index}].checks[{number}]")
         if not isinstance(item, TestCase) and not (isinstance(item, dict) and item.get("id")):
             counts[case.id] = counts.get(case.id, 0) + 1
             if counts[case.id] > 1:
@@ -162,11 +174,28 @@ def _checks(items: Sequence[Any], location: str, problems: list[Problem]) -> lis
     checks: list[AnyCheck] = []
     for index, item in enumerate(items):
         if isinstance(item, dict):
-            check = _read(Check, None, item, f"{location}[{index}]", problems)
-            checks += [check] if check is not None else []
+            place = f"{location}[{index}]"
+            check = _read(Check, None, item, place, problems)
+            if check is not None:
+                problems += _unknown_beside_type(check, item, place)
+                checks.append(check)
         else:
             checks.append(item)  # one that is not a check is reported when it is compiled
     return checks
+
+
+def _unknown_beside_type(check: Check, document: dict[str, Any], location: str) -> Iterator[Problem]:
+    """Yield the arguments that the check's type does not know, if any stand beside `type`.
+
+    In FEP's form, with all of them in `arguments`, those that are not known are ignored with a warning.
+    """
+    check_class = class_of(check)
+    if check_class is None or document.keys() <= CHECK_KEYS:
+        return
+    for name in unknown_arguments(check_class, check.arguments):
+        advice = meant_argument(check_class, name)
+        place = f"{location}.{name}" if name in document else f"{location}.arguments.{name}"
+        yield Problem(unknown_argument(check, name), path=place, advice=advice)
 
 
 def _read(model: type[M], mark: str | None, item: Any, location: str, problems: list[Problem]) -> M | None:
@@ -174,12 +203,14 @@ def _read(model: type[M], mark: str | None, item: Any, location: str, problems: 
     if isinstance(item, model):
         return item
     document = item if mark is None or (isinstance(item, dict) and mark in item) else {mark: item}
+    document = in_full(document) if model is Check else case_in_full(document) if model is TestCase else document
     try:
         return model.model_validate(document)
     except ValidationError as error:
         name = model.__name__
+        elsewhere = foreign_names.CHECK if model is Check else None
         advice = None if mark is None else f"a dict with {mark!r} is read as {name}; else write {name}({mark}=...)"
-        for item in validation_messages(document, error):
+        for item in validation_messages(document, error, model, elsewhere):
             path = dotted((location, *item.path))
             problems.append(Problem(item.message, path=path, advice=advice or item.advice))
         return None

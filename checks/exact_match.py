@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from fepflow.checks.base import BaseCheck, PathText
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, differing, unwanted
 from fepflow.json.values import json_equal
 
@@ -20,8 +20,8 @@ class ExactMatchCheck(BaseCheck):
 
     check_type: ClassVar[str] = "exact_match"
 
-    actual: Any = Field(description="Value to check.")
-    expected: Any = Field(description="Value to compare with.")
+    actual: Any = Field(default=OUTPUT, description="Value to check.")
+    expected: Any = Field(default=EXPECTED, description="Value to compare with.")
     negate: StrictBool | PathText = Field(default=False, description="Pass when the values differ.")
     case_sensitive: StrictBool | PathText = Field(
         default=True, description="Whether upper and lower case differ, for texts."

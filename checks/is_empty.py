@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, StrictBool
 
-from fepflow.checks.base import BaseCheck, PathText
+from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, shown
 
 
@@ -19,7 +19,7 @@ class IsEmptyCheck(BaseCheck):
 
     check_type: ClassVar[str] = "is_empty"
 
-    value: Any = Field(description="Value to check.")
+    value: Any = Field(default=OUTPUT, description="Value to check.")
     negate: StrictBool | PathText = Field(default=False, description="Pass when the value is not empty.")
     strip_whitespace: StrictBool | PathText = Field(default=True, description="Whether a text of white space is empty.")
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText
 from fepflow.checks.core.json_schema import Schema
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
 from fepflow.checks.schema_validation import validated
@@ -22,7 +22,7 @@ class JSONValidCheck(BaseCheck):
 
     check_type: ClassVar[str] = "json_valid"
 
-    text: str | JSONPath = Field(description="Text to read.")
+    text: str | JSONPath = Field(default=OUTPUT, description="Text to read.")
     json_schema: Schema | PathText | None = Field(
         default=None, alias="schema", description="JSON Schema of the value, as an object or as JSON text."
     )

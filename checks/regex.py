@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
-from fepflow.checks.base import BaseCheck, JSONPath, Options, PathText, as_text
+from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, Options, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search_in_loop
 from fepflow.checks.core.sentences import ResolvedArguments, with_match, without_match
 
@@ -49,7 +49,7 @@ class RegexCheck(BaseCheck):
 
     check_type: ClassVar[str] = "regex"
 
-    text: str | JSONPath = Field(description="Text to search.")
+    text: str | JSONPath = Field(default=OUTPUT, description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
     negate: StrictBool | PathText = Field(default=False, description="Pass when the pattern is not found.")
     flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | PathText = Field(

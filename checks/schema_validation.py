@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field
 
 from fepflow.calls.thread_pool import LOOKUPS
-from fepflow.checks.base import BaseCheck, PathText
+from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
 from fepflow.json.values import parse
@@ -30,7 +30,7 @@ class SchemaValidationCheck(BaseCheck):
     check_type: ClassVar[str] = "schema_validation"
 
     json_schema: Schema | PathText = Field(alias="schema", description="JSON Schema, as an object or as JSON text.")
-    data: Any = Field(description="Value to validate; a text is read as JSON.")
+    data: Any = Field(default=OUTPUT, description="Value to validate; a text is read as JSON.")
 
     def __call__(self) -> dict[str, Any]:
         """Validate."""

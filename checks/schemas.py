@@ -8,11 +8,20 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from fepflow.checks.base import MODIFIERS, modifier_names
+from fepflow.checks.core.modifiers import Extract
 from fepflow.checks.models.voting import resolved_schema
 from fepflow.checks.registry import find_check, is_ours, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
-from fepflow.protocol.check import SEMVER, Check
+from fepflow.protocol.check import CHECK_KEYS, SEMVER, Check
 from fepflow.suite.models import suite_schema
+
+MODIFIER_SCHEMAS: Mapping[str, Any] = {
+    "extract": {**Extract.model_json_schema(by_alias=True), "description": "Part of the text that is checked."},
+    "pass_at": {"type": "number", "description": "Least score that passes."},
+    "any": {"type": "boolean", "description": "Whether a list of expected values holds alternatives."},
+}
+"""JSON Schemas of the arguments that every check type takes."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -45,6 +54,36 @@ def check_schema(check_type: str, version: str | None = None, *, root: str = "#"
     return {**schema, "$defs": definitions} if definitions else schema
 
 
+def _suite_check_schema(check_type: str, version: str, root: str) -> dict[str, Any]:
+    """Return the JSON Schema of checks of this type in a suite: an argument stands in `arguments`, or beside `type`."""
+    schema = check_schema(check_type, version, root=root)
+    properties = schema["properties"]
+    arguments = dict(properties["arguments"])
+    required = arguments.pop("required", [])
+    takes_any = arguments.get("additionalProperties") is True
+    names = modifier_names(find_check(check_type, version))
+    modifiers = {name: MODIFIER_SCHEMAS[name] for name in MODIFIERS if name in names}
+    arguments["properties"] = {**arguments.get("properties", {}), **modifiers}
+    arguments["additionalProperties"] = takes_any
+    either = [
+        {
+            "anyOf": [
+                {"required": [name]},
+                {"properties": {"arguments": {"required": [name]}}, "required": ["arguments"]},
+            ]
+        }
+        for name in required
+        if name not in CHECK_KEYS
+    ]
+    beside = {name: item for name, item in arguments["properties"].items() if name not in CHECK_KEYS}
+    schema |= {
+        "properties": {**beside, **properties, "arguments": arguments, "turn": {"type": "integer", "minimum": 1}},
+        "required": ["type"],
+        "additionalProperties": takes_any,
+    }
+    return {**schema, "allOf": either} if either else schema
+
+
 def complete_suite_schema() -> dict[str, Any]:
     """Return the JSON Schema of suite files, with the arguments of each known check type.
 
@@ -54,12 +93,13 @@ def complete_suite_schema() -> dict[str, Any]:
     definitions = schema["$defs"]
     check = definitions["Check"]
     check["properties"]["type"] = {"anyOf": [{"enum": list_checks()}, {"type": "string", "minLength": 1}]}
+    check["additionalProperties"] = True
     check["allOf"] = []
     for check_type in list_checks():
         latest = list_versions(check_type)[-1]
         for version in list_versions(check_type):
             name = f"{check_type}-{version}"
-            definitions[name] = check_schema(check_type, version, root=f"#/$defs/{name}")
+            definitions[name] = _suite_check_schema(check_type, version, f"#/$defs/{name}")
             asked = {"type": {"const": check_type}, "version": {"const": version}}
             required = ["type"] if version == latest else ["type", "version"]
             branch = {"if": {"properties": asked, "required": required}, "then": {"$ref": f"#/$defs/{name}"}}

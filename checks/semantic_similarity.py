@@ -12,7 +12,7 @@ from pydantic.json_schema import SkipJsonSchema
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.embeddings import embed
 from fepflow.calls.models.model import EMBEDDING, Model, sendable
-from fepflow.checks.base import JSONPath, Options, PathText
+from fepflow.checks.base import EXPECTED, OUTPUT, JSONPath, Options, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
 from fepflow.checks.models.model_check import (
     ModelCheck,
@@ -69,8 +69,8 @@ class SemanticSimilarityCheck(ModelCheck):
     check_kind: ClassVar[Kind] = "embedding"
     check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config"})
 
-    text: str | JSONPath = Field(description="Text to check.")
-    reference: str | JSONPath = Field(description="Text to compare with.")
+    text: str | JSONPath = Field(default=OUTPUT, description="Text to check.")
+    reference: str | JSONPath = Field(default=EXPECTED, description="Text to compare with.")
     threshold: SimilarityThreshold | PathText | None = Field(
         default=None, description="`{min_value, max_value, min_inclusive, max_inclusive, negate}`."
     )

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from fepflow.checks.base import EXPECTED, OUTPUT
 from fepflow.checks.core.sentences import ResolvedArguments, shown, subject, unwanted
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
@@ -19,8 +20,8 @@ class SetEqualCheck(MembershipCheck):
 
     check_type: ClassVar[str] = "set_equal"
 
-    actual: Items = Field(description="Collection to check.")
-    expected: Items = Field(description="Items that it must have, and no others.")
+    actual: Items = Field(default=OUTPUT, description="Collection to check.")
+    expected: Items = Field(default=EXPECTED, description="Items that it must have, and no others.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from fepflow.checks.base import EXPECTED, OUTPUT
 from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
 from fepflow.checks.core.set_checks import Items, MembershipCheck
 
@@ -19,8 +20,8 @@ class SupersetCheck(MembershipCheck):
 
     check_type: ClassVar[str] = "superset"
 
-    collection: Items = Field(description="Collection to check.")
-    allowed: Items = Field(description="Items that it may have.")
+    collection: Items = Field(default=OUTPUT, description="Collection to check.")
+    allowed: Items = Field(default=EXPECTED, description="Items that it may have.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

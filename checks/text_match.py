@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
+from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search_in_loop
 from fepflow.checks.core.sentences import (
     ResolvedArguments,
@@ -30,7 +30,7 @@ class TextMatchCheck(BaseCheck):
 
     check_type: ClassVar[str] = "text_match"
 
-    text: str | JSONPath | None = Field(description="Text to compare; may be null.")
+    text: str | JSONPath | None = Field(default=OUTPUT, description="Text to compare; may be null.")
     condition: Condition | PathText = Field(description="What must hold of it.")
     value: str | JSONPath | None = Field(default=None, description="Text that it is compared with; not with `regex`.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath | None = Field(

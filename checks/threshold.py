@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
 from fepflow.documents.messages import kind_name
 
@@ -36,7 +36,7 @@ class ThresholdCheck(BaseCheck):
 
     check_type: ClassVar[str] = "threshold"
 
-    value: Number = Field(description="Number to check.")
+    value: Number = Field(default=OUTPUT, description="Number to check.")
     min_value: Number | None = Field(default=None, description="Smallest acceptable value.")
     max_value: Number | None = Field(default=None, description="Largest acceptable value.")
     min_inclusive: StrictBool | PathText = Field(default=True, description="Whether min_value itself is acceptable.")

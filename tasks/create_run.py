@@ -12,8 +12,10 @@ from uuid import uuid4
 from fepflow.analysis.clusters import draw_clusters
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import UserError
+from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
@@ -177,6 +179,9 @@ def suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuit
     """Return the suite as the run has it: with its options, its thresholds read in, and its snapshot to store."""
     loaded, suite = validation.loaded, validation.require()
     snapshot, changes = copy.deepcopy(loaded.snapshot), dict[str, Any]()
+    if "checks" in snapshot:
+        checks = (with_default_paths(Check.model_validate(check)) for check in snapshot["checks"])
+        snapshot["checks"] = [check.model_dump() for check in checks]
     of_target: dict[str, Any] = {}
     if options.concurrency is not None:
         of_target["concurrency"] = options.concurrency

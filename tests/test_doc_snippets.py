@@ -89,9 +89,9 @@ def test_yaml_is_valid(page: Path, text: str, tmp_path: Path, monkeypatch: pytes
             read_definition(Thresholds, data, parse_document(text, str(page)))
         return
     for part in sections.get("checks") or ():
-        if part["type"] == "llm_judge" and set(part.get("arguments", {})) == {"samples"}:
-            part["arguments"] |= {"prompt": "{{$.output.value}}?", "response_format": {"type": "object"}}
-            part["arguments"]["model_config"] = {"model": "openai/any"}
+        if part["type"] == "llm_judge" and "samples" in part and "prompt" not in part:
+            part |= {"prompt": "{{$.output.value}}?", "response_format": {"type": "object"}}
+            part["model_config"] = {"model": "openai/any"}
     (tmp_path := tmp_path / "suites").mkdir()  # an agent may be beside it
     monkeypatch.chdir(tmp_path)
     for known in (registry, embedders):  # other tests load plugins of the same names

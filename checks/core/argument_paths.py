@@ -52,6 +52,15 @@ def paths_of(check: Check) -> list[PathUse]:
     return [replace(use, arguments=arguments) if _is_whole(use, check) else use for use in uses]
 
 
+def with_default_paths(check: Check) -> Check:
+    """Return the check with the paths that stand for arguments which it does not give, as it is stored and sent."""
+    check_class = class_of(check)
+    defaults = {} if check_class is None else default_paths(check_class)
+    if defaults.keys() <= check.arguments.keys():
+        return check
+    return check.model_copy(update={"arguments": {**defaults, **check.arguments}})
+
+
 def class_of(check: Check) -> type[BaseCheck] | None:
     """Return the class of a check; None if its type or version is not known."""
     try:

@@ -18,6 +18,7 @@ from fepflow.calls.models.client import ModelRequests, offered_to_nested_calls
 from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL
 from fepflow.checks.base import (
     MISSING,
+    OUTPUT,
     RESOLVED,
     UNKNOWN_ARGUMENT,
     BaseAsyncCheck,
@@ -34,6 +35,7 @@ from fepflow.checks.core.modifiers import AlternativeResults, Modifiers, split_m
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import find_check, is_ours, source_hash
+from fepflow.documents.messages import closest, did_you_mean
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,
@@ -48,14 +50,16 @@ from fepflow.errors import (
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
-from fepflow.protocol.check import AnyCheck, to_check
+from fepflow.protocol.check import CHECK_KEYS, AnyCheck, Check, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
 from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
+from fepflow.suite.foreign_names import CHECK
 from fepflow.suite.models import OWN_CHECKS, check_ids
+from fepflow.text import brief
 from fepflow.traces.conventions import why_unknown
 
 TIME_LIMIT = 60.0
@@ -99,9 +103,12 @@ class Arguments:
         self._type = check_type
         self._fields = argument_fields(check_class)
         self.modifiers, arguments = split_modifiers(check_class, check_type, arguments)
-        arguments = {**default_paths(check_class), **arguments}
-        self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
         self.unknown = unknown_arguments(check_class, arguments)
+        defaults = {name: path for name, path in default_paths(check_class).items() if name not in arguments}
+        if self.unknown and defaults:
+            raise _misspelt(check_class, check_type, self.unknown[0], next(iter(defaults)))
+        arguments = {**defaults, **arguments}
+        self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
         # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.
         self._paths: dict[str, str | None] = {str(location[0]): None for location, _ in self.template.paths}
         for location, path in self.template.paths:
@@ -168,6 +175,11 @@ class Arguments:
                 fields[field] = resolved[name]
         return instance
 
+    @property
+    def whole_paths(self) -> dict[str, str | None]:
+        """The arguments that hold paths, and the path of each that is one as a whole."""
+        return self._paths
+
     def shown(self, resolved: dict[str, Any]) -> dict[str, Any]:
         """Return FEP 2.3.4's `resolved_arguments`."""
         shown: dict[str, Any] = dict(self._shown)
@@ -191,6 +203,30 @@ def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]
     return [] if takes_any else [name for name in arguments if name not in known]
 
 
+def unknown_argument(check: Check, name: str) -> str:
+    """Return what is wrong with an argument that a check's type does not know."""
+    return f"{check.type} has no argument {brief(name, 60)}"
+
+
+def meant_argument(check_class: type[BaseCheck], name: str) -> str:
+    """Return advice for an argument that a check type does not know; it may be meant for a key of the check."""
+    fields = list(argument_fields(check_class))
+    if "arguments" in fields:
+        advice = f"what calls are made with is arguments: {{arguments: {{{brief(name, 60)}: ...}}}}"
+        return advice if closest(name, fields) is None else did_you_mean(name, fields)
+    known = [*fields, *sorted(modifier_names(check_class))]
+    if closest(name, known) is None and (key := closest(name, sorted(CHECK_KEYS - {"type", "arguments"}))):
+        return f"did you mean {key}?"
+    return did_you_mean(name, known, CHECK)
+
+
+def _misspelt(check_class: type[BaseCheck], check_type: str, unknown: str, default: str) -> CheckArgumentsError:
+    """Return the error of an argument that is not known while a path stands for another one: it may be that one."""
+    path = default_paths(check_class)[default]
+    message = f"{check_type} has no argument {brief(unknown, 60)} ({meant_argument(check_class, unknown)})"
+    return CheckArgumentsError(f"{message}, and {default} is not given: it would be {path}")
+
+
 def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
     """Return the arguments that are compiled in another way than paths are."""
     special: dict[str, Path] = {}
@@ -206,6 +242,12 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
             raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")
         special[name] = _PathWithDefault(arguments[name], MISSING, lambda path, document: not path.find(document))
     return special
+
+
+def _negated_subject(arguments: Arguments, check: Check) -> str:
+    """Return the argument that is the whole output, if `negate` makes a pass of what is not found there."""
+    whole = (name for name, use in arguments.whole_paths.items() if use == OUTPUT.expression)
+    return next(whole, "") if check.arguments.get("negate") is True else ""
 
 
 def _trace_parts(paths: Sequence[tuple[Any, Path]]) -> Iterator[str]:
@@ -272,6 +314,7 @@ class CompiledCheck:
         sample = self._arguments.sample
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
+        self._negated = _negated_subject(self._arguments, declared)
         self._is_slow = not self._template.is_quick or is_large(self._template.literal)
         self._trace_parts = frozenset(_trace_parts(self._template.paths))
         self._metadata: dict[str, Any] = {"check_version": self.version, "check_id": self.check_id}
@@ -444,6 +487,10 @@ class CompiledCheck:
     def _completed(self, results: dict[str, Any], shown: Shown, run: _Run) -> CheckResult:
         if self._modifiers is not None:
             results = self._modifiers.judged(results)
+        if self._negated and shown[self._negated]["value"] is None and results.get("passed") is True:
+            raise CheckArgumentsError(
+                f"{self._negated}: the output is null, and so differs from whatever is not wanted"
+            )
         fields = {
             "check_type": self.check_type,
             "status": "completed",

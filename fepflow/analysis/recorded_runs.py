@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from fepflow.analysis.accumulation import suite_of
 from fepflow.analysis.metrics import compute_verdict
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import checks_of, run_checks
 from fepflow.imports.prepared import PreparedRun
@@ -95,6 +96,7 @@ def _plain_case(case: TestCase) -> TestCase:
 def _plain(check: AnyCheck) -> Check:
     """Its declaration, where what only code can give (a function, a class) is a name."""
     declared = to_check(check)
+    declared = with_default_paths(declared)
     return declared.model_copy(update={"arguments": to_jsonable(declared.arguments)})
 
 

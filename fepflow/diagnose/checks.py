@@ -9,17 +9,15 @@ from typing import Any, Literal, NamedTuple
 
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
-from fepflow.checks.base import argument_fields
 from fepflow.checks.constants import CheckType
 from fepflow.checks.core.argument_paths import texts_in
-from fepflow.checks.core.compiled import CompiledCheck, unknown_arguments
+from fepflow.checks.core.compiled import CompiledCheck, meant_argument, unknown_argument, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import find_check
 from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.loader import Document
-from fepflow.documents.messages import did_you_mean
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.extras import is_installed
 from fepflow.json.codec import encode
@@ -228,8 +226,7 @@ def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_I
         return
     unknown = unknown_arguments(check_class, check.arguments)
     for name in unknown:
-        advice = did_you_mean(name, list(argument_fields(check_class)))
-        yield _Issue(("arguments", name), f"{check.type} has no argument {name}", advice)
+        yield _Issue(("arguments", name), unknown_argument(check, name), meant_argument(check_class, name))
     arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
     compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
     if compiled.error is not None:

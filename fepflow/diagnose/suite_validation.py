@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.addresses import data_address_problem, is_address, public_address
 from fepflow.datasets.case_spool import CasesOnDisk
@@ -192,15 +193,19 @@ def _read_dataset(validation: SuiteValidation, dataset: Dataset) -> None:
 
 
 def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
-    """Return what gives a conversation the check that all of its turns were answered.
+    """Return what gives checks their default paths, and a conversation the check that all of its turns were answered.
 
-    Every case of an ecp target has it already, and outputs that are read were never asked for.
+    Every case of an ecp target has that already, and outputs that are read were never asked for.
     """
     target = validation.loaded.section("target")
-    if target is None or target.kind in ("ecp", "recorded", "given"):
-        return lambda case: case
+    is_asked = target is not None and target.kind not in ("ecp", "recorded", "given")
 
     def complete(case: TestCase) -> TestCase:
+        if case.checks:
+            checks = [with_default_paths(to_check(check)) for check in case.checks]
+            case = case.model_copy(update={"checks": checks})
+        if not is_asked:
+            return case
         if not case.is_conversation or any(to_check(check) == COMPLETED for check in case.checks or ()):
             return case  # one that `fepflow cases add` wrote has it already
         return case.model_copy(update={"checks": [*(case.checks or ()), COMPLETED]})

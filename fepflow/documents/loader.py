@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,10 @@ from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.json.values import is_deep, loads, syntax_error
 
 
+def _as_it_is(path: DocumentPath) -> DocumentPath:
+    return path
+
+
 @dataclass(frozen=True)
 class Document:
     """A parsed document: plain Python data, and where its parts stand in the text."""
@@ -22,6 +27,8 @@ class Document:
     file: str
     text: str = field(repr=False)
     place: Place | None = field(default=None, repr=False, compare=False)
+    as_written: Callable[[DocumentPath], DocumentPath] = field(default=_as_it_is, repr=False, compare=False)
+    """Returns where the text has what stands at a path of `data`, where these differ."""
 
     @cached_property
     def _root(self) -> Place | None:
@@ -42,17 +49,17 @@ class Document:
         """Return line and column, from 1, of what stands at `path`; as `line_of`."""
         if self._root is None:
             return None
-        name, _ = self._root.at(path)
+        name, _ = self._root.at(self.as_written(path))
         return name.line + 1, name.column + 1
 
     def is_plain_text(self, path: DocumentPath) -> bool:
         """Return whether a scalar stands at `path` without quotes: YAML 1.1 may take it for another value than 1.2."""
-        value = self._root and self._root.at(path)[1]
+        value = self._root and self._root.at(self.as_written(path))[1]
         return value is not None and value.is_plain
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """Return an error at `path` of this document."""
-        return Problem(message, self.file, self.line_of(path), dotted(path) or None, advice)
+        return Problem(message, self.file, self.line_of(path), dotted(self.as_written(path)) or None, advice)
 
 
 def read_document(path: Path, name: str | None = None) -> Document:

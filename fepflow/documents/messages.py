@@ -76,13 +76,19 @@ def validation_messages(
     user meant; if none got in, what must be is said in one sentence (`must be a text or a list`).
     """
     sentences: dict[DocumentPath, list[tuple[str, str | None]]] = {}
+    sentence: tuple[str, str | None]
     for item in error.errors(include_url=False):
         if item["type"] not in _UNION_ONLY:
             location = _within(value, item["loc"])
             if item["type"] == "missing":
                 location = (*location, item["loc"][-1])
-            known = names_at(annotation, location[:-1]) if item["type"] == "extra_forbidden" else []
-            sentences.setdefault(location, []).append(_sentence(item, known, elsewhere))
+            is_unknown = item["type"] == "extra_forbidden"
+            if is_unknown and _stands_in_arguments(value, location):
+                sentence = (f"{location[-1]} stands beside type and in arguments", "keep one of the two")
+            else:
+                known = names_at(annotation, location[:-1]) if is_unknown else []
+                sentence = _sentence(item, known, elsewhere)
+            sentences.setdefault(location, []).append(sentence)
     inner = {path[:length] for path in sentences for length in range(len(path))}
     return [
         ValidationMessage(
@@ -91,6 +97,15 @@ def validation_messages(
         for path, messages in sentences.items()
         if path not in inner
     ]
+
+
+def _stands_in_arguments(value: Any, location: DocumentPath) -> bool:
+    """Return whether a key of a check is one of its arguments, too."""
+    *parents, name = location
+    for step in parents:
+        value = value[step]
+    arguments = value.get("arguments") if isinstance(value, dict) and "type" in value else None
+    return isinstance(arguments, dict) and name in arguments
 
 
 def _within(value: Any, location: DocumentPath) -> DocumentPath:

@@ -14,7 +14,7 @@ from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, finite_number, unique_names
 from fepflow.protocol.check import Check
-from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.test_case import Output, TestCase, case_in_full
 
 CHECK_TYPE = "recorded_score"
 SCORES = "scores"
@@ -44,7 +44,7 @@ def cases_of(imported: Imported) -> list[TestCase]:
     problems: list[Problem] = []
     for index, data in enumerate(imported.cases):
         try:
-            cases.append(TestCase.model_validate(data))
+            cases.append(TestCase.model_validate(case_in_full(data)))
         except ValidationError as error:
             for item in validation_messages(data, error):
                 path = dotted((f"test case {index + 1}", *item.path))

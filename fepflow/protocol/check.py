@@ -73,6 +73,33 @@ class Check(FepModel, CheckForm):
         return to_jsonable(arguments)
 
 
+CHECK_KEYS = frozenset(Check.model_fields)
+"""Keys beside `type` that are no arguments."""
+
+
+def in_full(check: Any) -> Any:
+    """Return the document of a check with its other keys among the arguments: `{type: contains, phrases: Paris}`.
+
+    Users write checks so. FEP's form has all arguments in `arguments`, and FEP's callers must send it. A key that
+    stands in both places stays where it is, and is refused.
+    """
+    if not isinstance(check, dict) or "type" not in check or check.keys() <= CHECK_KEYS:
+        return check
+    arguments = check.get("arguments", {})
+    if not isinstance(arguments, dict):
+        return check
+    beside = {name: value for name, value in check.items() if name not in CHECK_KEYS and name not in arguments}
+    rest = {name: value for name, value in check.items() if name not in beside}
+    return {**rest, "arguments": {**beside, **arguments}}
+
+
+def checks_in_full(part: Any) -> Any:
+    """Return the document of a suite, a test case or a turn, with its own checks in full."""
+    if not isinstance(part, dict) or not isinstance(part.get("checks"), list):
+        return part
+    return {**part, "checks": [in_full(check) for check in part["checks"]]}
+
+
 class TypedCheck(CheckForm):
     """Base of the classes whose instances are checks with typed arguments; the same thing as a `Check` underneath."""
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from fepflow.errors import JSONPathError
-from fepflow.protocol.check import Check, Checks, to_check
+from fepflow.protocol.check import Check, Checks, checks_in_full, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel, construct_fast, defaults_of
 
@@ -146,6 +146,14 @@ def _checks_of_turns(turns: list[ScriptedTurn]) -> Iterator[Check]:
             count = f"-{types[check.type]}" if types[check.type] > 1 else ""
             name = check.id or f"turn-{number}-{check.type}{count}"
             yield check.model_copy(update={"id": name, "turn": number})
+
+
+def case_in_full(case: Any) -> Any:
+    """Return the document of a test case with its checks, and those of its turns, in full; see `in_full`."""
+    case = checks_in_full(case)
+    if isinstance(case, dict) and isinstance(case.get("turns"), list):
+        case = {**case, "turns": [checks_in_full(turn) for turn in case["turns"]]}
+    return case
 
 
 class Output(FepModel):

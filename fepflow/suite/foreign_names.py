@@ -26,7 +26,6 @@ _OPENAI = "it belongs into target.openai"
 _CONTAINS = "use contains, with case_sensitive: false"
 _JUDGE = "use llm_judge"
 _TRAJECTORY = "use tool_usage, with expected and match"
-_ARGUMENT = "it belongs into the check's arguments"
 
 SUITE: Mapping[str, str] = {
     **dict.fromkeys(("assert", "asserts", "assertions", "evaluators", "evaluations", "evals", "graders"), _CHECKS),
@@ -84,14 +83,13 @@ TARGET: Mapping[str, str] = {
 """Keys of a target, and of what is inside of it."""
 
 CHECK: Mapping[str, str] = {
-    **dict.fromkeys(("args", "params", "parameters", "config", "with", "options", "kwargs"), "it is arguments"),
+    **dict.fromkeys(
+        ("args", "params", "parameters", "config", "with", "options", "kwargs"),
+        "arguments stand beside type, or in arguments",
+    ),
     **dict.fromkeys(("check", "kind", "evaluator", "assert", "assertion", "class"), "it is type"),
     **dict.fromkeys(("name", "metric", "key", "label"), "a check's name is its id"),
     **dict.fromkeys(("weight", "severity"), "what must hold is said by gate"),
-    **dict.fromkeys(("text", "phrases", "pattern", "actual", "expected", "value", "prompt", "negate"), _ARGUMENT),
-    **dict.fromkeys(("casesensitive", "flags", "minvalue", "maxvalue", "reference", "responseformat"), _ARGUMENT),
-    **dict.fromkeys(("modelconfig", "providerconfig", "samples", "path", "calls", "data", "order"), _ARGUMENT),
-    **dict.fromkeys(("jsonschema", "subset", "superset", "function", "mincount", "maxcount", "match"), _ARGUMENT),
 }
 """Keys of a check."""
 

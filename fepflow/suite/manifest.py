@@ -83,7 +83,12 @@ def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) 
         suite["judge"] = {"model_config": {"model": os.environ.get(JUDGE_VARIABLE) or DEFAULT_JUDGE}}
     origins = {("test_cases",): ("scenarios",), **_ORIGINS, **scenarios.origins}
     suite_document = SuiteDocument(
-        suite, document.file, document.text, document.place, origins, scenarios.faulty_checks
+        suite,
+        document.file,
+        document.text,
+        document.place,
+        origins=origins,
+        faulty_checks=scenarios.faulty_checks,
     )
     return suite_document, reader.problems
 

@@ -19,8 +19,8 @@ from fepflow.documents.messages import did_you_mean, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend
-from fepflow.protocol.check import Check
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.check import Check, checks_in_full
+from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
@@ -115,6 +115,8 @@ def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> 
 
 def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSuite:
     """Validate a suite document, each section by itself; files that it names are not read yet."""
+    if isinstance(document.data, dict):
+        document = _in_full(document)
     raw = document.data
     if not isinstance(raw, dict):
         what = "is empty" if raw is None else f"holds a {_KINDS.get(type(raw), 'number')}"
@@ -141,6 +143,32 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
     suite = None if errors or unknown else Suite.model_construct(**sections)
     secrets = frozenset(reference.value for reference in references if reference.secret and len(reference.value) > 3)
     return LoadedSuite(document, folder, raw, sections, problems, secrets, suite)
+
+
+def _in_full(document: Document) -> Document:
+    """Return the document with all checks in full; what is wrong with them is still shown where the text has it."""
+    full = checks_in_full(document.data)
+    if isinstance(full.get("test_cases"), list):
+        full = {**full, "test_cases": [case_in_full(case) for case in full["test_cases"]]}
+    return document if full == document.data else replace(document, data=full, as_written=partial(_beside, document))
+
+
+def _beside(document: Document, path: DocumentPath) -> DocumentPath:
+    """Return the path of an argument without `arguments` where it stands beside the type of its check."""
+    written: list[str | int] = []
+    part = document.data
+    for number, step in enumerate(path):
+        if step == "arguments" and isinstance(part, dict) and "type" in part:
+            arguments, name = part.get("arguments"), path[number + 1 : number + 2]
+            in_arguments = isinstance(arguments, dict) and (not name or name[0] in arguments)
+            if not in_arguments and (arguments is None or (name and name[0] in part)):
+                continue
+        written.append(step)
+        try:
+            part = part[step]
+        except (KeyError, IndexError, TypeError):
+            part = None
+    return document.as_written(tuple(written))
 
 
 def read_snapshot(
@@ -285,7 +313,7 @@ def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | N
     (name,) = check
     if item.path == (name,):
         return None
-    advice = f"write {{type: {brief(str(name), 60)}, arguments: {{...}}}}"
+    advice = f"write {{type: {brief(str(name), 60)}, ...}}, with the arguments beside the type"
     return replace(item, advice=advice) if item.path == ("type",) else item
 
 
@@ -304,7 +332,7 @@ def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | Non
     if section == "gate" and not inside and isinstance(value, int | float):
         return f"write gate: {{min: {{METRIC: {value:g}}}}}"
     if section == "checks" and len(inside) == 1 and isinstance(value, str):
-        return f"write {{type: {brief(value, 60)}, arguments: {{...}}}}"
+        return f"write {{type: {brief(value, 60)}, ...}}, with the arguments beside the type"
     if section == "checks" and not inside and isinstance(value, dict):
         return "write a dash before each check"
     return None

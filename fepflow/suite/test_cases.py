@@ -17,7 +17,7 @@ from fepflow.json.codec import NotJsonError
 from fepflow.json.values import parse
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite.foreign_names import TEST_CASE, with_our_names
 from fepflow.suite.models import Dataset
 
@@ -233,7 +233,7 @@ class _Reader:
         try:
             if "id" in data:
                 data["id"] = id_text(data["id"])
-            return TestCase.model_validate(data)
+            return TestCase.model_validate(case_in_full(data))
         except ValidationError as error:
             for item in validation_messages(data, error, TestCase):
                 self._errors.add(item.message, line, dotted(item.path), item.advice)

@@ -15,12 +15,13 @@ from ruamel.yaml import YAML
 import fepflow
 from fepflow.checks.base import MODIFIERS, JSONPath, argument_fields
 from fepflow.checks.constants import CheckType
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.docgen import arguments_of, examples
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.explanation import explain
 from fepflow.checks.registry import CHECKS, find_check, list_checks
 from fepflow.checks.schemas import check_schema
-from fepflow.protocol.check import Check
+from fepflow.protocol.check import Check, in_full
 from fepflow.protocol.test_case import Output, TestCase
 
 NEEDS_CODE = {name for name, example in examples().items() if "python" in example}
@@ -39,7 +40,7 @@ def checks_of_example(name):
         scope: dict[str, Any] = {}
         exec(example["python"], scope)
         return scope["check"].to_check(), scope["check"]
-    declared = Check(**YAML(typ="safe").load(example["check"]))
+    declared = Check(**in_full(YAML(typ="safe").load(example["check"])))
     return declared, find_check(name)(**declared.arguments)
 
 
@@ -140,7 +141,6 @@ def test_without_arguments_the_error_names_the_missing_ones(name):
     result = ask(Check(type=name), name)
     assert result.error.type == "validation_error"
     required = [argument.name for argument in arguments_of(name) if argument.default is None]
-    assert required
     for argument in required:
         assert argument in result.error.message
 
@@ -148,7 +148,7 @@ def test_without_arguments_the_error_names_the_missing_ones(name):
 @pytest.mark.parametrize("name", [name for name in CHECKS if name not in ("attribute_exists", "declared")])
 def test_a_path_to_nothing_is_a_jsonpath_error(name):
     declared, _ = checks_of_example(name)
-    text = json.dumps(yaml_safe(declared.arguments)).replace("$.output.value", "$.output.nothing")
+    text = json.dumps(yaml_safe(with_default_paths(declared).arguments)).replace("$.output.value", "$.output.nothing")
     functions = {key: value for key, value in declared.arguments.items() if callable(value)}
     result = ask(Check(type=name, arguments={**json.loads(text), **functions}), name)
     assert (result.results, result.error.type) == ({}, "jsonpath_error")
@@ -187,7 +187,7 @@ def test_its_schema_is_one_and_takes_its_example(name):
     schema = check_schema(name)
     Draft202012Validator.check_schema(schema)
     declared = checks_of_example(name)[0].model_dump()
-    declared["arguments"] = yaml_safe(declared["arguments"])
+    declared["arguments"] = yaml_safe(declared.get("arguments", {}))
     Draft202012Validator(schema).validate(json.loads(json.dumps(declared)))
 
 

@@ -32,7 +32,8 @@ from fepflow.json.values import json_equal
 def test_values_are_equal_as_json_is(passed, actual, expected, same):
     paths = {"actual": "$.output.value", "expected": "$.test_case.expected"}
     assert passed("exact_match", answer=actual, reference=expected, **paths) is same
-    assert passed("exact_match", answer=actual, reference=expected, **paths, negate=True) is not same
+    assert passed("exact_match", answer=actual, reference=expected) is same
+    assert passed("exact_match", actual=actual, reference=expected, negate=True) is not same
     assert passed("exact_match", actual=actual, expected=expected) is same
 
 
@@ -46,13 +47,12 @@ def test_expected_null_is_a_value_like_any_other(passed):
     assert passed("exact_match", answer=None, actual="$.output.value", expected=None)
 
 
-@pytest.mark.parametrize("name", ["actual", "expected"])
-def test_both_values_have_to_be_given(refused, name):
-    given = {"actual": "a", "expected": "a"}
-    del given[name]
-    message = refused("exact_match", **given)
-    assert name in message
-    assert "required" in message or "missing" in message
+@pytest.mark.parametrize("check_type", ["exact_match", "equals"])
+def test_an_output_of_null_is_no_pass_because_it_is_not_what_is_unwanted(refused, passed, check_type):
+    for paths in ({}, {"actual": "$.output.value"}):
+        assert "the output is null" in refused(check_type, answer=None, expected="bad", negate=True, **paths)
+        assert not passed(check_type, answer=None, expected=None, negate=True, **paths)
+    assert passed(check_type, answer={"error": None}, actual="$.output.value.error", expected="bad", negate=True)
 
 
 def test_options_are_read_from_the_test_case_too(passed, ask):

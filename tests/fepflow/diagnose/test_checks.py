@@ -56,12 +56,11 @@ def test_checks_with_known_errors_are_skipped():
 
 
 def test_checks_of_test_cases_are_validated_too():
-    case = TestCase(id="a", input="", checks=[Check(type="contains"), Check(type="vibes")])
+    case = TestCase(id="a", input="", checks=[Check(type="regex"), Check(type="vibes")])
     cases = [CaseInFile(case, lambda _: 3), CaseInFile(TestCase(id="b", input=""), lambda _: 4)]
     problems = list(case_check_problems(cases, "cases.jsonl", (), CaseChecks(CheckDefaults(), (), from_data=True)))
     assert [(problem.path, problem.line) for problem in problems] == [
-        ("a.checks.contains.arguments.text", 3),
-        ("a.checks.contains.arguments.phrases", 3),
+        ("a.checks.regex.arguments.pattern", 3),
         ("a.checks.vibes.type", 3),
     ]
     assert {problem.file for problem in problems} == {"cases.jsonl"}

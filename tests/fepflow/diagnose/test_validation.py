@@ -129,8 +129,8 @@ def test_checks_of_the_cases_are_checks(folder):
 def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
     text = BASE.replace("cases.jsonl", "[{id: first, input: 1, checks: [{type: contains, arguments: {}}]}]")
     assert told(folder, text) == [
-        "suite.yaml:3: first.checks.contains.arguments.text: is missing (add it)",
-        "suite.yaml:3: first.checks.contains.arguments.phrases: is missing (add it)",
+        "suite.yaml:3: test_cases[0].checks[0].arguments.phrases: the test case first has no $.test_case.expected "
+        "(did you mean $.test_case.id?)",
     ]
 
 

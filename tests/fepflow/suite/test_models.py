@@ -124,7 +124,7 @@ tags: smoke
         "suite.yaml:10: repeats: must be a whole number",
         "suite.yaml:12: checks[0].type: is missing (add it)",
         "suite.yaml:12: checks[0].typ: typ is not known here (did you mean type?)",
-        "suite.yaml:13: checks[1]: must be a mapping (write {type: contains, arguments: {...}})",
+        "suite.yaml:13: checks[1]: must be a mapping (write {type: contains, ...}, with the arguments beside the type)",
         "suite.yaml:15: metrics[0].id: may hold letters, digits, _ and - only",
         "suite.yaml:16: gate.max_impact: must be one of "
         "'no_measurable', 'very_low', 'low', 'moderate', 'high' or 'severe'",
@@ -142,10 +142,13 @@ tags: smoke
         ("target: http://bot", "target: must be a mapping (write target: {http: {url: ...}})"),
         ("target: agent.py:ask", "target: must be a mapping (write target: {python: ...}, or http:, ecp:)"),
         ("gate: 0.9", "gate: must be a mapping (write gate: {min: {METRIC: 0.9}})"),
-        ("checks: [contains]", "checks[0]: must be a mapping (write {type: contains, arguments: {...}})"),
+        (
+            "checks: [contains]",
+            "checks[0]: must be a mapping (write {type: contains, ...}, with the arguments beside the type)",
+        ),
         (
             "checks: [{contains: {text: a}}]",
-            "checks[0].type: is missing (write {type: contains, arguments: {...}})",
+            "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
         ),
         (
             "test_cases: {path: cases.csv, expected: {answer: $.a}}",
