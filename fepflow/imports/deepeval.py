@@ -16,6 +16,7 @@ from fepflow.imports.imported import (
     text_or_none,
     unique_names,
 )
+from fepflow.imports.judge_checks import JUDGE_MODEL, add_models, rubric
 from fepflow.imports.source import Source, parse_json
 
 _MARKS = {
@@ -146,6 +147,12 @@ def _read_goldens(source: Source) -> Imported:
         what = f"{len(outputs)} of {len(cases)} goldens have an actual output, which is left out"
         notes.by_hand(what, advice="give all of them one, or ask your agent")
     suite: dict[str, Any] = {}
+    if any("user" in case for case in cases):
+        suite["user"] = {"model_config": {"model": JUDGE_MODEL}}
+        notes.by_hand(f"suite.yaml has {JUDGE_MODEL} as the model that plays the users", advice="name the one you want")
+        if all("expected" in case for case in cases):
+            suite["checks"] = [rubric("The conversation ends with this outcome: {{$.test_case.expected}}")]
+            add_models(suite, {"rubric"}, notes)
     if any((case.get("metadata") or {}).get("expected_tools") for case in cases):
         notes.by_hand("expected tools are in the metadata of the test cases", advice="add a check tool_usage")
     return Imported("deepeval", "goldens", source.path.name.split(".")[0], notes, cases, suite, runs)
@@ -177,7 +184,6 @@ def _conversation(record: Mapping[str, Any], notes: Notes, line: int | None) -> 
         user["persona"] = persona[:20_000]
     if record.get("turns"):
         notes.by_hand("turns that a conversation begins with are left out", line)
-    notes.by_hand("a conversation needs a model that plays the user", line, advice="add user: to suite.yaml")
     return {**{name: value for name, value in case.items() if name != "input"}, "user": user}
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from fepflow.errors import Problem
 from fepflow.text import brief, plural
 
+PLACEHOLDER_URL = "http://127.0.0.1:8000/answer"
+"""The address of a target that the source lacks."""
+
 MOST_LINES = 5
 """Places that are listed for one thing that needs a hand."""
 MOST_NOTES = 200

@@ -81,6 +81,8 @@ def _refuse(name: str, assertion: Mapping[str, Any]) -> None:
 
 
 Made = tuple[str, dict[str, Any]]
+Maker = Callable[[Any, float | None, bool], Made]
+"""A function of an assertion's value and threshold, and whether it is negated, to a check's type and arguments."""
 
 
 def _text(value: Any, kind: str) -> str:
@@ -102,7 +104,7 @@ def _equals(value: Any, threshold: float | None, negate: bool) -> Made:
     return "exact_match", {"actual": OUTPUT, "expected": literal(text), **_negated(negate)}
 
 
-def _contains(*, ignore_case: bool) -> Callable[[Any, float | None, bool], Made]:
+def _contains(*, ignore_case: bool) -> Maker:
     def make(value: Any, threshold: float | None, negate: bool) -> Made:
         return _phrases([_text(value, "contains")], negate, ignore_case)
 
@@ -118,7 +120,7 @@ def _phrases(phrases: list[str], negate: bool, ignore_case: bool, match_all: boo
     return "contains", {**arguments, **_negated(negate)}
 
 
-def _several(kind: str, *, every: bool, ignore_case: bool) -> Callable[[Any, float | None, bool], Made]:
+def _several(kind: str, *, every: bool, ignore_case: bool) -> Maker:
     def make(value: Any, threshold: float | None, negate: bool) -> Made:
         if isinstance(value, str):
             if '"' in value:
@@ -221,9 +223,16 @@ def _judged(criteria: str, threshold: float | None, negate: bool) -> Made:
     return check["type"], check["arguments"]
 
 
-def _by_claims(check_type: str) -> Callable[[Any, float | None, bool], Made]:
+def _by_claims(check_type: str, *, has_context: bool, has_reference: bool = False) -> Maker:
+    """Return the maker of a check that judges claim by claim; promptfoo has the context in the variable `context`."""
+
     def make(value: Any, threshold: float | None, negate: bool) -> Made:
-        raise NoCounterpartError(f"{check_type} needs its parts by name", f"add a check {check_type}")
+        if negate:
+            raise NoCounterpartError(f"a negated {check_type} has no counterpart")
+        arguments: dict[str, Any] = {"context": "$.test_case.input.context"} if has_context else {}
+        if has_reference:
+            arguments["reference"] = literal(_text(value, check_type))
+        return check_type, arguments if threshold is None else {**arguments, "pass_at": threshold}
 
     return make
 
@@ -247,7 +256,7 @@ def _finish_reason(value: Any, threshold: float | None, negate: bool) -> Made:
     return "exact_match", {**expected, **_negated(negate)}
 
 
-_MAKERS: dict[str, Callable[[Any, float | None, bool], Made]] = {
+_MAKERS: dict[str, Maker] = {
     "equals": _equals,
     "contains": _contains(ignore_case=False),
     "icontains": _contains(ignore_case=True),
@@ -267,9 +276,9 @@ _MAKERS: dict[str, Callable[[Any, float | None, bool], Made]] = {
     "model-graded-closedqa": _closed_qa,
     "factuality": _factuality,
     "model-graded-factuality": _factuality,
-    "answer-relevance": _by_claims("answer_relevancy"),
-    "context-faithfulness": _by_claims("faithfulness"),
-    "context-recall": _by_claims("context_recall"),
+    "answer-relevance": _by_claims("answer_relevancy", has_context=False),
+    "context-faithfulness": _by_claims("faithfulness", has_context=True),
+    "context-recall": _by_claims("context_recall", has_context=True, has_reference=True),
     "latency": _latency,
     "cost": _cost,
     "finish-reason": _finish_reason,

@@ -10,7 +10,7 @@ from typing import Any
 
 from fepflow.documents.loader import parse_document
 from fepflow.errors import DocumentPath, InputError, dotted
-from fepflow.imports.imported import Notes
+from fepflow.imports.imported import PLACEHOLDER_URL, Notes
 from fepflow.imports.promptfoo_templates import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source, parse_json
 from fepflow.security.secret_names import is_secret_name
@@ -62,7 +62,8 @@ class TargetReader:
         self.files: dict[str, str] = {}
 
     def sections(self) -> dict[str, Any]:
-        """Return `target`, with `variants` if there are several; nothing, with a note, if it has no counterpart."""
+        """Return `target`, with `variants` if there are several. Without a provider that has a counterpart, an endpoint
+        that is a placeholder gets the prompts."""
         prompts = self._prompts()
         providers = self._providers()
         models = [provider for provider in providers if "model" in provider]
@@ -75,7 +76,15 @@ class TargetReader:
             if len(endpoints) > 1:
                 self._by_hand(f"of {len(endpoints)} endpoints only the first came over", ("providers",))
             return self._of_endpoint(endpoints[0], prompts)
-        return {}
+        if not prompts.texts and prompts.messages is None:
+            return {}  # a placeholder is written for every suite without a target
+        what = "no provider came over, so the target in suite.yaml is a placeholder that gets the prompt"
+        self._by_hand(what, (self._section,), "write how your agent is called: http, openai, python, …")
+        return self._of_endpoint({"url": PLACEHOLDER_URL, "config": {}, "path": (self._section,)}, prompts)
+
+    @property
+    def _section(self) -> str:
+        return "targets" if "targets" in self._config else "providers"
 
     def _by_hand(self, what: str, path: DocumentPath, advice: str | None = None) -> None:
         self._notes.by_hand(what, self._source.line_of(path), dotted(path), advice)
@@ -130,7 +139,7 @@ class TargetReader:
             self._by_hand("a prompt that is a list of messages came over as one text", path, "write target.messages")
 
     def _providers(self) -> list[dict[str, Any]]:
-        name = "providers" if "providers" in self._config else "targets"
+        name = self._section
         declared = self._config.get(name)
         listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
         found = []
@@ -265,7 +274,8 @@ class TargetReader:
                 self._by_hand(what, (*path, "config", "transformResponse"), "name the answer in target.http.output")
             else:
                 http["output"] = f"${match[1]}"
-        self._notes.came("provider")
+        if endpoint["url"] != PLACEHOLDER_URL:
+            self._notes.came("provider")
         return {**({"variants": variants} if variants else {}), "target": {"http": http}}
 
 

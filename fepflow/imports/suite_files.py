@@ -8,11 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fepflow.documents.yaml import dump_yaml
-from fepflow.imports.imported import Imported, ImportedRun
+from fepflow.imports.imported import PLACEHOLDER_URL, Imported, ImportedRun
 from fepflow.imports.prepared import SCORES, PreparedRun, cases_of, prepare_run, recorded_output, scorer_ids
 from fepflow.protocol.test_case import TestCase
 
-PLACEHOLDER_URL = "http://127.0.0.1:8000/answer"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _SECTIONS = ("name", "description", "target", "variants", "test_cases", "repeats", "checks", "judge", "metrics", "gate")
 """The order in which a reader looks for them; others follow."""
@@ -31,7 +30,9 @@ def suite_files(imported: Imported) -> dict[str, str]:
         files |= outputs
         cases = prepared.cases
     elif "target" not in suite:
-        suite["target"] = {"http": {"url": PLACEHOLDER_URL, "body": {"input": "$.test_case.input"}}}
+        is_conversation = any(case.is_conversation for case in cases)
+        body = {"messages": "$.turn.messages"} if is_conversation else {"input": "$.test_case.input"}
+        suite["target"] = {"http": {"url": PLACEHOLDER_URL, "body": body}}
         advice = "write how your agent is called: http, openai, python, …"
         imported.notes.by_hand("has no target, so suite.yaml has a placeholder", advice=advice)
     if not suite.get("checks") and not any(case.checks for case in cases):

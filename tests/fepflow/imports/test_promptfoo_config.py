@@ -99,8 +99,9 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
     imported(tmp_path, "prompts: [hi]\nproviders: ['file://agent.js', 'exec:rm -rf /']\ntests: [{vars: {a: b}}]")
     result = run(tmp_path / "promptfooconfig.yaml", "-o", tmp_path / "suite")
     assert "is code, which is not executed" in result.output
-    assert "has no target, so suite.yaml has a placeholder" in result.output
-    assert "http" in read_document(tmp_path / "suite" / "suite.yaml").data["target"]
+    assert "no provider came over, so the target in suite.yaml is a placeholder" in result.output
+    target = read_document(tmp_path / "suite" / "suite.yaml").data["target"]
+    assert target["http"]["body"] == {"prompt": "hi"}
 
 
 @pytest.mark.parametrize(
@@ -125,6 +126,9 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
             ("rubric", {"criteria": "polite", "pass_at": 0.8}),
         ),
         ({"type": "latency", "threshold": 200}, ("threshold", {"max_value": 200})),
+        ({"type": "answer-relevance", "threshold": 0.8}, ("answer_relevancy", {"pass_at": 0.8})),
+        ({"type": "context-faithfulness"}, ("faithfulness", {"context": "$.test_case.input.context"})),
+        ({"type": "context-recall", "value": "It is Paris."}, ("context_recall", {"reference": "It is Paris."})),
     ],
     ids=lambda value: str(value)[:40],
 )

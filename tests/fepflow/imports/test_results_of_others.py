@@ -205,7 +205,9 @@ def test_goldens_in_csv_have_their_lists_and_objects_back(tmp_path: Path) -> Non
 
 def test_a_golden_of_a_conversation_has_a_simulated_user(tmp_path: Path) -> None:
     golden = {"scenario": "wants a refund", "expected_outcome": "refunded", "user_description": "angry"}
-    (case,) = imported(tmp_path, "g.json", [golden]).cases
+    found = imported(tmp_path, "g.json", [golden])
+    (case,) = found.cases
+    assert found.suite["user"] == {"model_config": {"model": "openai/gpt-5-mini"}}
     assert case == {"expected": "refunded", "user": {"goal": "wants a refund", "persona": "angry"}}
 
 
