@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -305,7 +306,9 @@ def row_as_test(row: Mapping[str, Any]) -> dict[str, Any]:
             if str(cell).strip():
                 field = key.removeprefix("__metadata:")
                 test["metadata"][field.removesuffix("[]")] = (
-                    [part.strip() for part in str(cell).split(",")] if field.endswith("[]") else cell
+                    [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", str(cell))]
+                    if field.endswith("[]")
+                    else cell
                 )
         elif key == "__metric":
             metric = text_or_none(cell)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -132,15 +133,20 @@ class Source:
     def _format(self) -> Any:
         return "csv" if self.ending in (".csv", ".tsv") else "jsonl"
 
-    def _opened(self, *, raw: bool = False) -> IO[bytes]:
+    @contextmanager
+    def _opened(self, *, raw: bool = False) -> Iterator[IO[bytes]]:
         try:
             stream = open_regular(self.path)
         except FileNotFoundError:
             raise InputError(Problem("there is no such file", self.name, advice="check the path")) from None
         except OSError as error:
             raise InputError(Problem(f"cannot be read: {reason(error)}", self.name)) from None
-        packed = self.path.suffix.lower() == ".gz" and not raw
-        return gzip.open(stream) if packed else stream  # type: ignore[return-value]  # GzipFile reads like IO[bytes]
+        with stream:
+            if raw or self.path.suffix.lower() != ".gz":
+                yield stream
+                return
+            with gzip.open(stream) as plain:
+                yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
 
 
 def parse_json(text: str, file: str) -> Any:

@@ -14,10 +14,7 @@ from fepflow.services.imports import ImportedFile
 from fepflow.services.run_service import open_store
 from fepflow.store.records import RunRecord
 
-
-@pytest.fixture(autouse=True)
-def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
+pytestmark = pytest.mark.usefixtures("home")
 
 
 def stored(tmp_path: Path, *outputs: ImportedOutput, cases: int = 2, **run: object) -> RunRecord:

@@ -78,6 +78,9 @@ def test_a_config_becomes_a_suite_with_its_cases(tmp_path: Path) -> None:
     assert "sk-123" not in str(found.suite) + left(found)
 
 
+pytestmark = pytest.mark.usefixtures("home")
+
+
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(fepflow, ["import", *map(str, arguments)])
 

@@ -1,0 +1,76 @@
+"""`fepflow import`: a report of what came over, a run of results, and clear refusals."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fepflow.cli.main import fepflow
+from fepflow.services.run_service import open_store
+
+RUN = {
+    "testCases": [
+        {"input": "a", "actualOutput": "b", "metricsData": [{"name": "Polite", "score": 0.9, "success": True}]},
+        {"input": "c", "actualOutput": "d", "metricsData": [{"name": "Polite", "success": False, "error": "down"}]},
+    ],
+    "testPassed": 1,
+}
+
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def command(*arguments: str) -> Result:
+    return CliRunner().invoke(fepflow, list(arguments))
+
+
+def test_results_become_a_run_that_show_and_compare_work_on(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    first, second = command("import", "run.json"), command("import", "run.json")
+    assert first.exit_code == 0, first.output
+    assert "deepeval test run: 2 test cases, 2 outputs, 1 run came over" in first.output
+    assert "INCONCLUSIVE" in second.output
+    with open_store() as store:
+        new, base = store.runs.newest(2)
+    assert new.tags == ["import", "deepeval"]
+    shown = command("show", new.id)
+    assert shown.exit_code == 0, shown.output
+    assert "Polite" in shown.output
+    compared = command("compare", base.id, new.id)
+    assert "all 2 test cases matched" in compared.output
+
+
+def test_results_written_as_a_suite_are_valid(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    written = command("import", "run.json", "--no-run", "-o", "suite")
+    assert written.exit_code == 0, written.output
+    validated = command("validate", "suite/suite.yaml")
+    assert validated.exit_code == 0, validated.output
+    with open_store() as store:
+        assert store.runs.newest(1) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["cases.json", "--run"], "has no results"),
+        (["cases.json", "--as", "promptfo"], "did you mean promptfoo"),
+        (["gone.json"], "there is no such file"),
+        (["deep.json"], "nested deeper than 100 levels"),
+        (["text.json"], "is not valid JSON"),
+        (["half.json.gz"], "no complete gzip file"),
+    ],
+)
+def test_a_file_that_cannot_be_imported_is_refused_in_a_sentence(
+    tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "cases.json").write_text('[{"input": "a", "expected_output": "b"}]')
+    (tmp_path / "deep.json").write_text("[" * 500 + "]" * 500)
+    (tmp_path / "text.json").write_text("hello")
+    (tmp_path / "half.json.gz").write_bytes(gzip.compress(b"[1, 2, 3]" * 100)[:20])
+    result = command("import", *arguments)
+    assert message in str(result.exception)
