@@ -34,11 +34,13 @@ from fepflow.deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_api import suite_tag
 from fepflow.settings import settings
-from fepflow.tasks.events import DRIFT, MISSED, RESOURCE, WORSENED, resource_id
+from fepflow.tasks.events import CHANGE, DRIFT, MISSED, RESOURCE, WORSENED, resource_id
 from fepflow.text import slug
 
-FAILED = "fepflow.verdict.fail"
-_EVENTS = {"fail": FAILED, "worsened": WORSENED, "drift": DRIFT}
+FAILED, PASSED = "fepflow.verdict.fail", "fepflow.verdict.pass"
+_EVENTS = {"fail": {FAILED, PASSED}, "worsened": {WORSENED}, "drift": {DRIFT}}
+_NEWS: dict[str, list[str]] = {"fail": ["failed", "recovered"], "worsened": ["failed"]}
+"""Changes of the outcome that an alert is about; what stays as it was is news only if every run is asked for."""
 EVALUATE = {"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"}
 
 NOT_A_VERDICT = "![FI][AN][IC][LO][:N]*"
@@ -58,6 +60,14 @@ class Text:
 
 _RUN = "\nfepflow show {{ event.payload.run_id[:8] }} --failed\n"
 _REASONS = "{% for reason in event.payload.reasons %}\n- {{ reason }}{% endfor %}\n"
+_PLACE = (
+    "{% if event.payload.machine %} ({% if event.payload.deployment %}deployment {{ event.payload.deployment }}, "
+    "{% endif %}on {{ event.payload.machine }}){% endif %}"
+)
+_WHERE = (
+    "{% if event.payload.machine %}\n{% if event.payload.deployment %}Deployment: {{ event.payload.deployment }}\n"
+    "{% endif %}Machine: {{ event.payload.machine }}{% endif %}"
+)
 _LINK = '{{ (flow_run | ui_url) or "" }}\n'
 _LINKS = "{% if event.payload.page %}{{ event.payload.page }}\n{% endif %}" + _LINK
 
@@ -70,13 +80,16 @@ SUITE = (
 
 TEXTS = {
     "fail": Text(
-        "{{ event.payload.suite }}: fail",
-        "{{ event.payload.suite }} has failed in run {{ event.payload.run_id[:8] }}." + _REASONS + _RUN + _LINKS,
+        "{{ event.payload.suite }}: {% if event.payload.outcome == 'pass' %}recovered{% else %}fail{% endif %}",
+        "{{ event.payload.suite }} {% if event.payload.outcome == 'pass' %}has recovered, and passes again,"
+        "{% elif event.payload.change == 'still failing' %}still fails{% else %}has failed{% endif %}"
+        " in run {{ event.payload.run_id[:8] }}" + _PLACE + "." + _REASONS + _RUN + _LINKS,
     ),
     "worsened": Text(
         "{{ event.payload.suite }}: {{ event.payload.outcome }}, was {{ event.payload.baseline.outcome }}",
         "{{ event.payload.suite }} has worsened: {{ event.payload.outcome }} in run {{ event.payload.run_id[:8] }}, "
         "{{ event.payload.baseline.outcome }} in run {{ event.payload.baseline.run_id[:8] }}."
+        + _WHERE
         + _REASONS
         + _RUN
         + _LINKS,
@@ -104,8 +117,11 @@ TEXTS = {
 KINDS = tuple(TEXTS)
 
 
-def trigger_of(kind: str, suite: str | None, grace: float) -> TriggerTypes:
-    """The trigger of an alert, for one suite or for any; `grace` is in seconds, for missed runs only."""
+def trigger_of(kind: str, suite: str | None, grace: float, *, every: bool = False) -> TriggerTypes:
+    """The trigger of an alert, for one suite or for any; `grace` is in seconds, for missed runs only.
+
+    An alert of verdicts is about changes of the outcome, unless `every` run is to be told of.
+    """
     if kind == "crashed":
         run = {"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": NOT_A_VERDICT}
         named = {"prefect.resource.name": [_literal(suite), f"{_literal(suite)} *"]} if suite else {}
@@ -116,7 +132,8 @@ def trigger_of(kind: str, suite: str | None, grace: float) -> TriggerTypes:
             within=None,
             triggers=[_event({MISSED}, _suite(suite)), _late(suite, timedelta(seconds=grace))],
         )
-    return _event({_EVENTS[kind]}, _suite(suite))
+    changes = [*_NEWS.get(kind, ()), *(["still failing"] if every else [])]
+    return _event(_EVENTS[kind], {**_suite(suite), **({CHANGE: changes} if kind in _NEWS else {})})
 
 
 def _suite(suite: str | None) -> dict[str, str | list[str]]:
@@ -160,7 +177,15 @@ TAG = "fepflow-alert"
 
 
 async def put(
-    client: PrefectClient, kind: str, channel: str, address: str, suite: str | None, name: str, grace: float
+    client: PrefectClient,
+    kind: str,
+    channel: str,
+    address: str,
+    suite: str | None,
+    name: str,
+    grace: float,
+    *,
+    every: bool,
 ) -> dict[str, Any]:
     """Create the alert, or update the one of this name. One that a user has paused stays paused."""
     there = await client.read_automations_by_name(name)
@@ -169,7 +194,7 @@ async def put(
         description=f"Notifies by {channel}: {kind} of {suite or 'any suite'}.",
         enabled=there[0].enabled if there else True,
         tags=["fepflow", TAG],
-        trigger=trigger_of(kind, suite, grace),
+        trigger=trigger_of(kind, suite, grace, every=every),
         actions=[await _action(client, kind, channel, address, name)],
     )
     if there:
@@ -200,6 +225,9 @@ async def _action(
 def _payload(kind: str) -> str:
     """JSON with a text for chats and fields for programs."""
     fields = '"suite": event.payload.suite, "run_id": event.payload.run_id, "outcome": event.payload.outcome'
+    if kind in _NEWS:
+        fields += ', "change": event.payload.change or "", "deployment": event.payload.deployment or ""'
+        fields += ', "machine": event.payload.machine or ""'
     page = '**({"page": event.payload.page} if event.payload.page else {})'
     if kind in ("crashed", "missed"):
         fields = '"flow_run": flow_run.name or "", "deployment": event.payload.deployment or deployment.name or ""'
@@ -316,7 +344,9 @@ def _work(options: argparse.Namespace) -> Work:
             of = f" of {options.suite}" if options.suite else ""
             name = options.name and (f"{options.name} ({kind}, {channel})" if len(wanted) > 1 else options.name)
             name = name or f"fepflow: {kind}{of}, by {channel}"
-            made.append(await put(client, kind, channel, address, options.suite, name, options.grace))
+            made.append(
+                await put(client, kind, channel, address, options.suite, name, options.grace, every=options.every)
+            )
         return {"alerts": made}
 
     return put_all
@@ -331,6 +361,7 @@ def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     one.add_argument("--on", action="append", required=True, choices=KINDS)
     one.add_argument("--suite")
     one.add_argument("--name")
+    one.add_argument("--every", action="store_true")
     one.add_argument("--grace", type=float, default=60.0)
     return parser.parse_args(arguments)
 

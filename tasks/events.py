@@ -5,8 +5,10 @@ The events' payload is a contract, documented in docs/prefect.md.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from prefect.events import emit_event
 
@@ -14,11 +16,15 @@ from fepflow.analysis.drift import Series
 from fepflow.page_links import run_page
 from fepflow.store.records import RunRecord
 from fepflow.text import one_line, slug
-from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from fepflow.verdict.verdict import Comparison, MetricVerdict, Outcome, Verdict
+
+Change = Literal["failed", "still failing", "recovered", "none"]
 
 WORSENED = "fepflow.verdict.worsened"
 DRIFT = "fepflow.drift"
 MISSED = "fepflow.schedule.missed"
+CHANGE = "fepflow.change"
+"""The label of the resource of a verdict's event that says what the outcome changes."""
 RESOURCE = "fepflow.suite"
 
 MAX_METRICS = 100
@@ -26,16 +32,35 @@ MAX_REASONS = 10
 MAX_REASON = 500
 
 
-def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """Where a verdict was given, and whether it is news.
+
+    `before` is the outcome, pass or fail, that the suite had last; None if it had none. `deployment` is a name such as
+    `evaluate/nightly`, None for a run that was started by hand.
+    """
+
+    before: Outcome | None = None
+    deployment: str | None = None
+    machine: str = field(default_factory=socket.gethostname)
+
+    def change(self, outcome: Outcome) -> Change:
+        """Return what the outcome changes; nothing if it is inconclusive, as an agent becomes so by chance."""
+        if outcome == "fail":
+            return "still failing" if self.before == "fail" else "failed"
+        return "recovered" if outcome == "pass" and self.before == "fail" else "none"
+
+
+def emit_verdict(run: RunRecord, verdict: Verdict, compared: Comparison | None, happening: Happening) -> None:
     """Emit the verdict's event, and another if it is worse than the baseline's.
 
     Prefect adds the flow run, its task run, flow, deployment and tags as related resources. It sends in a thread of
     its own, which the process waits for at its end.
     """
-    resource = _resource_of(run)
-    payload = payload_of(run, verdict, compared)
+    resource = {**_resource_of(run), CHANGE: happening.change(verdict.outcome)}
+    payload = payload_of(run, verdict, compared, happening)
     if run.rescored_from is not None:  # nothing has happened to the agent
-        emit_event(f"fepflow.rescored.{verdict.outcome}", resource, payload=payload)
+        emit_event(f"fepflow.rescored.{verdict.outcome}", _resource_of(run), payload=payload)
         return
     emit_event(f"fepflow.verdict.{verdict.outcome}", resource, payload=payload)
     if compared is not None and compared.worsened:
@@ -65,10 +90,16 @@ def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -
     }
 
 
-def payload_of(run: RunRecord, verdict: Verdict, compared: Comparison | None) -> dict[str, Any]:
+def payload_of(
+    run: RunRecord, verdict: Verdict, compared: Comparison | None, happening: Happening | None = None
+) -> dict[str, Any]:
     """Return the payload of the verdict's events, a few kilobytes; Prefect refuses events of more than 1.5 MB."""
+    happening = happening or Happening()
     return {
         **_about(run, verdict),
+        "change": happening.change(verdict.outcome),
+        "deployment": happening.deployment,
+        "machine": happening.machine,
         "baseline": compared and {"run_id": compared.run_id, "outcome": compared.outcome},
         "worsened": bool(compared and compared.worsened),
         "metrics": [_metric(metric) for metric in verdict.metrics[:MAX_METRICS]],

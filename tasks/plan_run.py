@@ -65,9 +65,14 @@ def _asked_again(run: RunRecord, seen: Progress) -> str:
     again += [f"{plural(seen.error, 'check')} in error"] if seen.error else []
     kept = [plural(seen.outputs - seen.failed_outputs, "output"), plural(seen.passed + seen.failed, "check result")]
     failed = f", {seen.failed} of which failed" if seen.failed else ""
+    if run.rescored_from is not None:
+        advice = " The outputs are those of an earlier run, and nobody is asked for them."
+    else:
+        advice = " Stored answers are not asked for again: start a new run for an agent that was repaired."
     return (
         f"Tried again after the verdict {run.outcome}. "
-        f"Asked again: {' and '.join(again) or 'nothing, as nothing was in error'}. Kept: {' and '.join(kept)}{failed}."
+        f"Asked again: {' and '.join(again) or 'nothing, as nothing was in error'}. "
+        f"Kept: {' and '.join(kept)}{failed}.{advice}"
     )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
-from prefect import task
+from prefect import get_client, task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
 
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
@@ -15,7 +17,7 @@ from fepflow.analysis.regressions import compare, find_baseline
 from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
 from fepflow.suite.values import PREVIOUS
 from fepflow.tasks.context import RunContext
-from fepflow.tasks.events import emit_drift, emit_verdict
+from fepflow.tasks.events import Happening, emit_drift, emit_verdict
 from fepflow.tasks.flow_state import run_log
 from fepflow.text import slug
 from fepflow.verdict.verdict import Comparison, Verdict
@@ -28,13 +30,14 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
     """
     run, part = await asyncio.to_thread(context.store.runs.get, context.run.id), slug(context.run.name)
     store = context.store
-    compared, failed, judges, causes, drifted = await asyncio.to_thread(
+    compared, failed, judges, causes, drifted, before = await asyncio.to_thread(
         lambda: (
             _compared(context, verdict),
             failed_cases(store, run, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
             [each for each in series_of(run, store.runs.alike(run, MOST_RUNS), context.suite) if each.has_drifted],
+            store.runs.decided_before(run),
         )
     )
     try:
@@ -48,11 +51,25 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
         if context.retried is not None and context.retried.outcome == verdict.outcome:
             run_log().info("the verdict is %s as before: its events are not emitted again", verdict.outcome)
             return
-        emit_verdict(run, verdict, compared)
+        last = before.outcome if before is not None else None
+        if context.retried is not None and context.retried.outcome != "inconclusive":
+            last = context.retried.outcome
+        emit_verdict(run, verdict, compared, Happening(last, await _deployment()))
         if drifted:
             emit_drift(run, verdict, drifted)
     except Exception as error:
         run_log().warning("the verdict is in the store, but could not be published in Prefect: %s", error)
+
+
+async def _deployment() -> str | None:
+    """Return the name of the deployment that the flow run is of; None for a run that was started by hand."""
+    if flow_run.id is None:
+        return None
+    async with get_client() as client:
+        deployment_id = (await client.read_flow_run(UUID(flow_run.id))).deployment_id
+        if deployment_id is None:
+            return None
+        return f"{flow_run.flow_name}/{(await client.read_deployment(deployment_id)).name}"
 
 
 def _compared(context: RunContext, verdict: Verdict) -> Comparison | None:

@@ -308,6 +308,7 @@ def kinds_of(value: str) -> list[str]:
 @click.option("--email", metavar="ADDRESS", help="Send mail through the server in FEPFLOW_SMTP_URL.")
 @click.option("--block", metavar="TYPE/NAME", help="Notify through a Prefect block, such as slack-webhook/team.")
 @click.option("--suite", metavar="NAME", help="Only for the suite of this name.")
+@click.option("--every", is_flag=True, help="Tell of every fail, not only of changes of the outcome.")
 @click.option("--name", help="Name of the alert; an existing one is changed.")
 @click.option(
     "--grace",
@@ -322,6 +323,7 @@ def alert(
     on: tuple[list[str], ...],
     suite: str | None,
     name: str | None,
+    every: bool,
     grace: float,
     as_list: bool,
     remove: str | None,
@@ -341,7 +343,7 @@ def alert(
         )
     kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
     options = [("grace", grace), *(("on", kind) for kind in kinds), ("suite", suite), ("name", name)]
-    arguments = (f"--{option}={value}" for option, value in options if value)
+    arguments = [*(f"--{option}={value}" for option, value in options if value), *(["--every"] if every else [])]
     for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(addresses))["alerts"]:
         paused = "" if made["enabled"] else " It is still paused."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")

@@ -157,6 +157,13 @@ class Runs(Repository):
             older = older.where(*_equal(asked, "cause"))
         return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
 
+    def decided_before(self, run: RunRecord) -> RunRecord | None:
+        """Return the newest older run of this name that passed or failed, begun by the same cause: what a change of the
+        outcome is a change of. An inconclusive run changes nothing, and neither do chosen cases or a rescored run."""
+        older = select(RunRecord).where(RUN.c.outcome.in_(("pass", "fail")), RUN.c.created_at < run.created_at)
+        older = older.where(*_equal(run, "name", "cause"), _without_option(FILTERS), _WAS_ASKED)
+        return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
+
     def _asked(self, run: RunRecord) -> RunRecord:
         """Return the run in which the target was asked; the run itself if that one is not there any more."""
         if run.rescored_from is None:

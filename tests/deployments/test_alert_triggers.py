@@ -11,7 +11,7 @@ from prefect.server.utilities.user_templates import render_user_template_sync, v
 
 from fepflow.cli.stack import KINDS as OFFERED
 from fepflow.deployments.alerts import KINDS, TEXTS, _payload, _slack, trigger_of
-from fepflow.tasks.events import DRIFT, WORSENED
+from fepflow.tasks.events import CHANGE, DRIFT, WORSENED
 
 
 def test_the_command_offers_all_kinds() -> None:
@@ -19,13 +19,23 @@ def test_the_command_offers_all_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "event"), [("fail", "fepflow.verdict.fail"), ("worsened", WORSENED), ("drift", DRIFT)]
+    ("kind", "events", "changes"),
+    [
+        ("fail", {"fepflow.verdict.fail", "fepflow.verdict.pass"}, ["failed", "recovered"]),
+        ("worsened", {WORSENED}, ["failed"]),
+        ("drift", {DRIFT}, None),
+    ],
 )
-def test_an_alert_of_a_verdict_waits_for_its_event_of_the_suite(kind: str, event: str) -> None:
+def test_an_alert_of_a_verdict_waits_for_a_change_of_the_suites_outcome(
+    kind: str, events: set[str], changes: list[str] | None
+) -> None:
     trigger = trigger_of(kind, "Refund Bot", 60)
     assert isinstance(trigger, EventTrigger)
-    assert trigger.expect == {event}
-    assert trigger.model_dump()["match"] == {"prefect.resource.id": "fepflow.suite.refund-bot"}
+    assert trigger.expect == events
+    matched = {"prefect.resource.id": "fepflow.suite.refund-bot", **({CHANGE: changes} if changes else {})}
+    assert trigger.model_dump()["match"] == matched
+    every = trigger_of(kind, "Refund Bot", 60, every=True).model_dump()["match"]
+    assert every.get(CHANGE) == ([*changes, "still failing"] if changes else None)
     assert "event.payload.reasons" in TEXTS[kind].body
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import socketserver
 import threading
 from collections.abc import Iterator
@@ -88,6 +89,27 @@ def events(stack: Stack, name: str, run_id: str) -> list[dict[str, Any]]:
 def flow_run_of(workplace: Workplace, run_id: str) -> str:
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         return str(store.runs.get(run_id).flow_run_id)
+
+
+def test_an_alert_tells_of_a_change_of_the_outcome_and_with_every_of_each_fail(
+    workplace: Workplace, endpoint: Endpoint, receiver: Receiver
+) -> None:
+    suite = "Changing agent"
+    with receiving() as each:
+        of = ["alert", "--suite", suite, "--on", "fail", "--webhook"]
+        assert workplace.fepflow(*of, receiver.url).returncode == 0
+        assert workplace.fepflow(*of, each.url, "--every", "--name", "each fail").returncode == 0
+        workplace.write_suite(["one"], name=suite)
+        for wrong, code in ((True, 1), (True, 1), (False, 0), (False, 0)):
+            endpoint.wrong = wrong
+            assert workplace.run("--quiet").returncode == code
+        wait_for(lambda: len(receiver.got) >= 2 and len(each.got) >= 3, "all notifications", 120)
+        assert [(note["subject"], note["change"]) for note in receiver.got] == [
+            (f"{suite}: fail", "failed"),
+            (f"{suite}: recovered", "recovered"),
+        ]
+        assert [note["change"] for note in each.got] == ["failed", "still failing", "recovered"]
+        assert f"(on {socket.gethostname()})" in receiver.got[0]["body"]
 
 
 def test_fail_and_worsened_are_sent_once_each_by_webhook_slack_mail_and_block(

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from fepflow.analysis.drift import Point, Series
-from fepflow.store.records import NewRun
+from fepflow.store.records import Cause, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.events import drift_payload, payload_of, resource_id
+from fepflow.tasks.events import Happening, drift_payload, payload_of, resource_id
 from fepflow.text import slug
-from fepflow.verdict.verdict import Comparison, MetricVerdict, Verdict
+from fepflow.verdict.verdict import Comparison, MetricVerdict, Outcome, Verdict
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,38 @@ def test_the_payload_has_what_an_automation_needs_and_is_small(store: Store) -> 
     assert payload["worsened"] is True
     assert payload["reasons"][0].startswith("because because")
     assert payload_of(store.runs.get("a" * 32), verdict, None)["baseline"] is None
+
+
+@pytest.mark.parametrize(
+    ("before", "outcome", "change"),
+    [
+        (None, "fail", "failed"),
+        ("pass", "fail", "failed"),
+        ("fail", "fail", "still failing"),
+        ("fail", "pass", "recovered"),
+        ("pass", "pass", "none"),
+        (None, "pass", "none"),
+        ("fail", "inconclusive", "none"),
+    ],
+)
+def test_an_event_says_what_its_outcome_changes(before: Outcome | None, outcome: Outcome, change: str) -> None:
+    assert Happening(before).change(outcome) == change
+
+
+def test_an_outcome_is_compared_with_the_last_pass_or_fail_of_the_same_cause(store: Store) -> None:
+    def ended(run_id: str, outcome: Outcome, cause: Cause = "schedule", **fields: Any) -> RunRecord:
+        run = NewRun(run_id, "refunds", {}, None, 1, cause=cause, **fields)
+        store.runs.add_completed(run, [], [], [], outcome=outcome, metrics=None, verdict=None)
+        return store.runs.get(run_id)
+
+    failed = ended("a" * 32, "fail")
+    ended("b" * 32, "pass", "command")
+    ended("c" * 32, "inconclusive")
+    ended("d" * 32, "pass", rescored_from="a" * 32)
+    now = ended("e" * 32, "pass")
+    before = store.runs.decided_before(now)
+    assert before is not None
+    assert before.id == failed.id
 
 
 def test_the_payload_of_drift_names_the_metrics_and_says_why(store: Store) -> None:
