@@ -81,7 +81,7 @@ class Series:
             return ""
         way, fallen = "risen" if self.less_is_better else "fallen", fallen_rate(min(self.rate, MOST_RATE))
         if log <= 0:
-            return f"Nothing speaks for a rate that has {way} to {self._as_metric(fallen):.3g}."
+            return f"Nothing suggests that the rate has {way} to {self._as_metric(fallen):.3g}."
         return (
             f"The last runs are {_times(log)} times as likely if the rate has {way} to "
             f"{self._as_metric(fallen):.3g} as if it has not; the alarm is at {RUNS} times."
@@ -93,11 +93,11 @@ class Series:
         if self.trend is None:
             return ""
         if self.trend.p > SHOWN_P:
-            return f"No trend is shown over {len(self.points)} runs (p {self.trend.p:.2g})."
+            return f"No trend is visible over {len(self.points)} runs."
         way = "falls" if self.trend.s < 0 else "rises"
         return (
             f"It {way} over {len(self.points)} runs: without a trend, chance alone makes as clear an order "
-            f"in {self.trend.p:.2g} of all series (p, Mann-Kendall)."
+            f"in {self.trend.p * 100:.2g} % of all series (Mann-Kendall)."
         )
 
     def _as_metric(self, rate: float) -> float:

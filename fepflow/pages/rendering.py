@@ -148,6 +148,7 @@ def _environment() -> Environment:
             "number": number,
             "moment": moment,
             "day": day,
+            "gated_first": gated_first,
             "lasting": lasting,
             "shown": shown,
             "snippet": snippet,
@@ -205,6 +206,11 @@ def moment(value: datetime | None) -> Markup:
 def day(value: datetime) -> str:
     """Return a day of the year in few letters: `25 Nov`."""
     return f"{value:%d %b}"
+
+
+def gated_first(metrics: Sequence[Mapping[str, Any]], most: int = 3) -> list[Mapping[str, Any]]:
+    """Return a few metrics, those first that the gate judges."""
+    return sorted(metrics, key=lambda metric: not metric.get("outcome"))[:most]
 
 
 def lasting(seconds: float | None) -> str:

@@ -106,6 +106,7 @@ class Pages:
             suites=self._store.runs.suite_names(),
             statuses=get_args(RunStatus),
             rows=rows,
+            metrics=self._store.runs.metrics_of([run.id for run in runs if run.outcome]),
             total=total,
             filtered=wanted != RunFilter(),
             any_live=any(progress is not None for _, _, progress in rows),

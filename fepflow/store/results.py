@@ -321,7 +321,9 @@ class Results(Repository):
         them. Of a call without an answer, the checks ended in error. No result is read, only the index.
         """
         checks = CHECK_RESULT.c
-        kinds = (checks.status == "completed") & checks.passed.is_(False), checks.status == "error"
+        # With each column of the index fixed, SQLite reads no more of it than the limit.
+        kinds = [(checks.status == "completed") & checks.passed.is_(False)]
+        kinds.append((checks.status == "error") & checks.passed.is_(None))
         with self._database.reading() as connection:
             indices: set[int] = set()
             for kind in kinds:
@@ -337,9 +339,11 @@ class Results(Repository):
     def indices_of_cases(self, run_id: str, case_ids: Collection[str]) -> dict[str, int]:
         """Return where a run has these cases, by their ids as `indexable` cuts them; what it does not have is left
         out."""
-        wanted = CASE.c.run_id == run_id, CASE.c.case_id.in_(case_ids), taken_in(run_id)
+        wanted = select(CASE.c.case_id, CASE.c.case_index).where(CASE.c.run_id == run_id, CASE.c.case_id.in_(case_ids))
         with self._database.reading() as connection:
-            return dict(connection.execute(select(CASE.c.case_id, CASE.c.case_index).where(*wanted)).tuples().all())
+            # Not as a condition of the query: SQLite would read all cases up to that index.
+            taken = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
+            return {case_id: index for case_id, index in connection.execute(wanted) if index < taken}
 
     def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Count the outputs of each of the runs; a run without one is left out."""

@@ -263,6 +263,12 @@ class Runs(Repository):
         with self._database.reading() as connection:
             return connection.scalar(select(func.count()).select_from(RUN).where(*_conditions(wanted))) or 0
 
+    def metrics_of(self, run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+        """Return the metrics of these runs; of one without a verdict, none."""
+        with self._database.reading() as connection:
+            rows = connection.execute(select(RUN.c.id, RUN.c.metrics).where(RUN.c.id.in_(run_ids)))
+            return {row.id: row.metrics or [] for row in rows}
+
     def suite_names(self) -> list[str]:
         """Return the names of all suites that have runs, in order."""
         with self._database.reading() as connection:
