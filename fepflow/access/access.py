@@ -97,6 +97,10 @@ OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 SESSION_SECONDS = 12 * 3_600.0
 """Time that a browser stays signed in."""
 
+POLL_SECONDS = 600.0
+"""Seconds for which a page that asks again by itself has one entry in the audit log for each caller and resource."""
+_MOST_POLLED = 10_000
+
 _READERS = 4
 _MAX_TEXT = 200
 _MAX_OUTCOME = 32
@@ -127,6 +131,7 @@ class Access:
         self._origins = allowed_origins(settings)
         self._rates = RateLimits(settings.starts_per_minute, settings.requests_per_minute)
         self._audit = AuditWriter(store, settings.audit_folder, settings.audit_retention)
+        self._polled: dict[tuple[str | None, ...], float] = {}
         self._threads = ThreadPoolExecutor(_READERS, thread_name_prefix="fepflow-access")
 
     async def __aenter__(self) -> Self:
@@ -212,17 +217,31 @@ class Access:
         outcome: str,
         *,
         may_be_late: bool = False,
+        is_poll: bool = False,
     ) -> None:
         """Return once the entry is committed. Raises InfrastructureError; then nothing may be done.
 
         One that `may_be_late`, of a request that changes nothing, may be in the file only while another process holds
-        the store. Keys and tokens in the texts are taken out.
+        the store. Keys and tokens in the texts are taken out. Of polls of the same resource by the same caller that
+        are answered, only the first in `POLL_SECONDS` is recorded: a page that is left open would fill the log.
         """
+        if is_poll and outcome == "200" and self._was_polled((caller_name, source, action, resource)):
+            return
         if outcome in OVER_LIMIT and not self._rates.is_recorded(caller_name, source):
             return
         texts = _shown(source), _shown(action) or "", _shown(resource)
         entry = AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME])
         await self._audit.write(entry, may_be_late=may_be_late)
+
+    def _was_polled(self, key: tuple[str | None, ...]) -> bool:
+        """Return whether a poll was recorded not long ago; if not, note that it is now."""
+        now = time.monotonic()
+        if now - self._polled.get(key, -POLL_SECONDS) < POLL_SECONDS:
+            return True
+        if len(self._polled) >= _MOST_POLLED:
+            self._polled.clear()
+        self._polled[key] = now
+        return False
 
     async def _by_key(self, text: str) -> Caller:
         parsed = parse_api_key(text)

@@ -267,10 +267,12 @@ def failed_cases(store: Store, run: RunRecord, verdict: Verdict) -> FailedCases:
     cases, left_out = len(case_indices), len(case_indices) - len(shown)
     where = f"{len(shown)} of them are here, {left_out} are left out" if left_out else "all here"
     page = run_page(run.id)
-    results = f"{link('The results', page)}. " if page else ""
+    # A card in Prefect's UI leaves out code and links: sentences have none, and links are lines of their own.
+    links = [link("The results", page)] if page else []
+    links.append(f"[The verdicts of this suite](../../artifacts/key/verdict-{slug(run.name)})")
     about = (
-        f"{cases} of {run.n_cases} cases did not pass ({where}). In full: `fepflow show {run.id[:8]} --failed`. "
-        f"{results}The [verdicts](../../artifacts/key/verdict-{slug(run.name)}) of this suite."
+        f"{cases} of {run.n_cases} cases did not pass ({where}). In full: fepflow show {run.id[:8]} --failed\n\n"
+        + "\n\n".join(links)
     )
     return FailedCases(rows, case_ids, cases, about)
 

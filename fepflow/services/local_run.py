@@ -140,7 +140,9 @@ class Execution:
         result = await state.aresult(raise_on_failure=False)
         self.error = result if isinstance(result, BaseException) else None
         flow_run_id = state.state_details.flow_run_id
-        self.flow_run_url = url_for("flow-run", obj_id=flow_run_id) if flow_run_id else None
+        if flow_run_id:
+            url = await asyncio.to_thread(prefect_api.flow_run_address, str(flow_run_id))
+            self.flow_run_url = url or url_for("flow-run", obj_id=flow_run_id)  # of Prefect Cloud, by Prefect itself
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -216,7 +217,38 @@ def flow_run_address(flow_run_id: str) -> str | None:
     ui = os.environ.get("PREFECT_UI_URL") or (api.ui_url if api else None)
     if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
         return None
-    return f"{without_credentials(ui).rstrip('/')}/runs/flow-run/{flow_run_id}"
+    return f"{_default_ui(without_credentials(ui).rstrip('/'))}/runs/flow-run/{flow_run_id}"
+
+
+UI_SECONDS, ASK_AGAIN = 1.0, 60.0
+_default_uis: dict[str, tuple[float, str | None]] = {}
+"""Where the UI that a server opens by default is, by the server's address, and when that was asked."""
+
+
+def _default_ui(root: str) -> str:
+    """Return the address of the UI that a server opens by default: Prefect serves two, and `ui-settings` says which.
+
+    Below the root itself is the older one, as in versions that had no other, and where the server does not answer.
+    """
+    asked, found = _default_uis.get(root, (0.0, None))
+    if found is None and (not asked or time.monotonic() - asked > ASK_AGAIN):
+        found = _asked_default_ui(root)
+        _default_uis[root] = time.monotonic(), found
+    return found or root
+
+
+def _asked_default_ui(root: str) -> str | None:
+    from http.client import HTTPException
+    from urllib.parse import urljoin
+    from urllib.request import urlopen
+
+    try:
+        with urlopen(f"{root}/ui-settings", timeout=UI_SECONDS) as response:  # noqa: S310  # http, as Prefect's client
+            found = json.loads(response.read(100_000))
+        base = found[f"{found['default_ui']}_base_url"]
+        return urljoin(f"{root}/", f"/{base.strip('/')}").rstrip("/")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException):
+        return None
 
 
 def is_gone() -> bool:

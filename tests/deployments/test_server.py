@@ -191,7 +191,7 @@ def test_a_shell_that_has_the_local_servers_address_starts_it_when_it_is_down(
     assert "No Prefect server is running" in stack.fepflow("status", env=shell).stdout
     done = stack.fepflow("run", tmp_path / "suite.yaml", env=shell)
     assert done.returncode == 0, done.stderr
-    assert f"http://127.0.0.1:{port}/runs/flow-run/" in done.stdout
+    assert f"http://127.0.0.1:{port}/v2/runs/flow-run/" in done.stdout, "the UI that Prefect opens by default"
     assert "local server, process" in stack.fepflow("status", env=shell).stdout
 
 

@@ -42,7 +42,9 @@ async def test_the_failed_cases_and_the_verdict_are_shown(plan: Plan) -> None:
     assert failed.rows[2]["why"].startswith("HTTP 503 Service Unavailable")
     assert failed.rows[0]["why"] == 'got "no", wanted "yes"'
     shown = f"`fepflow show {run_id[:8]} --failed`"
-    assert failed.about.startswith(f"2 of 3 cases did not pass (all here). In full: {shown}. ")
+    sentence, *links = failed.about.split("\n\n")
+    assert sentence == f"2 of 3 cases did not pass (all here). In full: {shown.strip('`')}"
+    assert links == ["[The verdicts of this suite](../../artifacts/key/verdict-s)"], "a card leaves links out"
     assert page.startswith(f"# FAIL: s\n\n**{escape_markdown(verdict.rules[0].reason)}**\n")
     assert "[2 cases that did not pass](../../artifacts/artifact/1234)" in page
     assert "| exact\\_match | " in page
@@ -75,7 +77,9 @@ async def test_runs_are_linked_with_their_pages_where_these_are_known(
     listed = f"[in the list of cases]({address}?show=failed&check=exact_match#cases-title)"
     assert f"- {cause} ([a\\/\\(b\\)]({address}/case?id=a%2F%28b%29): {listed})\n" in page
     assert f"- **[a\\/\\(b\\) \\#2]({address}/case?id=a%2F%28b%29)** · exact\\_match: " in page
-    assert f" [The results]({address}). The [verdicts](../../artifacts/key/verdict-s)" in failed.about
+    assert (
+        f"\n\n[The results]({address})\n\n[The verdicts of this suite](../../artifacts/key/verdict-s)" in failed.about
+    )
     assert payload_of(context.run, verdict, None)["page"] == drift_payload(context.run, verdict, [])["page"] == address
 
 

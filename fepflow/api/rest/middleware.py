@@ -200,7 +200,9 @@ class _Exchange:
     async def _record(self, outcome: str) -> None:
         action, resource = action_of(self._method, self._path)
         name, is_late = self._caller.name if self._caller else None, self._caller is None or self._needs == "read"
-        await self._access.record(name, self._source, action, resource, outcome, may_be_late=is_late)
+        # htmx, which our pages ask again with, says so. A reader who pretends to be it hides nothing but repetitions.
+        is_poll = self._needs == "read" and Headers(scope=self._scope).get("hx-request") == "true"
+        await self._access.record(name, self._source, action, resource, outcome, may_be_late=is_late, is_poll=is_poll)
 
 
 class _ReplacedError(Exception):

@@ -218,12 +218,12 @@ def test_a_chart_answers_the_mouse(browser: Watched) -> None:
 
 
 def test_a_chart_is_as_wide_as_its_place(browser: Watched) -> None:
-    for width in (360, 1000):
+    for width, columns in ((360, 1), (1000, 2)):
         browser.set_width(width)
         browser.open("/trends?suite=refunds")
         browser.until(lambda _: browser.all("figure.drawn svg"), "a chart that Vega has drawn")
         drawn = browser.evaluate("document.querySelector('figure.drawn svg').getBoundingClientRect().width")
-        assert width - 60 < drawn <= width
+        assert width / columns - 60 < drawn <= width / columns
     browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 

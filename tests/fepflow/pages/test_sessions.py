@@ -20,10 +20,11 @@ from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.middleware import AccessMiddleware
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
+from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.fepflow.analysis.test_calibration import stored
-from tests.fepflow.pages.conftest import OF_A_PAGE, fill, served, simple
+from tests.fepflow.pages.conftest import OF_A_PAGE, Row, fill, served, simple
 from tests.http_server import serving
 
 
@@ -451,3 +452,23 @@ def test_with_a_key_that_may_not_look_another_one_can_be_shown(client: httpx.Cli
     sign_in(client, key)
     assert client.get("/runs").status_code == 200
     assert "/sign-in" not in client.get("/runs/nothing").text
+
+
+def test_a_page_that_asks_again_by_itself_has_one_entry_in_the_audit_log(client: httpx.Client, store: Store) -> None:
+    fill(store, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="aaaa1111", ended=False)
+    fill(store, [simple("there")], run_id="bbbb2222")
+
+    def entries() -> list[str]:
+        return [entry.action for entry in store.access.audit_entries(99)]
+
+    for _ in range(5):
+        client.get("/runs/aaaa1111", headers={"HX-Request": "true", "HX-Target": "verdict"}).raise_for_status()
+    assert entries() == ["GET /runs/aaaa1111"]
+    client.get("/runs/bbbb2222", headers={"HX-Request": "true"}).raise_for_status()
+    assert sorted(entries()) == ["GET /runs/aaaa1111", "GET /runs/bbbb2222"], (
+        "another run is another entry, whoever asks"
+    )
+    for _ in range(2):
+        assert client.get("/runs/cccc", headers={"HX-Request": "true"}).status_code == 404
+        client.get("/runs/aaaa1111").raise_for_status()
+    assert len(entries()) == 6, "what was refused, and pages that people open, are recorded each time"
