@@ -18,11 +18,13 @@ from fepflow.checks.explanation import MAX_SENTENCE, CauseSummary, explain
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown, listed, plain_markdown, slug
+from fepflow.text import escape_markdown, four_digits, listed, plain_markdown, slug
 from fepflow.verdict.verdict import (
     Comparison,
+    ConfusionVerdict,
     CorrectedShare,
     DifferenceVerdict,
+    FigureVerdict,
     MetricVerdict,
     PooledValue,
     RegressionVerdict,
@@ -72,6 +74,8 @@ def verdict_page(
     if verdict.regression is not None and verdict.regression.run_id is not None:
         lines += [*_regression_table(run, verdict.regression), ""]
     lines += [*_slice_table(verdict.slices), ""] if verdict.slices else []
+    for confusion in verdict.confusions:
+        lines += [*_confusion_table(confusion), ""]
     if failed is not None and failed.rows:
         lines += ["## What did not pass", ""]
         lines += [*_causes(run, causes), "", "The first:", ""] if causes else []
@@ -195,6 +199,15 @@ def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
         yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * (len(columns) - 1)}"
 
 
+def _confusion_table(confusion: ConfusionVerdict) -> Iterator[str]:
+    columns = [f"{escape_markdown(confusion.check)}: expected", *map(escape_markdown, confusion.columns)]
+    yield f"| {' | '.join([*columns, 'precision', 'recall', 'F1'])} |"
+    yield f"|{' --- |' * (len(columns) + 3)}"
+    for row in confusion.classes:
+        cells = [escape_markdown(row.label), *(str(count or NONE) for count in row.predicted)]
+        yield f"| {' | '.join([*cells, *map(_corrected, (row.precision, row.recall, row.f1))])} |"
+
+
 def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
     known = metric.low is not None and metric.high is not None
     interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
@@ -207,14 +220,14 @@ def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) ->
     return ["corrected for the judge"] if any(row.corrected for row in rows) else []
 
 
-def _corrected(share: CorrectedShare | PooledValue | None) -> str:
+def _corrected(share: CorrectedShare | PooledValue | FigureVerdict | None) -> str:
     if share is None or share.value is None:
         return NONE
     return f"{_number(share.value)} ({_number(share.low)} to {_number(share.high)})"
 
 
 def _number(value: float | None, sign: str = "") -> str:
-    return NONE if value is None else f"{value:{sign}.4g}"
+    return NONE if value is None else four_digits(value, sign)
 
 
 MAX_ROWS = 100

@@ -42,6 +42,8 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
         yield f"against {runs}: {safe(regression['matched'])} (fepflow compare {named} {run.id[:SHORT_ID]})"
     if slices := (run.verdict or {}).get("slices"):
         yield _slice_table(slices)
+    for confusion in (run.verdict or {}).get("confusions") or ():
+        yield from _confusion(confusion)
     for row in counts:
         if row.error and row.error == row.passed + row.failed + row.error + row.skipped + row.unjudged:
             yield f"[yellow]{safe(row.check_id)} ended in an error every time: {row.error} of {row.error}[/]"
@@ -127,6 +129,8 @@ def _check_table(counts: Sequence[CheckCounts]) -> Table:
     return made
 
 
+MEASURES = ("precision", "recall", "f1")
+
 Columns = Sequence[tuple[str, Callable[[Mapping[str, Any]], str]]]
 """Names of columns, and what they show of a row."""
 
@@ -185,6 +189,19 @@ def _slice_table(slices: Sequence[Mapping[str, Any]]) -> Table:
     return made
 
 
+def _confusion(confusion: Mapping[str, Any]) -> Iterator[Table | str]:
+    """Yield a confusion matrix: a row for each expected label, with what its results were predicted as."""
+    made = table(f"{safe(confusion['check'])}: expected", *map(safe, confusion["columns"]), "precision", "recall", "F1")
+    for row in confusion["classes"]:
+        cells = (str(count) if count else "·" for count in row["predicted"])
+        made.add_row(safe(row["label"]), *cells, *(_corrected(row[measure]) for measure in MEASURES))
+    blank = [""] * len(confusion["columns"])
+    made.add_row("[dim]mean of classes[/]", *blank, *(_corrected(confusion[measure]) for measure in MEASURES))
+    yield made
+    if left_out := confusion.get("left_out"):
+        yield f"the {len(confusion['classes'])} most frequent classes; {left_out} more are left out"
+
+
 def _table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, beside: Columns = ()) -> Table:
     """Return a table of metrics, with a column of corrected values if a row has one."""
     if any("corrected" in row for row in rows):
@@ -199,8 +216,8 @@ def _table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, beside: Colum
 
 
 def _corrected(figures: Mapping[str, Any] | None) -> str:
-    """Return value and interval of a share that a judge passed, corrected for its errors."""
-    if figures is None or "value" not in figures:
+    """Return value and interval, such as those of a share that a judge passed, corrected for its errors."""
+    if figures is None or figures.get("value") is None:
         return "·"
     return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"
 

@@ -8,9 +8,12 @@ from itertools import count
 from typing import Any
 
 from fepflow.analysis.accumulation import NONE, is_share_that_passed, minima_of, range_of, scale_of_aggregate, slice_of
+from fepflow.analysis.classification import ExpectedLabels
+from fepflow.checks.constants import CheckType
 from fepflow.checks.schemas import OTHER, result_shape
 from fepflow.diagnose.sample_size import (
     validate_top_up,
+    warn_of_classes,
     warn_of_confidence,
     warn_of_regression_margin,
     warn_of_sample_size,
@@ -165,6 +168,9 @@ def _validate_value(validation: SuiteValidation, index: int, metric: Metric, che
     shapes = [result_shape(check) for check in checks]
     if metric.aggregated.kind == "error_rate":
         return
+    if metric.aggregated.of_labels:
+        _validate_labels(validation, index, metric, checks)
+        return
     if len(shapes) != 1 or shapes[0] is None:
         return  # no result is known, or one of several checks may have it
     shape = shapes[0]
@@ -175,6 +181,28 @@ def _validate_value(validation: SuiteValidation, index: int, metric: Metric, che
         numbers = _numbers(shape)
         advice = f"name what it gives, as in value: $.{'.'.join(numbers[0])}" if numbers else None
         validation.error(("metrics", index), message, advice)
+
+
+def _validate_labels(validation: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
+    """Find a measure of labels of a check that gives none, and one of a class that no test case expects."""
+    location: DocumentPath = ("metrics", index, "aggregate")
+    others = [check for check in checks if check.type != CheckType.CLASSIFICATION]
+    if others:
+        message = f"{metric.aggregate} is of labels, and {others[0].type} gives none"
+        validation.error(location, message, "take a check of the type classification")
+        return
+    expected = ExpectedLabels()
+    for number, case in enumerate(validation.cases):
+        for check in checks[:1]:
+            expected.add(number, case, check)
+    label = expected.known_as(metric.aggregated.label)
+    if label is not None and expected.counted.total() == len(validation.cases) > 0 and label not in expected.counted:
+        advice = did_you_mean(label, list(expected.counted)) or f"they expect {expected.names}"
+        validation.error(location, f"no test case expects the label {label}", advice)
+        return
+    gate: Gate | None = validation.loaded.section("gate")
+    if gate is not None and gate.verdict == "interval" and validation.limit is None:
+        warn_of_classes(validation, at_look(gate, 1), metric, expected)
 
 
 def _validate_path(
@@ -254,12 +282,14 @@ def _validate_slices(
     if slices.min is not None and not minima:
         advice = "name the metrics, as in min: {score: 3.5}"
         validation.error(("slices", "min"), "there is no metric that it is for", advice)
-    quantiles = {metric.id for metric in metrics if metric.aggregated.kind == "quantile"}
+    without_slices = {
+        metric.id for metric in metrics if metric.aggregated.kind == "quantile" or metric.aggregated.of_labels
+    }
     for name, minimum in minima.items():
         location = ("slices", "min", name) if isinstance(slices.min, dict) else ("slices", "min")
         if name not in scales:
             validation.error(location, f"there is no metric {name}", f"there is {known_names(scales)}")
-        elif name in quantiles or (scale := scales[name]) is None:
+        elif name in without_slices or (scale := scales[name]) is None:
             message = f"slices of {name} cannot be compared with a minimum"
             validation.error(location, message, "it takes a share, or a mean of scores with a range")
         elif not scale.low < minimum <= scale.high:

@@ -7,11 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
+from fepflow.analysis.classification import ExpectedLabels, class_interval
 from fepflow.analysis.clusters import is_clustered
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import DocumentPath
-from fepflow.statistics.estimate import RANGE_ADVICE, RANGE_UNKNOWN, Scale
+from fepflow.statistics.classification import LabelledUnit, LabelPair, classification_estimate
+from fepflow.statistics.estimate import RANGE_ADVICE, RANGE_UNKNOWN, Counts, Scale
 from fepflow.statistics.group_sequential import nominal_confidence
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
@@ -129,12 +131,31 @@ def _warn_of_limit(
     limit: float,
     units: _Units,
 ) -> None:
+    if metric.aggregated.of_labels:
+        return  # it depends on the labels, see warn_of_classes
     needed = _cases_needed(gate, metric, scale, bound, limit)
     if needed is not None and needed > units.number:
         best = "even if all pass" if is_of_passes(metric) and bound == "min" else "whatever their values are"
         message = f"{units} cannot show {_limit_in_words(metric.id, bound, limit)}, {best}"
         more = _more_to_expect(gate, metric, limit) if bound == "min" and validation.clusters is None else ""
         validation.warn(("gate", bound, metric.id), message, f"it takes {needed} at {gate.confidence:.0%}{more}")
+
+
+def warn_of_classes(validation: SuiteValidation, gate: Gate, metric: Metric, expected: ExpectedLabels) -> None:
+    """Warn of a minimum of precision, recall or F1 that the test cases cannot show, even if all answers are right."""
+    limit, label = gate.min.get(metric.id), expected.known_as(metric.aggregated.label)
+    units = [LabelledUnit([LabelPair(name, name)]) for name in expected.counted.elements()]
+    if limit is None or not 0 < limit < 1 or not units or (label is not None and label not in expected.counted):
+        return
+    counts, measure, kind = Counts(len(units), len(units)), metric.aggregated.kind, class_interval(gate)
+    best = classification_estimate(units, counts, measure, label, gate.pass_confidence, kind)  # type: ignore[arg-type]  # one of three, see of_labels
+    if best.low is not None and best.low < limit:
+        cases = plural(len(units) if label is None else expected.counted[label], "test case")
+        of_class = "" if label is None else f" that expect {label}"
+        message = f"{cases}{of_class} cannot show {_limit_in_words(metric.id, 'min', limit)}, even if all pass"
+        validation.warn(
+            ("gate", "min", metric.id), message, f"they show {best.low:.2f} at most: more cases of each label"
+        )
 
 
 def _limit_in_words(metric: str, bound: str, limit: float) -> str:

@@ -450,3 +450,29 @@ def test_metadata_of_any_kind_may_stand_beside_a_slice(folder, other):
 def test_a_limit_that_is_nothing_beside_its_range_is_no_fault(folder):
     metric = "metrics: [{id: ms, value: $.output.metadata.ms, range: [0, 1.0e+18]}]\n"
     assert not [line for line in told(folder, BASE + CHECKS + metric + "gate: {max: {ms: 5}}\n") if "fault" in line]
+
+
+def of_labels(folder, aggregate, minimum="0.5", check="classification", cases=40):
+    rows = "".join(f"  - {{id: '{n}', input: q, expected: {'refund' if n % 4 else 'other'}}}\n" for n in range(cases))
+    base = "name: s\ntarget: {http: {url: 'http://127.0.0.1:9/'}}\n"
+    arguments = "arguments: {actual: $.output.value, expected: $.test_case.expected}"
+    check = f"checks:\n  - {{type: {check}, id: c, {arguments}}}\n"
+    metrics = f"metrics: [{{id: m, check: c, aggregate: {aggregate}}}]\n"
+    found = inspect(folder, f"{base}test_cases:\n{rows}{check}{metrics}gate: {{min: {{m: {minimum}}}}}\n")
+    return [str(problem) for problem in found.problems if "metrics" in str(problem) or "gate" in str(problem)]
+
+
+def test_measures_of_labels_need_labels_that_test_cases_expect(folder):
+    assert of_labels(folder, "recall@refund") == of_labels(folder, "f1@Refund") == of_labels(folder, "f1") == []
+    (problem,) = of_labels(folder, "recall@refnd")
+    assert "no test case expects the label refnd (did you mean refund?)" in problem
+    (problem,) = of_labels(folder, "f1", check="equals")
+    assert "f1 is of labels, and equals gives none (take a check of the type classification)" in problem
+
+
+def test_so_few_cases_of_a_label_cannot_show_a_minimum(folder):
+    (problem,) = of_labels(folder, "recall@other", "0.9")
+    assert "10 test cases that expect other cannot show m of at least 0.9, even if all pass" in problem
+    assert "they show 0.69 at most" in problem
+    (problem,) = of_labels(folder, "f1", "0.9")
+    assert "40 test cases cannot show m of at least 0.9" in problem
