@@ -165,7 +165,7 @@ def test_all_deterministic_checks_are_evaluated(base: Environment) -> None:
 def test_a_first_suite_is_validated_and_planned(base: Environment) -> None:
     assert base.fepflow("init", "first").returncode == 0
     valid = base.fepflow("validate", "first/suite.yaml")
-    assert (valid.returncode, valid.stdout) == (0, "first/suite.yaml is valid: 3 test cases, 3 shared checks.\n")
+    assert (valid.returncode, valid.stdout) == (0, "first/suite.yaml is valid: 10 test cases, 3 shared checks.\n")
     assert valid.stderr == 'To run it here: pip install "fepflow[run]"\n'
     assert base.fepflow("plan", "first/suite.yaml", "--min", "0.9", "--expect", "0.95").returncode == 0
     assert base.fepflow("checks").returncode == 0

@@ -16,10 +16,11 @@ from fepflow.protocol.conversations import ending, exchanges
 from fepflow.protocol.results import CheckResult
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
-from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunRecord
+from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunFilter, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cut, plural
 from fepflow.traces.conventions import summary_of
+from fepflow.verdict.metric_rules import settling_cases
 
 SHORT_DIGEST = 12
 MOST_SLICES = 30
@@ -88,6 +89,29 @@ def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool =
         from fepflow.verdict.verdict import ModelCosts
 
         yield f"  models: {ModelCosts.model_validate(models)}"
+
+
+def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
+    """Yield what helps, the most useful first, after the first inconclusive run of a suite; nothing after others."""
+    if run.outcome != "inconclusive" or run.verdict is None:
+        return
+    if store.runs.count(RunFilter(suite=run.name, outcome="inconclusive")) > 1:
+        return
+    yield "This is the suite's first INCONCLUSIVE: its results show neither a pass nor a fail. What helps:"
+    needed = settling_cases(next(iter(run.verdict.get("reasons") or ()), ""))
+    if needed is not None and needed > run.n_cases:
+        more = needed - run.n_cases
+        yield f"  - {more:,} more test cases like these, {needed:,} in all, which would settle it in 4 of 5 runs"
+    elif any(metric["n_error"] for metric in run.metrics or ()):
+        yield f"  - the results that are missing: fepflow run --resume {run.id[:SHORT_ID]}"
+    else:
+        yield "  - more test cases: fepflow plan says how many"
+    gate = run.suite.get("gate") or {}
+    if gate.get("inconclusive") != "allow":
+        yield "  - gate: {inconclusive: allow}, if such a run should not stop a release (exit code 0, and not 4)"
+    if not gate.get("top_up") and (gate.get("min") or gate.get("max")):
+        rounds = max(2 * run.repeats, 5)
+        yield f"  - gate: {{top_up: {{max_repeats: {rounds}}}}}, which asks these cases again while the verdict is open"
 
 
 def _no_verdict(run: RunRecord) -> Iterator[str]:

@@ -240,7 +240,7 @@ def stdout_for_json() -> Iterator[TextIO]:
 def print_end(console: Console, store: Store, finished: Finished, reports: Sequence[Path]) -> None:
     """Print the end of a run: tables, verdict, and where to look."""
     from fepflow.cli.console import SHORT_ID, safe
-    from fepflow.cli.run_view import run_view, verdict_view
+    from fepflow.cli.run_view import first_inconclusive, run_view, verdict_view
     from fepflow.page_links import run_page
     from fepflow.services.prefect_api import store_location, ui_login
 
@@ -260,6 +260,7 @@ def print_end(console: Console, store: Store, finished: Finished, reports: Seque
     }
     rows = [*((name, place) for name, place in places.items() if place), *(("report", str(path)) for path in reports)]
     console.print(run_view(store, run))
+    console.print(first_inconclusive(store, run))
     console.print(f"  {name:<11}{safe(place)}" for name, place in rows)
 
 

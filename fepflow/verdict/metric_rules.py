@@ -12,6 +12,7 @@ one at 1 - (1 - c) / (m - 1), and so on. No p-values are needed, and every form 
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -186,6 +187,16 @@ class MetricRules:
         complete = ", without missing results," if estimate.counts.missing else ""
         true_value = _true(estimate, requirement)
         return f"about {units} like these{complete} would settle it in 4 of 5 runs, if {true_value}"
+
+
+_SETTLES = re.compile(r"about (\d+) test cases like these")
+
+
+def settling_cases(reason: str) -> int | None:
+    """Return how many test cases would mostly settle a verdict, by the sentence of the rule that decided; None if it
+    says nothing of it."""
+    found = _SETTLES.search(reason)
+    return int(found[1]) if found else None
 
 
 def _tipping_point(estimate: Estimate, requirement: Requirement) -> str:

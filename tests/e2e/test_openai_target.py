@@ -20,11 +20,22 @@ from .conftest import Workplace
 pytestmark = pytest.mark.e2e
 
 KEY = "sk-canary-4711-0815"
-ANSWERS = {"France": "Paris", "Japan": "Tokyo", "17": "42"}
+ANSWERS = {
+    "France": "Paris",
+    "Japan": "Tokyo",
+    "Kenya": "Nairobi",
+    "Peru": "Lima",
+    "Canada": "Ottawa",
+    "17": "42",
+    "8 + 5": "13",
+    "60": "101",
+    "250": "1000",
+    "33": "99",
+}
 
 
 class Model:
-    """Knows three answers; the one about Japan is cut off if `cuts_off`."""
+    """Knows the answers; the one about Japan is cut off if `cuts_off`."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -86,15 +97,15 @@ def test_a_prompt_is_evaluated_and_its_answers_are_reused_until_it_changes(workp
     suite.write_text(text.replace("expected: stop", "expected: length"), encoding="utf-8")
     done = workplace.fepflow("run", suite, "--reuse-outputs", **env)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "3 outputs from earlier runs" in done.stdout
+    assert "10 outputs from earlier runs" in done.stdout
     assert "the target was not called for them (--reuse-outputs)" in " ".join(done.stdout.split())
-    assert len(model.asked) == 3
+    assert len(model.asked) == 10
 
     # A prompt that changes is another version: it is asked again, and one answer is cut off now.
     (folder / "prompt.md").write_text("Briefly: {{$.test_case.input}}", encoding="utf-8")
     suite.write_text(text, encoding="utf-8")
     model.cuts_off = True
     done = workplace.fepflow("run", suite, FEPFLOW_RUN_REUSE_OUTPUTS="1", **env)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 4, done.stdout + done.stderr
     assert "from earlier runs" not in done.stdout
-    assert len(model.asked) == 6
+    assert len(model.asked) == 20

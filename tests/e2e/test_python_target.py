@@ -42,11 +42,9 @@ def test_what_init_writes_passes_at_once_from_any_folder(workplace: Workplace) -
     done = workplace.fepflow("run", folder / "suite.yaml")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "PASS  " in done.stdout
-    assert {name: result.output.value for name, result in workplace.results.items()} == {
-        "capital-france": "The capital of France is Paris.",
-        "capital-japan": "The capital of Japan is Tokyo.",
-        "sum": "17 + 25 is 42.",
-    }
+    answers = {name: result.output.value for name, result in workplace.results.items()}
+    assert len(answers) == 10
+    assert (answers["capital-france"], answers["sum"]) == ("The capital of France is Paris.", "It is 42.")
 
 
 @pytest.mark.battery

@@ -1,6 +1,6 @@
 """A stand-in for your agent, so that the suite passes at once. Put your own in its place."""
 
-CAPITALS = {"France": "Paris", "Japan": "Tokyo"}
+CAPITALS = {"France": "Paris", "Japan": "Tokyo", "Kenya": "Nairobi", "Peru": "Lima", "Canada": "Ottawa"}
 
 
 def answer(question: str) -> str:
@@ -8,4 +8,4 @@ def answer(question: str) -> str:
     for country, capital in CAPITALS.items():
         if country in question:
             return f"The capital of {country} is {capital}."
-    return "17 + 25 is 42."
+    return f"It is {sum(int(word) for word in question.strip('?').split() if word.isdecimal())}."

@@ -63,7 +63,7 @@ def test_init_writes_a_commented_suite_that_is_valid(cli: Cli, home: Path) -> No
     assert suite.count("#") > 10
     valid = cli("validate", "first/suite.yaml")
     assert (valid.exit_code, valid.stderr) == (0, "")
-    assert valid.stdout == "first/suite.yaml is valid: 3 test cases, 3 shared checks.\n"
+    assert valid.stdout == "first/suite.yaml is valid: 10 test cases, 3 shared checks.\n"
 
 
 def test_init_for_a_model_writes_a_suite_that_is_valid_with_a_key(

@@ -1,0 +1,39 @@
+"""What is printed of a run beside its tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fepflow.cli.run_view import first_inconclusive
+from fepflow.protocol.test_case import TestCase
+from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.store import Store
+
+SETTLES = "m: 0.9 reaches the minimum, but …, and about 28 test cases like these would settle it in 4 of 5 runs."
+
+
+def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: str = SETTLES, **gate: Any) -> RunRecord:
+    run_id = f"{number:08x}feedbeef"
+    suite = {"name": "s", "gate": {"min": {"m": 0.65}, **gate}}
+    store.runs.create(NewRun(run_id, "s", suite, None, 1), [TestCase(id=str(n), input=n) for n in range(10)])
+    store.leases.acquire(run_id, "me", 30)
+    store.leases.finish(run_id, "me", "completed", outcome=outcome, verdict={"reasons": [reason]}, metrics=[])
+    return store.runs.get(run_id)
+
+
+def test_the_first_inconclusive_run_of_a_suite_says_once_what_helps(store: Store) -> None:
+    finished(store, 1, "pass")
+    first = "\n".join(first_inconclusive(store, finished(store, 2)))
+    helps = ["18 more test cases like these, 28 in all", "{inconclusive: allow}", "{top_up: {max_repeats: 5}}"]
+    places = [first.index(text) for text in helps]
+    assert places == sorted(places), "the most useful first"
+    assert list(first_inconclusive(store, finished(store, 3))) == []
+    assert list(first_inconclusive(store, finished(store, 4, "fail"))) == []
+
+
+def test_what_a_suite_has_already_is_not_advised(store: Store) -> None:
+    run = finished(store, 1, reason="m: no value.", inconclusive="allow", top_up={"max_repeats": 3})
+    text = "\n".join(first_inconclusive(store, run))
+    assert "  - more test cases: fepflow plan says how many" in text
+    assert "allow" not in text
+    assert "top_up" not in text
