@@ -590,11 +590,11 @@ class MetricAccumulator:
                 "the gate states that they are a random sample (missing: random)."
             )
         if self._outside and self.scale is not None:
-            ends = f"{self.scale.low:g} to {self.scale.high:g}"
+            ends = f"{self.scale.low:.15g} to {self.scale.high:.15g}"
             what = "that are neither yes nor no" if self.scale.binary else f"outside of the range {ends}"
             advice = "give at_least or at_most" if self.scale.binary else "correct the check, or the metric's range"
             yield (
-                f"{self.metric.id}: {plural(self._outside, 'value')} {what}, such as {self._example:g}, "
+                f"{self.metric.id}: {plural(self._outside, 'value')} {what}, such as {self._example:.15g}, "
                 f"count as errors: {advice}."
             )
 

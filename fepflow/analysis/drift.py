@@ -23,6 +23,7 @@ from fepflow.statistics.drift import (
 )
 from fepflow.store.records import RunFigures, RunRecord
 from fepflow.suite.models import Gate, Suite
+from fepflow.text import four_digits
 
 MOST_RUNS = 1_000
 """Runs that are looked at, the newest."""
@@ -69,8 +70,8 @@ class Series:
         """Say of one that has drifted what happened, and how sure it is."""
         by = "the gate" if self.agreed_by == "gate" else f"the first {REFERENCE_RUNS} runs"
         return (
-            f"{self.metric} has drifted: {self.points[-1].value:.4g} in this run, against the rate of "
-            f"{self._as_metric(self.rate or 0.0):.4g} by {by}. {self.evidence}"
+            f"{self.metric} has drifted: {four_digits(self.points[-1].value)} in this run, against the rate of "
+            f"{four_digits(self._as_metric(self.rate or 0.0))} by {by}. {self.evidence}"
         )
 
     @property

@@ -17,6 +17,7 @@ from fepflow.errors import UserError
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.test_cases import id_text
+from fepflow.text import known_names
 
 Label = bool | float | str
 
@@ -149,10 +150,10 @@ def _judge_of(
     known = {judge.check_id: judge for judge in judges}
     for row in rows:
         if row.check is not None and row.check not in known:
-            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {', '.join(known)}")
+            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {known_names(known)}")
     errors.raise_if_any()
     if check is not None and check not in known:
-        raise UserError(f"There is no judge {check} (--check): there is {', '.join(known)}.")
+        raise UserError(f"There is no judge {check} (--check): there is {known_names(known)}.")
     wanted = {check} if check is not None else {row.check for row in rows if row.check} or set(known)
     if len(wanted) > 1:
         raise UserError(f"There are several judges: say which one with --check ({', '.join(known)}).")

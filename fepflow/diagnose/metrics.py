@@ -146,7 +146,7 @@ def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[st
     for bound, limits in (("min", gate.min), ("max", gate.max)):
         for name in limits:
             if name not in metrics:
-                advice = f"there is {known_names(metrics)}"
+                advice = f"there is {known_names(metrics)}" if metrics else "the suite has no checks and no metrics"
                 validation.error(("gate", bound, name), f"there is no metric {name}", advice)
     for name in gate.min.keys() & gate.max.keys():
         if gate.min[name] > gate.max[name]:
@@ -249,9 +249,9 @@ def _validate_limits(validation: SuiteValidation, metric: Metric, scale: Scale) 
     for bound, limits in (("min", gate.min), ("max", gate.max)) if gate is not None else ():
         limit = limits.get(metric.id)
         if limit is not None and not scale.low <= limit <= scale.high:
-            message = f"{metric.id} lies between {scale.low:g} and {scale.high:g}, never at {limit:g}"
+            message = f"{metric.id} lies between {scale.low:.15g} and {scale.high:.15g}, never at {limit:.15g}"
             is_percentage = (scale.low, scale.high) == (0, 1) and 1 < limit <= 100
-            advice = f"did you mean {limit / 100:g}?" if is_percentage else "give a value in that range"
+            advice = f"did you mean {limit / 100:.15g}?" if is_percentage else "give a value in that range"
             validation.error(("gate", bound, metric.id), message, advice)
 
 
@@ -262,12 +262,12 @@ def _validate_ranges(validation: SuiteValidation, metric: Metric, scale: Scale) 
     beyond = [bound for bound in bounds if not scale.low <= bound <= scale.high]
     inside = [bound for bound in bounds if scale.low < bound < scale.high]
     if beyond and not inside:
-        message = f"the thresholds of {metric.id} are at {min(beyond):g} to {max(beyond):g}, but it lies between"
+        message = f"the thresholds of {metric.id} are at {min(beyond):.15g} to {max(beyond):.15g}, but it lies between"
         are_percentages = max(beyond) <= 100 and scale.high == 1
         advice = "they are percentages, it is a fraction" if are_percentages else "see metrics.range"
         is_inline = isinstance(validation.loaded.section("thresholds"), dict)
         location = ("thresholds", metric.id) if is_inline else ("thresholds",)
-        validation.error(location, f"{message} {scale.low:g} and {scale.high:g}", advice)
+        validation.error(location, f"{message} {scale.low:.15g} and {scale.high:.15g}", advice)
 
 
 def _validate_slices(
@@ -293,7 +293,9 @@ def _validate_slices(
             message = f"slices of {name} cannot be compared with a minimum"
             validation.error(location, message, "it takes a share, or a mean of scores with a range")
         elif not scale.low < minimum <= scale.high:
-            message = f"{name} lies between {scale.low:g} and {scale.high:g}, so {minimum:g} is no minimum for it"
+            message = (
+                f"{name} lies between {scale.low:.15g} and {scale.high:.15g}, so {minimum:.15g} is no minimum for it"
+            )
             validation.error(location, message, "give a value within")
         else:
             needed = cases_needed(minimum, scale, gate)

@@ -117,7 +117,7 @@ def warn_of_regression_margin(validation: SuiteValidation, gate: Gate, margin: f
     units = _units(validation)
     needed = None if margin == 0 else math.ceil(z_score(gate.pass_confidence) ** 2 * (1 - margin) / margin)
     if units.number and gate.verdict == "interval" and (needed is None or units.number < needed):
-        message = f"{units} cannot show a regression of at most {margin:g}, even if none changes"
+        message = f"{units} cannot show a regression of at most {margin:.15g}, even if none changes"
         advice = "no number of them shows a margin of 0" if needed is None else f"it takes {needed}"
         validation.warn(("gate", "regression", "margin"), message, advice)
 
@@ -159,7 +159,7 @@ def warn_of_classes(validation: SuiteValidation, gate: Gate, metric: Metric, exp
 
 
 def _limit_in_words(metric: str, bound: str, limit: float) -> str:
-    return f"{metric} of at {'least' if bound == 'min' else 'most'} {limit:g}"
+    return f"{metric} of at {'least' if bound == 'min' else 'most'} {limit:.15g}"
 
 
 def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
@@ -168,7 +168,7 @@ def _more_to_expect(gate: Gate, metric: Metric, minimum: float) -> str:
     if not is_share_that_passed(metric):
         return ""
     cases = cases_for_power(minimum, expected, USUAL_POWER, gate.pass_confidence, gate.interval)
-    return f", and {cases} if {expected:g} do, to pass 4 times out of 5: see fepflow plan" if cases else ""
+    return f", and {cases} if {expected:.15g} do, to pass 4 times out of 5: see fepflow plan" if cases else ""
 
 
 def _cases_needed(gate: Gate, metric: Metric, scale: Scale | None, bound: str, limit: float) -> int | None:

@@ -52,7 +52,7 @@ def assess(value: float | None, ranges: Sequence[Range]) -> ImpactAssessment:
         return ImpactAssessment(None, "the value is not a number")
     holding = [item for item in ranges if item.holds(value)]
     if not holding:
-        return ImpactAssessment(None, f"no range holds {value:g}")
+        return ImpactAssessment(None, f"no range holds {value:.15g}")
     decisive = max(holding, key=lambda item: severity(item.impact))
     overlapping = len({item.impact for item in holding}) > 1
     return ImpactAssessment(decisive.impact, None, decisive.interpretation, overlapping)
@@ -106,10 +106,12 @@ def _edge_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
     bottom, top = _floor(ordered[0]), max(map(_ceiling, ordered))
     if bottom > -math.inf:
         advice = "leave out the lowest min"
-        warnings.append(_warning(path, f"values below {bottom:g} are in no range", advice, "4.3.3"))
+        warnings.append(_warning(path, f"values below {bottom:.15g} are in no range", advice, "4.3.3"))
     if top < math.inf:
         advice = "leave out the highest max: it is exclusive"
-        warnings.append(_warning(path, f"values from {top:g} on, {top:g} included, are in no range", advice, "4.3.3"))
+        warnings.append(
+            _warning(path, f"values from {top:.15g} on, {top:.15g} included, are in no range", advice, "4.3.3")
+        )
     return warnings
 
 
@@ -119,7 +121,7 @@ def _seam_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
     previous = ordered[0]
     for item in ordered[1:]:
         if _floor(item) > _ceiling(previous):
-            message = f"values from {_ceiling(previous):g} to below {_floor(item):g} are in no range"
+            message = f"values from {_ceiling(previous):.15g} to below {_floor(item):.15g} are in no range"
             warnings.append(_warning(path, message, f"close the gap between {previous} and {item}", "4.3.3"))
         elif _floor(item) < _ceiling(previous):
             message = f"{previous} and {item} overlap"
@@ -150,9 +152,11 @@ def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> s
     """
     bounds = [abs(bound) for item in ranges for bound in (item.min, item.max) if bound is not None]
     if proportion and max(bounds, default=0) > 1:
-        return f"the value {value:g} is a fraction, but the ranges go up to {max(bounds):g}: are they percentages?"
+        return (
+            f"the value {value:.15g} is a fraction, but the ranges go up to {max(bounds):.15g}: are they percentages?"
+        )
     if 1 < value <= 100 and 0 < max(bounds, default=0) <= 1:
-        return f"the ranges lie within 0 and 1, but the value is {value:g}: is it a percentage?"
+        return f"the ranges lie within 0 and 1, but the value is {value:.15g}: is it a percentage?"
     return None
 
 

@@ -59,8 +59,8 @@ class Range(Definition):
         return self.min is not None and self.max is not None and self.min >= self.max
 
     def __str__(self) -> str:
-        low = "-inf" if self.min is None else f"{self.min:g}"
-        high = "inf" if self.max is None else f"{self.max:g}"
+        low = "-inf" if self.min is None else f"{self.min:.15g}"
+        high = "inf" if self.max is None else f"{self.max:.15g}"
         return f"{self.impact} [{low}, {high})"
 
 

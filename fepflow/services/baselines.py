@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.run_service import open_store, validate
 from fepflow.suite.values import is_baseline_name
+from fepflow.text import known_names
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -167,5 +168,7 @@ def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> 
         raise NotFoundError(f"No metric of {run.name} has a value in run {run.id[:8]} or in runs like it.")
     wanted = [series for series in found if metric in (None, series.metric)]
     if not wanted:
-        raise NotFoundError(f"{run.name} has no metric {metric!r}: it has {', '.join(each.metric for each in found)}.")
+        raise NotFoundError(
+            f"{run.name} has no metric {metric!r}: it has {known_names(each.metric for each in found)}."
+        )
     return wanted
