@@ -32,6 +32,21 @@ class CheckType(StrEnum):
     SEMANTIC_SIMILARITY = "semantic_similarity"
     RECORDED_SCORE = "recorded_score"
     LLM_JUDGE = "llm_judge"
+    RUBRIC = "rubric"
+    FAITHFULNESS = "faithfulness"
+    ANSWER_RELEVANCY = "answer_relevancy"
+    CONTEXT_PRECISION = "context_precision"
+    CONTEXT_RECALL = "context_recall"
+
+
+SCORED_JUDGES = (
+    *(CheckType.RUBRIC, CheckType.FAITHFULNESS, CheckType.ANSWER_RELEVANCY),
+    *(CheckType.CONTEXT_PRECISION, CheckType.CONTEXT_RECALL),
+)
+"""Types that ask a language model, and whose response has `score` (0 to 1) and `passed`."""
+
+JUDGES = (CheckType.LLM_JUDGE, *SCORED_JUDGES)
+"""Types that ask a language model for a judgement, which people's labels may calibrate."""
 
 
 class SimilarityMetric(StrEnum):

@@ -19,6 +19,7 @@ from pydantic_core import PydanticUndefined
 from ruamel.yaml import YAML
 
 from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath, Options
+from fepflow.checks.models.judge_check import JudgeCheck
 from fepflow.checks.registry import CHECKS, find_check, our_checks
 from fepflow.checks.schemas import check_schema
 
@@ -59,7 +60,9 @@ def arguments_of(check_type: str, version: str | None = None) -> list[Argument]:
         default = None if info.is_required() else _shown(info.get_default(call_default_factory=True))
         kind = _kind(properties[name]) if name in properties else "function"
         arguments.append(Argument(name, kind, default, info.description or ""))
-    return sorted(arguments, key=lambda argument: argument.default is not None)
+    inherited = [info.alias or field for field, info in JudgeCheck.model_fields.items()]
+    last = inherited if issubclass(check_class, JudgeCheck) else []
+    return sorted(arguments, key=lambda argument: (argument.default is not None, argument.name in last))
 
 
 def _shown(default: Any) -> str:

@@ -139,7 +139,7 @@ def _name(name: str) -> str:
 
 def _is_configuration(name: str) -> bool:
     """Return whether an argument configures a check and is not what it looks at: a model, its key, a function."""
-    return name.endswith(("_config", "_function")) or is_secret_name(name)
+    return name.endswith(("_config", "_function")) or name in ("judges", "jury") or is_secret_name(name)
 
 
 def _line(text: str, limit: int) -> str:

@@ -98,6 +98,11 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "semantic_similarity": ("fepflow.checks.semantic_similarity:SemanticSimilarityCheck",),
     "recorded_score": ("fepflow.checks.recorded_score:RecordedScoreCheck",),
     "llm_judge": ("fepflow.checks.llm_judge:LLMJudgeCheck",),
+    "rubric": ("fepflow.checks.rubric:RubricCheck",),
+    "faithfulness": ("fepflow.checks.faithfulness:FaithfulnessCheck",),
+    "answer_relevancy": ("fepflow.checks.answer_relevancy:AnswerRelevancyCheck",),
+    "context_precision": ("fepflow.checks.context_precision:ContextPrecisionCheck",),
+    "context_recall": ("fepflow.checks.context_recall:ContextRecallCheck",),
 }
 """The check types that come with fepflow, as module:class; a later version of one is added to its tuple.
 

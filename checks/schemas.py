@@ -9,6 +9,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from fepflow.checks.base import MODIFIERS, modifier_names
+from fepflow.checks.constants import SCORED_JUDGES, CheckType
 from fepflow.checks.core.modifiers import Extract
 from fepflow.checks.models.voting import resolved_schema
 from fepflow.checks.registry import find_check, is_ours, list_checks, list_versions
@@ -142,7 +143,14 @@ def result_shape(check: Check) -> Mapping[str, Any] | None:
         return {"response": response, "metadata": ANY}
     if check.type == "tool_usage" and check.arguments.get("expected") is not None:
         return {**_SHAPES[check.type], "unexpected": OTHER, "score": NUMBER}
-    if check.type == "llm_judge":
+    if check.type in SCORED_JUDGES:
+        details = "contexts" if check.type == CheckType.CONTEXT_PRECISION else "claims"
+        response = {**_PASSED, "score": NUMBER, "reason": OTHER}
+        return {
+            "response": response if check.type == CheckType.RUBRIC else {**response, details: OTHER},
+            "metadata": ANY,
+        }
+    if check.type == CheckType.LLM_JUDGE:
         schema = check.arguments.get("response_format")
         return {"response": _of_schema(schema, schema), "metadata": ANY}
     return _SHAPES.get(check.type)

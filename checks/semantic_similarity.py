@@ -89,21 +89,25 @@ class SemanticSimilarityCheck(ModelCheck):
 
     @model_validator(mode="after")
     def _has_a_model(self) -> SemanticSimilarityCheck:
-        self.check_model()
+        self._model()
         return self
 
-    def check_model(self) -> Model | None:
+    def check_models(self) -> list[Model]:
         """See ModelCheck."""
+        model = self._model()
+        return [] if model is None else [model]
+
+    def _model(self) -> Model | None:
         return model_of(self.embedding_function, self.embedding_config, self.provider_config, EMBEDDING, NEEDED)
 
     def check_config_error(self) -> str | None:
         """See ModelCheck."""
-        model = self.check_model()
+        model = self._model()
         return config_error_of(model) if model is not None and is_local(model) else super().check_config_error()
 
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
         """Embed both texts, and compare."""
-        model = self.check_model()
+        model = self._model()
         details: dict[str, Any] = {}
         if model is None:
             left, right = await self._embed(self.text), await self._embed(self.reference)

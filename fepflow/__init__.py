@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fepflow.checks.answer_relevancy import AnswerRelevancyCheck as AnswerRelevancyCheck
     from fepflow.checks.assertion import assert_case as assert_case
     from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
     from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from fepflow.checks.constants import PassMode as PassMode
     from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
     from fepflow.checks.contains import ContainsCheck as ContainsCheck
+    from fepflow.checks.context_precision import ContextPrecisionCheck as ContextPrecisionCheck
+    from fepflow.checks.context_recall import ContextRecallCheck as ContextRecallCheck
     from fepflow.checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from fepflow.checks.declared import DeclaredCheck as DeclaredCheck
     from fepflow.checks.disjoint import DisjointCheck as DisjointCheck
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from fepflow.checks.engine import evaluate_async as evaluate_async
     from fepflow.checks.equals import EqualsCheck as EqualsCheck
     from fepflow.checks.exact_match import ExactMatchCheck as ExactMatchCheck
+    from fepflow.checks.faithfulness import FaithfulnessCheck as FaithfulnessCheck
     from fepflow.checks.is_empty import IsEmptyCheck as IsEmptyCheck
     from fepflow.checks.json_diff import JSONDiffCheck as JSONDiffCheck
     from fepflow.checks.json_valid import JSONValidCheck as JSONValidCheck
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from fepflow.checks.registry import list_checks as list_checks
     from fepflow.checks.registry import list_versions as list_versions
     from fepflow.checks.registry import register as register
+    from fepflow.checks.rubric import RubricCheck as RubricCheck
     from fepflow.checks.schema_validation import SchemaValidationCheck as SchemaValidationCheck
     from fepflow.checks.schemas import check_schema as check_schema
     from fepflow.checks.semantic_similarity import SemanticSimilarityCheck as SemanticSimilarityCheck
@@ -82,6 +87,7 @@ if TYPE_CHECKING:
     from fepflow.python_api import run_variants as run_variants
 
 _HOME = {
+    "AnswerRelevancyCheck": "fepflow.checks.answer_relevancy",
     "AttributeExistsCheck": "fepflow.checks.attribute_exists",
     "BaseAsyncCheck": "fepflow.checks.base",
     "BaseCheck": "fepflow.checks.base",
@@ -92,9 +98,11 @@ _HOME = {
     "ClassificationCheck": "fepflow.checks.classification",
     "Comparison": "fepflow.comparing",
     "ContainsCheck": "fepflow.checks.contains",
+    "ContextPrecisionCheck": "fepflow.checks.context_precision",
+    "ContextRecallCheck": "fepflow.checks.context_recall",
     "CustomFunctionCheck": "fepflow.checks.custom_function",
-    "DisjointCheck": "fepflow.checks.disjoint",
     "DeclaredCheck": "fepflow.checks.declared",
+    "DisjointCheck": "fepflow.checks.disjoint",
     "EqualsCheck": "fepflow.checks.equals",
     "ErrorType": "fepflow.protocol.results",
     "EvaluationRunResult": "fepflow.protocol.results",
@@ -102,6 +110,7 @@ _HOME = {
     "ExactMatchCheck": "fepflow.checks.exact_match",
     "ExecutionContext": "fepflow.protocol.results",
     "ExperimentMetadata": "fepflow.protocol.results",
+    "FaithfulnessCheck": "fepflow.checks.faithfulness",
     "FepflowError": "fepflow.errors",
     "InputError": "fepflow.errors",
     "IsEmptyCheck": "fepflow.checks.is_empty",
@@ -117,6 +126,7 @@ _HOME = {
     "PassMode": "fepflow.checks.constants",
     "RegexCheck": "fepflow.checks.regex",
     "RegexFlags": "fepflow.checks.regex",
+    "RubricCheck": "fepflow.checks.rubric",
     "Run": "fepflow.python_api",
     "SchemaValidationCheck": "fepflow.checks.schema_validation",
     "SemanticSimilarityCheck": "fepflow.checks.semantic_similarity",

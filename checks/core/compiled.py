@@ -237,7 +237,10 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
     for name in check_class.check_tool_calls & arguments.keys():
         if is_path(arguments[name]):
             special[name] = _PathWithDefault(arguments[name], [], made_no_calls)
+    defaults = default_paths(check_class)
     for name in check_class.check_optional_paths & arguments.keys():
+        if name in defaults and arguments[name] != defaults[name]:
+            continue  # what the author has written has to be there
         if not is_path(arguments[name]):
             raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")
         special[name] = _PathWithDefault(arguments[name], MISSING, lambda path, document: not path.find(document))
@@ -312,7 +315,7 @@ class CompiledCheck:
         self._instance = self._arguments.others_instance if is_others else self._arguments.instance
         self._call = answering(check_class)
         sample = self._arguments.sample
-        self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_model() is not None else None
+        self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_models() else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._negated = _negated_subject(self._arguments, declared)
         self._is_slow = not self._template.is_quick or is_large(self._template.literal)
@@ -330,9 +333,9 @@ class CompiledCheck:
         """Why it cannot run: its model is not known, or has no key. May take seconds."""
         return None if self.error is not None or self._model_check is None else self._model_check.check_config_error()
 
-    def unpriced(self) -> str | None:
-        """Return the name of its model, if the price is unknown. May take seconds."""
-        return None if self.error is not None or self._model_check is None else self._model_check.check_unpriced()
+    def unpriced(self) -> list[str]:
+        """Return the names of its models whose price is unknown. May take seconds."""
+        return [] if self.error is not None or self._model_check is None else self._model_check.check_unpriced()
 
     def run(
         self, context: Context, requests: ModelRequests | None = None, *, large: bool | None = None

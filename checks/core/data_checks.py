@@ -3,13 +3,13 @@ what is judged, and neither who judges it, nor where, nor with whose key."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from fepflow.calls.models.model import CHAT, Model, parse_model_config
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
-from fepflow.checks.models.model_check import ModelCheck
+from fepflow.checks.models.model_check import ADDRESSES, ModelCheck, completed_configs
 from fepflow.checks.registry import find_check, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import AnyCheck, Check, to_check
@@ -17,10 +17,6 @@ from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import SimulatedUser
 from fepflow.suite.models import JudgeDefaults, ModelDefaults
 from fepflow.text import brief
-
-_ADDRESSES = ("api_base", "base_url")
-_OF_PROVIDER = frozenset({*_ADDRESSES, "api_key", "api_version", "provider_name"})
-"""Settings of one provider, which would be wrong for another one, or disclose a key to it."""
 
 
 class CheckDefaults:
@@ -71,28 +67,19 @@ def merged(own: dict[str, Any], section: ModelDefaults) -> dict[str, Any]:
 
     A check that names a model of another provider gets nothing that is meant for the suite's.
     """
-    usual = {"model_config": dict(section.llm_config), "provider_config": dict(section.provider_config)}
-    if isinstance(section, JudgeDefaults) and section.samples is not None:
-        usual["samples"] = section.samples  # type: ignore[assignment]  # a number among objects
     objects = [own.get(name, {}) for name in ("model_config", "provider_config")]
     if not all(isinstance(value, dict) for value in objects):
         return own  # an error, which the check itself reports
-    if _provider(objects[0]) not in (None, _provider(section.llm_config)):
-        left_out = _OF_PROVIDER
-    elif any(name in value for name in _ADDRESSES for value in objects):
-        left_out = frozenset(_ADDRESSES)
-    else:
-        left_out = frozenset()
-    arguments = {**usual, **own}
-    for name, value in zip(("model_config", "provider_config"), objects, strict=True):
-        arguments[name] = {**{key: said for key, said in usual[name].items() if key not in left_out}, **value}
+    arguments: dict[str, Any] = dict(own)
+    if isinstance(section, JudgeDefaults):
+        # A check that names its own model is judged by that one, and by no jury.
+        names = ("samples",) if "model" in objects[0] else ("samples", "judges", "jury")
+        given = {name: value for name in names if (value := getattr(section, name)) is not None}
+        arguments = {**given, **arguments}
+    completed = completed_configs(objects[0], objects[1], section.llm_config, section.provider_config)
+    for name, value in zip(("model_config", "provider_config"), completed, strict=True):
+        arguments[name] = value
     return {name: value for name, value in arguments.items() if name in own or value}
-
-
-def _provider(llm_config: dict[str, Any]) -> str | None:
-    """Return the provider of a model as it is written: what stands before the first slash."""
-    name = llm_config.get("model")
-    return str(name).partition("/")[0] if name is not None else None
 
 
 class UserModels:
@@ -166,10 +153,14 @@ class CaseChecks:
         self._who, self._whose = source
         self._allowed = allowed
         sections = [section.llm_config for section in defaults.sections.values()]
-        configs = [to_check(check).arguments.get("model_config") for check in shared]
-        self._named = {
-            config["model"] for config in [*sections, *configs] if isinstance(config, dict) and "model" in config
-        }
+        juries = [section.judges for section in defaults.sections.values() if isinstance(section, JudgeDefaults)]
+        for check in shared:
+            arguments = to_check(check).arguments
+            sections.append(arguments.get("model_config", {}))
+            juries.append(arguments.get("judges"))
+        members = [member for jury in juries if isinstance(jury, list) for member in jury]
+        models = [one.get("model") if isinstance(one, dict) else one for one in [*sections, *members]]
+        self._named = {model for model in models if isinstance(model, str)}
 
     def compiled(self, own: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
         """Return a case's own checks; `taken` are ids that other checks of the case have. Raises as compile_checks
@@ -182,25 +173,37 @@ class CaseChecks:
         """Why a check from a data file is not run; None if it may be."""
         if not self._from_data or kind_of(check) is None:
             return None
-        for config in _CONFIGS:
-            given = check.arguments.get(config)
-            for name, value in given.items() if isinstance(given, dict) else ():
-                if name == "api_base" or (config == "provider_config" and name not in _HARMLESS):
-                    return f"{config}.{name}: {self._who} may not say that: it comes from {self._whose}"
-                if _holds_reference(value):
-                    return f"{config}.{name}: ${{NAME}} stands in suites only, never in {self._who}"
-                if name == "model" and not self._may_ask(value):
-                    named = "the suite names, or the setting" if self._whose == FILE[1] else "are named by the setting"
-                    return (
-                        f"{config}.model: {self._who} may ask only models that {named} FEPFLOW_MODELS, "
-                        f"and {str(value)[:100]!a} is none of them"
-                    )
+        configs = [(config, check.arguments.get(config)) for config in _CONFIGS]
+        refusals = (self._refusal_of(config, given) for config, given in [*configs, *_of_jury(check.arguments)])
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def _refusal_of(self, config: str, given: Any) -> str | None:
+        for name, value in given.items() if isinstance(given, dict) else ():
+            if name in ADDRESSES or (config.endswith("provider_config") and name not in _HARMLESS):
+                return f"{config}.{name}: {self._who} may not say that: it comes from {self._whose}"
+            if _holds_reference(value):
+                return f"{config}.{name}: ${{NAME}} stands in suites only, never in {self._who}"
+            if name == "model" and not self._may_ask(value):
+                named = "the suite names, or the setting" if self._whose == FILE[1] else "are named by the setting"
+                return (
+                    f"{config}.model: {self._who} may ask only models that {named} FEPFLOW_MODELS, "
+                    f"and {str(value)[:100]!a} is none of them"
+                )
         return None
 
     def _may_ask(self, model: Any) -> bool:
         if not isinstance(model, str):
             return False
         return model in self._named or any(fnmatchcase(model, allowed) for allowed in self._allowed)
+
+
+def _of_jury(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the configurations of the members of a jury, each with its place."""
+    jury = arguments.get("judges")
+    for index, member in enumerate(jury if isinstance(jury, list) else [] if jury is None else [jury]):
+        config = dict(member) if isinstance(member, dict) else {"model": member}
+        yield f"judges[{index}].provider_config", config.pop("provider_config", None)
+        yield f"judges[{index}]", config
 
 
 def _holds_reference(value: Any) -> bool:

@@ -19,7 +19,7 @@ from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.json.values import parse
 from fepflow.protocol.results import CheckResult, score_of
 
-SUBJECTS = ("text", "actual", "data", "value", "collection", "output")
+SUBJECTS = ("text", "actual", "data", "value", "collection", "output", "answer")
 """Arguments that `extract` is applied to: the first of them that a check type has."""
 
 WANTED = ("expected", "reference", "phrases")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fepflow.calls.models.model import CHAT
+from fepflow.checks.constants import JUDGES, CheckType
 from fepflow.checks.core.data_checks import CheckDefaults
-from fepflow.checks.llm_judge import SAMPLED, LLMJudgeCheck
+from fepflow.checks.models.judge_check import Asked, JudgeCheck, jury_configs
 from fepflow.checks.models.voting import resolved_schema
-from fepflow.json.values import parse
+from fepflow.checks.registry import find_check
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite.models import check_ids
@@ -41,13 +42,21 @@ class JudgeSpec:
     fields: dict[str, tuple[Kind, tuple[str, ...]]]
     prompt: str = ""
     criteria: Mapping[str, str] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    """The models of a jury; the only one of a judge that is alone."""
+
+    @property
+    def is_jury(self) -> bool:
+        """True if several models judge together."""
+        return len(self.members) > 1
 
     def favours(self, agent_model: str) -> str | None:
         """Return a warning, with advice, if an agent's answers are from the judge's own model; None if not."""
-        if _bare(self.model) != _bare(agent_model):
+        if _bare(agent_model) not in map(_bare, self.members or (self.model,)):
             return None
+        who = "one of its judges" if self.is_jury else "its judge"
         return (
-            f"{self.check_id}: its judge is the agent's own model ({agent_model}), and models tend to favour their own "
+            f"{self.check_id}: {who} is the agent's own model ({agent_model}), and models tend to favour their own "
             "answers: let another model judge, or see by people's labels how far it errs (fepflow calibrate)"
         )
 
@@ -62,41 +71,70 @@ def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
 def judges_of(checks: Sequence[Check]) -> list[JudgeSpec]:
     """Return the judges among these checks."""
     ids = check_ids(checks)
-    return [
-        _judge(check_id, check)
-        for check_id, check in zip(ids, checks, strict=True)
-        if check.type == LLMJudgeCheck.check_type
-    ]
+    return [_judge(check_id, check) for check_id, check in zip(ids, checks, strict=True) if check.type in JUDGES]
+
+
+_Member = tuple[str, dict[str, Any], list[Any]]
+"""The identity of one model: its name, its parameters, and its address."""
 
 
 def _judge(check_id: str, check: Check) -> JudgeSpec:
+    judge_class: type[JudgeCheck] = find_check(check.type)  # type: ignore[assignment]  # all of JUDGES are
     arguments = check.arguments
-    how, where = (_mapping(arguments.get(name)) for name in ("model_config", "provider_config"))
     samples = arguments.get("samples", 1)
-    parameters = {**(CHAT if samples == 1 else SAMPLED), **{name: how[name] for name in how if name in CHAT}}
-    parameters = {name: value for name, value in parameters.items() if value is not None}
-    schema = _schema(arguments.get("response_format"))
-    model = _model(arguments, how, where)
-    # As they are written: what a variable holds may differ from machine to machine, though the model is the same.
-    address = [how.get("api_base"), *(where.get(name) for name in ("api_base", "base_url", "api_version"))]
+    members, jury = _members(judge_class, arguments, samples), arguments.get("jury", "majority")
+    names = tuple(name for name, _, _ in members)
+    asked = judge_class.check_asked(arguments)
+    is_jury = len(members) > 1
     return JudgeSpec(
         check_id,
-        model,
-        parameters,
+        ", ".join(names),
+        {**members[0][1], **({"jury": jury} if is_jury else {})},
         samples,
-        judge=content_hash("judge", model, parameters, address),
-        rubric=content_hash("rubric", arguments.get("prompt"), schema, samples, LLMJudgeCheck.check_version),
-        fields=_fields(schema) if isinstance(schema, dict) else {},
-        prompt=str(arguments.get("prompt", "")),
-        criteria=_criteria(schema) if isinstance(schema, dict) else {},
+        judge=content_hash("jury", jury, members) if is_jury else content_hash("judge", *members[0]),
+        rubric=_rubric(judge_class, arguments, asked, samples),
+        fields=_fields(asked.schema) if isinstance(asked.schema, dict) else {},
+        prompt=asked.question,
+        criteria=_criteria(asked.schema) if isinstance(asked.schema, dict) else {},
+        members=names,
     )
 
 
-def _model(arguments: Mapping[str, Any], how: Mapping[str, Any], where: Mapping[str, Any]) -> str:
-    if arguments.get("llm_function") is not None:
-        return f"the function {arguments['llm_function']}"
+def _members(judge_class: type[JudgeCheck], arguments: Mapping[str, Any], samples: int) -> list[_Member]:
+    """Return the models that judge; one, unless they are a jury."""
+    how, where = (_mapping(arguments.get(name)) for name in ("model_config", "provider_config"))
+    known = judge_class.check_parameters(samples)
+    jury = arguments.get("judges")
+    if isinstance(jury, list) and jury:
+        with suppress(ValueError):  # an error, which the check itself reports
+            return [_member(*configs, known) for configs in jury_configs(jury, how, where)]
+    name, parameters, address = _member(how, where, known)
+    if (function := arguments.get("llm_function")) is not None:
+        name = f"the function {function}"
+    return [(name, parameters, address)]
+
+
+def _member(how: Mapping[str, Any], where: Mapping[str, Any], known: Mapping[str, Any]) -> _Member:
+    parameters = {**known, **{name: how[name] for name in how if name in known}}
+    parameters = {name: value for name, value in parameters.items() if value is not None}
+    # As they are written: what a variable holds may differ from machine to machine, though the model is the same.
+    address = [how.get("api_base"), *(where.get(name) for name in ("api_base", "base_url", "api_version"))]
     name, provider = str(how.get("model", "no model")), where.get("provider_name")
-    return f"{provider}/{name}" if provider and not name.startswith(f"{provider}/") else name
+    return f"{provider}/{name}" if provider and not name.startswith(f"{provider}/") else name, parameters, address
+
+
+_OF_JUDGE = {"model_config", "provider_config", "judges", "jury", "llm_function", "samples"}
+_ASKED = {"prompt", "response_format"}
+
+
+def _rubric(judge_class: type[JudgeCheck], arguments: Mapping[str, Any], asked: Asked, samples: int) -> str:
+    """Return the content hash of all that decides a verdict beside the models."""
+    others = {name: value for name, value in arguments.items() if name not in _OF_JUDGE}
+    if judge_class.check_type == CheckType.LLM_JUDGE:
+        others = {name: value for name, value in others.items() if name not in _ASKED}
+        parts: list[Any] = [arguments.get("prompt"), asked.schema, samples, judge_class.check_version]
+        return content_hash("rubric", *parts, *([others] if others else []))
+    return content_hash("rubric", judge_class.check_type, samples, judge_class.check_version, others)
 
 
 def _bare(model: str) -> str:
@@ -106,16 +144,6 @@ def _bare(model: str) -> str:
 
 def _mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def _schema(response_format: Any) -> Any:
-    """Return the schema as an object, or what stands there if it is none (of what is from code: its name)."""
-    if not isinstance(response_format, str):
-        return response_format
-    try:
-        return parse(response_format)
-    except ValueError:
-        return response_format
 
 
 def _criteria(schema: dict[str, Any]) -> dict[str, str]:

@@ -163,24 +163,23 @@ class ModelCheck(BaseAsyncCheck):
         """Return the results, by these requests."""
 
     @abstractmethod
-    def check_model(self) -> Model | None:
-        """Return the model, with its key; None if a function is asked. Raises ValueError for one that is not
+    def check_models(self) -> list[Model]:
+        """Return the models, with their keys; none if a function is asked. Raises ValueError for one that is not
         configured.
         """
 
     def check_config_error(self) -> str | None:
-        """Why the model cannot be called, by its configuration. Takes seconds the first time."""
-        model = self.check_model()
-        return None if model is None else _litellm.problem(model)
+        """Why a model cannot be called, by its configuration. Takes seconds the first time."""
+        problems = (_litellm.problem(model) for model in self.check_models())
+        return next((problem for problem in problems if problem is not None), None)
 
     def check_config_warnings(self) -> list[str]:
         """Return warnings about the model's configuration."""
         return []
 
-    def check_unpriced(self) -> str | None:
-        """Return the name of the model, if its price is unknown."""
-        model = self.check_model()
-        return None if model is None or is_local(model) or _litellm.has_price(model) else model.name
+    def check_unpriced(self) -> list[str]:
+        """Return the names of the models whose price is unknown."""
+        return [model.name for model in self.check_models() if not is_local(model) and not _litellm.has_price(model)]
 
 
 def model_of(
@@ -189,15 +188,51 @@ def model_of(
     """Return the model that arguments describe; None if there is a function. Raises ValueError (`needed` for none)."""
     if function is not None:
         return None
-    for name, value in (("model_config", model_config), ("provider_config", provider_config)):
-        if isinstance(value, JSONPath):
-            raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
+    refuse_paths("model_config", model_config)
+    refuse_paths("provider_config", provider_config)
     if not model_config:
         raise ValueError(needed)
     model = parse_model_config(model_config, provider_config, known)
     if is_local(model) and known is not EMBEDDING:
         raise ValueError(f"model_config: {NO_VERDICTS.format(model.name)}")
     return model
+
+
+def refuse_paths(name: str, value: Any) -> None:
+    """Raise ValueError for an argument that is, or holds, a path."""
+    if isinstance(value, JSONPath):
+        raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
+
+
+ADDRESSES = ("api_base", "base_url")
+OF_PROVIDER = frozenset({*ADDRESSES, "api_key", "api_version", "provider_name"})
+"""Settings of one provider, which would be wrong for another one, or disclose a key to it."""
+
+
+def completed_configs(
+    own_model: Mapping[str, Any],
+    own_provider: Mapping[str, Any],
+    usual_model: Mapping[str, Any],
+    usual_provider: Mapping[str, Any],
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a `model_config` and a `provider_config` with what they leave open: their own win, member by member.
+
+    One that names a model of another provider gets nothing that is meant for the usual one.
+    """
+    if _provider(own_model) not in (None, _provider(usual_model)):
+        left_out = OF_PROVIDER
+    elif any(name in value for name in ADDRESSES for value in (own_model, own_provider)):
+        left_out = frozenset(ADDRESSES)
+    else:
+        left_out = frozenset()
+    usual = [{key: said for key, said in one.items() if key not in left_out} for one in (usual_model, usual_provider)]
+    return {**usual[0], **own_model}, {**usual[1], **own_provider}
+
+
+def _provider(llm_config: Mapping[str, Any]) -> str | None:
+    """Return the provider of a model as it is written: what stands before the first slash."""
+    name = llm_config.get("model")
+    return str(name).partition("/")[0] if name is not None else None
 
 
 def response_metadata(model: Model, answered: str, response: ResponseDetails | EmbeddingResponse) -> dict[str, Any]:

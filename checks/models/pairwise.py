@@ -15,7 +15,7 @@ from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.model import Model
 from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.checks.core.json_schema import schema_errors
-from fepflow.checks.llm_judge import question
+from fepflow.checks.models.judge_prompt import judge_prompt
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 
@@ -76,7 +76,7 @@ def pair_prompt(asked: str, pair: AnswerPair) -> StructuredPrompt:
         "\n\nGo by the question and by nothing else: neither the order of the answers nor their length is a reason. "
         'Give your reasons, then say which answer is better: "first", "second", or "neither" if none of them is.',
     ]
-    return question(RenderedPrompt(parts), SCHEMA, VERSION)
+    return judge_prompt(RenderedPrompt(parts), SCHEMA, VERSION)
 
 
 async def judge_pair(requests: ModelRequests, model: Model, asked: str, pair: AnswerPair) -> PairJudgement:

@@ -52,9 +52,9 @@ class _Decided:
         return sum(_same(value, self.value) for value in self.values)
 
 
-def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sample:
-    """Combine samples: the majority's booleans and texts of an enumeration, the median of numbers, and everything else
-    from a sample that agrees with them.
+def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any], called: str = "samples") -> Sample:
+    """Combine samples, which are `called` so in messages: the majority's booleans and texts of an enumeration, the
+    median of numbers, and everything else from a sample that agrees with them.
 
     A majority is more than half of all that were asked, those that failed (exceptions) included. Raises ModelError of
     the kind `undecided` where there is none; one failure itself, if it is for failures that there can be none.
@@ -62,10 +62,10 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
     answered = [sample for sample in samples if isinstance(sample, Sample)]
     failures = [sample for sample in samples if isinstance(sample, Exception)]
     if 2 * len(answered) <= len(samples):
-        raise _failure(failures, len(samples))
+        raise failure_of_all(samples, called)
     responses = [sample.response for sample in answered]
     decided = [
-        _decided(path, kind, [_at(response, path) for response in responses], len(samples), failures)
+        _decided(path, kind, [_at(response, path) for response in responses], failures, f"{len(samples)} {called}")
         for path, kind in _fields(schema, schema, responses, ())
     ]
     chosen = min(range(len(answered)), key=lambda number: _distance(decided, number))
@@ -73,17 +73,18 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any]) -> Sa
     for decision in decided:
         _put(response, decision, responses)
     details = {"samples": _details(samples, decided)}
-    return Sample(response, {**answered[chosen].metadata, **_sums(samples), **details})
+    return Sample(response, {**answered[chosen].metadata, **sums(samples), **details})
 
 
-def _failure(failures: Sequence[Exception], n_samples: int) -> Exception:
+def failure_of_all(samples: Sequence[Sample | Exception], called: str) -> Exception:
     """Return the failure that stands for all: a limit of the run, else a retryable one, if there is one."""
+    failures = [sample for sample in samples if isinstance(sample, Exception)]
     worst = min(
         failures, key=lambda one: (not isinstance(one, RunLimitExceededError), not getattr(one, "recoverable", False))
     )
     failure = worst.__class__.__new__(worst.__class__)  # a copy: others may have been handed the same
     failure.__dict__.update(worst.__dict__)
-    failure.args = (f"{len(failures)} of {n_samples} samples failed, and the others are no majority: {worst}",)
+    failure.args = (f"{len(failures)} of {len(samples)} {called} failed, and the others are no majority: {worst}",)
     return failure
 
 
@@ -123,7 +124,8 @@ def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _decided(path: FieldPath, kind: Kind, values: list[Any], n_samples: int, failures: Sequence[Exception]) -> _Decided:
+def _decided(path: FieldPath, kind: Kind, values: list[Any], failures: Sequence[Exception], asked: str) -> _Decided:
+    n_samples = len(values) + len(failures)
     present = [value for value in values if value is not _NOTHING]
     if kind == "median" and 2 * len(present) > n_samples:
         return _Decided(path, kind, median_low(present), values)
@@ -132,7 +134,7 @@ def _decided(path: FieldPath, kind: Kind, values: list[Any], n_samples: int, fai
     if 2 * most <= n_samples:
         details = ", ".join(f"{count} x {words}" for words, count in votes.most_common())
         failed = f", and {len(failures)} failed" if failures else ""
-        message = f"{n_samples} samples give no majority for {'.'.join(path)}: {details}{failed}"
+        message = f"{asked} give no majority for {'.'.join(path)}: {details}{failed}"
         raise ModelError(
             message, kind="undecided", retryable=any(getattr(one, "recoverable", False) for one in failures)
         )
@@ -212,10 +214,15 @@ def _spread(values: Sequence[Any]) -> list[Any]:
 def _sample_values(sample: Sample | Exception, decided: Sequence[_Decided]) -> dict[str, Any]:
     if isinstance(sample, Sample):
         return {decision.name: _at(sample.response, decision.path) for decision in decided}
-    return {"error": str(sample)[:_MAX_ERROR]}
+    return error_of(sample)
 
 
-def _sums(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
+def error_of(failure: Exception) -> dict[str, Any]:
+    """Return what is kept of a sample that failed."""
+    return {"error": str(failure)[:_MAX_ERROR]}
+
+
+def sums(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
     """Return what all took together; None unless it is known of each, which it is not of one that failed."""
     metadata = [sample.metadata if isinstance(sample, Sample) else {} for sample in samples]
     sums: dict[str, Any] = {

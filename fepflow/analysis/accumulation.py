@@ -19,7 +19,7 @@ from fepflow.analysis.classification import ExpectedLabels, class_interval, conf
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
-from fepflow.checks.constants import CheckType
+from fepflow.checks.constants import SCORED_JUDGES, CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -243,9 +243,11 @@ def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
 
 
 def _known(check: Check, path: str) -> Scale | None:
-    if (check.type, path) in (("semantic_similarity", "$.response.score"), ("tool_usage", "$.score")):
+    if path == "$.response.score" and check.type in ("semantic_similarity", *SCORED_JUDGES):
         return Scale(0.0, 1.0)
-    if check.type == "llm_judge":
+    if (check.type, path) == ("tool_usage", "$.score"):
+        return Scale(0.0, 1.0)
+    if check.type == CheckType.LLM_JUDGE:
         return _declared(check.arguments.get("response_format"), path.removeprefix("$.response.").split("."))
     return None
 

@@ -20,6 +20,7 @@ from fepflow.analysis.accumulation import (
 )
 from fepflow.analysis.baselines import Base
 from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
+from fepflow.checks.constants import JUDGES
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
@@ -36,7 +37,7 @@ from fepflow.verdict.regression_rules import MetricDifference
 MOST_FLIPS = 100
 """Cases that are kept each way."""
 
-_MODEL_SECTIONS = {"llm_judge": "judge", "semantic_similarity": "embedding"}
+_MODEL_SECTIONS = {**dict.fromkeys(map(str, JUDGES), "judge"), "semantic_similarity": "embedding"}
 """What else of a suite decides what checks of a type give."""
 
 _TELLING = ("target", "repeats", "plugins", "the code of its plugins")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import MetricAccumulator, is_share_that_passed
-from fepflow.checks.constants import CheckType
+from fepflow.checks.constants import JUDGES
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
 from fepflow.statistics.means import Sums
@@ -59,8 +59,8 @@ FEW_OF_A_KIND = 10
 class JudgeReliability:
     """The reliability of one judge in one run. `judge` is None for one that test cases declare themselves.
 
-    Of `answers` that were made of several samples, `disputed` were not unanimous; `agreement` is the mean share of
-    samples that agree, None where there was only one.
+    Of `answers` that were made of several samples, or by a jury, `disputed` were not unanimous; `agreement` is the mean
+    share of them that agree, None where there was only one.
     """
 
     check_id: str
@@ -84,10 +84,13 @@ class JudgeReliability:
     def sentence(self) -> str:
         """Return the same on one line."""
         who = f"{self.check_id} ({self.judge.model})" if self.judge else self.check_id
-        sentences = [f"judge {who}: {calibration_words(self.calibration)}"]
+        sentences = [
+            f"{'jury' if self.judge and self.judge.is_jury else 'judge'} {who}: {calibration_words(self.calibration)}"
+        ]
         if self.agreement is not None:
+            voters = "judges" if self.judge is not None and self.judge.is_jury else "samples"
             sentences.append(
-                f"its samples agree to {self.agreement:.2f}, "
+                f"its {voters} agree to {self.agreement:.2f}, "
                 f"{self.disputed} of {plural(self.answers, 'verdict')} disputed"
             )
         return "; ".join(sentences)
@@ -97,7 +100,7 @@ def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability
     """Return the reliability of each judge of a run as known now: judges may be calibrated after the run."""
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
-    of_cases = sorted(store.results.checks_of_type(run.id, CheckType.LLM_JUDGE.value) - known)
+    of_cases = sorted(store.results.checks_of_types(run.id, JUDGES) - known)
     return [
         *(_reliability(store, run, judge) for judge in judges),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
@@ -107,7 +110,7 @@ def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability
 def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
     """The judges that all cases of a run share, as they were when it was planned."""
     shared = run.suite.get("checks") or ()
-    if not any(isinstance(check, dict) and check.get("type") == CheckType.LLM_JUDGE for check in shared):
+    if not any(isinstance(check, dict) and check.get("type") in JUDGES for check in shared):
         return []
     from fepflow.checks.models.judge_spec import judges_of_suite
     from fepflow.suite.reader import read_snapshot
@@ -142,7 +145,7 @@ def calibrated_since(store: Store, run: RunRecord) -> bool:
 
 def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliability:
     calibration = store.labels.calibration_of(judge.judge, judge.rubric)
-    if judge.samples == 1:
+    if judge.samples == 1 and not judge.is_jury:
         return JudgeReliability(judge.check_id, judge, calibration)
     shares = [share for share in _shares(store, run, judge) if share is not None]
     mean = sum(shares) / len(shares) if shares else None
@@ -150,9 +153,12 @@ def _reliability(store: Store, run: RunRecord, judge: JudgeSpec) -> JudgeReliabi
 
 
 def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | None]:
-    """Yield for each answer the share of samples that agree: on `passed`, else on the field that agrees least."""
+    """Yield for each answer the share of samples, or of a jury, that agree: on `passed`, else on the field that agrees
+    least.
+    """
+    voting = "jury" if judge.is_jury else "samples"
     for _, results in store.results.completed_results(run.id, judge.check_id):
-        agreement = results["metadata"].get("samples", {}).get("agreement", {})
+        agreement = results["metadata"].get(voting, {}).get("agreement", {})
         yield agreement.get("passed", min(agreement.values(), default=None))
 
 
@@ -309,7 +315,7 @@ def labels_by_metric(
         accumulator
         for accumulator in accumulators
         if is_share_that_passed(accumulator.metric)
-        and any(check.type == CheckType.LLM_JUDGE for check in declared.get(accumulator.metric.check or "", ()))
+        and any(check.type in JUDGES for check in declared.get(accumulator.metric.check or "", ()))
     ]
     labels = labels_of_judges(store, run) if of_judges else {}
     return {

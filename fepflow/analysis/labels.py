@@ -146,7 +146,7 @@ def _judge_of(
 ) -> JudgeSpec:
     if not judges:
         advice = "those that test cases carry themselves have rubrics of their own, each"
-        raise UserError(f"The suite has no llm_judge to calibrate ({advice}).")
+        raise UserError(f"The suite has no judge to calibrate ({advice}).")
     known = {judge.check_id: judge for judge in judges}
     for row in rows:
         if row.check is not None and row.check not in known:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.dependence import Dependence
+from fepflow.checks.constants import JUDGES
 from fepflow.errors import UserError
 from fepflow.statistics.estimate import Clusters
 from fepflow.statistics.planning import (
@@ -229,7 +230,7 @@ def _spending(store: Store, name: str, check: str) -> Spending | None:
 def _votes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
     """Return what samples of a judge said of each answer, where it was asked several times."""
     votes = []
-    for row in store.results.check_rows(run.id, types=["llm_judge"]):
+    for row in store.results.check_rows(run.id, types=JUDGES):
         samples = ((row.result or {}).get("metadata") or {}).get("samples")
         if row.check_id == check and isinstance(samples, dict):
             said = [each.get("passed") for each in samples.get("said", ())]

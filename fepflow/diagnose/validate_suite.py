@@ -15,7 +15,7 @@ from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target
 from fepflow.calls.traces import require_traces
-from fepflow.checks.constants import CheckType
+from fepflow.checks.constants import JUDGES
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.conversations import validate_conversations
@@ -259,7 +259,7 @@ def _validate_correction(validation: SuiteValidation) -> None:
 
     location, judges = ("gate", "judge"), judges_of_suite(validation.loaded)
     if not judges:
-        validation.error(location, "the suite has no llm_judge to correct", "remove it")
+        validation.error(location, "the suite has no judge to correct", "remove it")
         return
     try:
         require("run", "looking for calibrations of judges")
@@ -283,7 +283,7 @@ def _validate_model_of_judge(validation: SuiteValidation) -> None:
     model = body.get("model") if isinstance(body, dict) else None
     if target is not None and target.openai is not None:
         model = target.openai.model
-    places = [index for index, check in enumerate(shared) if check and check.type == CheckType.LLM_JUDGE]
+    places = [index for index, check in enumerate(shared) if check and check.type in JUDGES]
     if not isinstance(model, str) or not places:
         return
     from fepflow.checks.models.judge_spec import judges_of_suite  # loads what asks models

@@ -409,10 +409,10 @@ class Results(Repository):
             )
             yield from ((row.case_index, row.result["results"]) for row in rows)
 
-    def checks_of_type(self, run_id: str, check_type: str) -> set[str]:
-        """Return the ids of the checks of a type that a run has results of."""
+    def checks_of_types(self, run_id: str, check_types: Sequence[str]) -> set[str]:
+        """Return the ids of the checks of these types that a run has results of."""
         checks = CHECK_RESULT.c
-        ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type == check_type).distinct()
+        ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type.in_(check_types)).distinct()
         with self._database.reading() as connection:
             return set(connection.scalars(ids))
 

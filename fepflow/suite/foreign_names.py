@@ -25,6 +25,8 @@ _HTTP = "it belongs into target.http"
 _OPENAI = "it belongs into target.openai"
 _CONTAINS = "use contains, with case_sensitive: false"
 _JUDGE = "use llm_judge"
+_RUBRIC = "use rubric"
+_FAITHFULNESS = "use faithfulness"
 _TRAJECTORY = "use tool_usage, with expected and match"
 
 SUITE: Mapping[str, str] = {
@@ -127,10 +129,15 @@ CHECK_TYPES: Mapping[str, str] = {
     **dict.fromkeys(("isjson", "containsjson", "validjson"), "use json_valid, or schema_validation"),
     **dict.fromkeys(("isinstance", "jsonschema", "schema"), "use schema_validation"),
     **dict.fromkeys(
-        ("llmrubric", "geval", "modelgradedclosedqa", "modelgraded", "factuality", "judge"), "use llm_judge"
+        ("llmrubric", "geval", "gevalmetric", "modelgradedclosedqa", "modelgraded", "factuality", "judge"), _RUBRIC
     ),
-    **dict.fromkeys(("llm", "scoremodel", "labelmodel", "answerrelevancy", "faithfulness", "rubric"), _JUDGE),
-    **dict.fromkeys(("answerrelevancymetric", "faithfulnessmetric", "hallucinationmetric"), _JUDGE),
+    **dict.fromkeys(("llm", "scoremodel", "labelmodel"), _JUDGE),
+    **dict.fromkeys(
+        ("faithfulnessmetric", "hallucinationmetric", "hallucination", "contextfaithfulness"), _FAITHFULNESS
+    ),
+    **dict.fromkeys(("answerrelevancymetric", "answerrelevance", "responserelevancy"), "use answer_relevancy"),
+    **dict.fromkeys(("contextrelevance", "contextualprecision", "contextualprecisionmetric"), "use context_precision"),
+    **dict.fromkeys(("contextualrecall", "contextualrecallmetric"), "use context_recall"),
     **dict.fromkeys(("similar", "similarity", "textsimilarity", "cosine", "embedding"), "use semantic_similarity"),
     **dict.fromkeys(("javascript", "python", "function", "custom", "code"), "write one of your own: plugins"),
     **dict.fromkeys(("latency", "maxduration", "duration"), "use threshold, of $.output.metadata.latency_ms"),

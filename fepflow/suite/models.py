@@ -290,11 +290,15 @@ OWN_CHECKS = {"ecp": COMPLETED, "mcp": ANSWERED}
 
 
 class JudgeDefaults(ModelDefaults):
-    """The suite's judge: what holds for its `llm_judge` checks."""
+    """The suite's judge: what holds for its checks that judge by a model (`llm_judge`, `rubric`, `faithfulness`, …)."""
 
     samples: Annotated[int, Field(ge=1)] | None = Field(
         None, description="How often it is asked; as the checks have it."
     )
+    judges: Annotated[list[str | dict[str, Any]], Field(min_length=2)] | None = Field(
+        None, description="A jury of models; as the checks have it."
+    )
+    jury: Literal["majority", "mean"] | None = Field(None, description="How the jury decides; as the checks have it.")
 
 
 class Budget(Section):
@@ -326,7 +330,7 @@ class Suite(Section):
     test_cases: str | Dataset | list[TestCase]
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
     checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")
-    judge: JudgeDefaults | None = Field(None, description="The model of the llm_judge checks that name none.")
+    judge: JudgeDefaults | None = Field(None, description="The model of the checks that judge by one, and name none.")
     embedding: ModelDefaults | None = Field(
         None, description="The model of the semantic_similarity checks that name none."
     )

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 import fepflow
 from fepflow.checks.base import MODIFIERS, JSONPath, argument_fields
-from fepflow.checks.constants import CheckType
+from fepflow.checks.constants import JUDGES, SCORED_JUDGES, CheckType
 from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.docgen import arguments_of, examples
 from fepflow.checks.engine import evaluate, evaluate_async
@@ -23,6 +23,9 @@ from fepflow.checks.registry import CHECKS, find_check, list_checks
 from fepflow.checks.schemas import check_schema
 from fepflow.protocol.check import Check, in_full
 from fepflow.protocol.test_case import Output, TestCase
+
+WITHOUT_A_PATH = {"attribute_exists", "declared", *SCORED_JUDGES}
+"""Types whose example has no path to the output, or which say otherwise that there is nothing."""
 
 NEEDS_CODE = {name for name, example in examples().items() if "python" in example}
 
@@ -108,7 +111,7 @@ def test_it_has_version_time_and_every_argument_in_its_result(name):
     result = ask(checks_of_example(name)[0], name)
     assert result.metadata["check_version"] == "1.0.0"
     assert result.metadata["execution_time_ms"] >= 0
-    assert set(result.resolved_arguments) - set(MODIFIERS) == set(argument_fields(find_check(name)))
+    assert set(result.resolved_arguments) - set(MODIFIERS) == argument_fields(find_check(name)).keys() - set(MODIFIERS)
 
 
 @pytest.mark.parametrize("name", CHECKS)
@@ -145,7 +148,7 @@ def test_without_arguments_the_error_names_the_missing_ones(name):
         assert argument in result.error.message
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name not in ("attribute_exists", "declared")])
+@pytest.mark.parametrize("name", [name for name in CHECKS if name not in WITHOUT_A_PATH])
 def test_a_path_to_nothing_is_a_jsonpath_error(name):
     declared, _ = checks_of_example(name)
     text = json.dumps(yaml_safe(with_default_paths(declared).arguments)).replace("$.output.value", "$.output.nothing")
@@ -158,7 +161,7 @@ def test_a_path_to_nothing_is_a_jsonpath_error(name):
 @pytest.mark.parametrize("name", CHECKS)
 def test_every_argument_may_come_from_a_path(name):
     """Each argument is moved into the test case's metadata, with a path to it in its place."""
-    if name in {"custom_function", "llm_judge", "semantic_similarity", "attribute_exists", "declared"}:
+    if name in {"custom_function", "semantic_similarity", "attribute_exists", "declared", *JUDGES}:
         pytest.skip("has arguments that only code or the suite can give")
     declared, _ = checks_of_example(name)
     example = examples()[name]
@@ -192,7 +195,7 @@ def test_its_schema_is_one_and_takes_its_example(name):
 
 
 # A test case must not decide how much is asked, and paid for.
-NEVER_FROM_A_PATH = {("llm_judge", "samples")}
+NEVER_FROM_A_PATH = {(name, argument) for name in JUDGES for argument in ("samples", "jury", "pass_at")}
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -64,7 +64,7 @@ def test_its_judge_needs_no_key_and_is_where_the_agent_is(monkeypatch):
     inspection = validate_suite(DEMO / "suite.yaml")
     assert inspection.problems == []
     (judge,) = CheckDefaults(inspection.require().judge).complete(inspection.require().checks)[-1:]
-    model = LLMJudgeCheck.model_validate(judge.to_check().arguments).check_model()
+    (model,) = LLMJudgeCheck.model_validate(judge.to_check().arguments).check_models()
     assert (model.name, model.api_base, model.api_key) == (
         "ollama_chat/stand-in",
         "http://agent.test:1234/judge",

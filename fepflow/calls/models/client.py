@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
@@ -114,6 +114,8 @@ class ModelClient:
         self._refresh = refresh
         self.single_flight: SingleFlight[CachedResponse] = SingleFlight()
         """Prompts under way whose response several callers wait for."""
+        self._answers: dict[Hashable, Any] = {}
+        self._answering: SingleFlight[Any] = SingleFlight()
         self.batcher = Batcher()
         self._endpoints: dict[_Key, EndpointState] = {}
         """By provider, address and key."""
@@ -219,6 +221,16 @@ class ModelClient:
         """Put a response into the cache, if there is one."""
         if self._cache is not None:
             await self._cache.put(key, response)
+
+    async def once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return what the first work of this key returned that did not fail, whatever the cache holds."""
+        return await self.at_home(self._once(key, work))
+
+    async def _once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if key not in self._answers:
+            self._answers[key] = await self._answering.join(key, work)
+        answer: T = self._answers[key]
+        return answer
 
     async def at_home(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work in the client's event loop: a user's check may call from a thread with a loop of its own."""

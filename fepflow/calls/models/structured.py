@@ -151,7 +151,7 @@ class StructuredPrompt:
 
     `readable` makes a text safe to stand beside the judged one: a correction may quote the response. `nonce` is a
     random word in both texts, which is no part of the cache key. `sample` counts, from 0, how often the same prompt is
-    sent, for responses of its own, and `version` is that of the check.
+    sent, for responses of its own, and `version` is that of the check. A response `of_all_repeats` serves all of them.
     """
 
     instructions: str
@@ -161,6 +161,7 @@ class StructuredPrompt:
     nonce: str = ""
     version: str = ""
     sample: int = 0
+    of_all_repeats: bool = False
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,8 @@ async def ask(
 async def _ask(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails]:
-    client, keys = requests.client, _cache_keys(model, prompt, requests.context.repeat)
+    client = requests.client
+    keys = _cache_keys(model, prompt, 0 if prompt.of_all_repeats else requests.context.repeat)
     own: list[tuple[T, ResponseDetails]] = []
 
     async def work() -> CachedResponse:

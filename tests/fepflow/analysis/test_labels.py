@@ -152,7 +152,7 @@ class TestWhichJudge:
         text = "id,label\na,yes\n"
         with pytest.raises(UserError, match=r"no judge three \(--check\): there is judge"):
             read_labels(file(text), [judge()], IDS, check="three")
-        with pytest.raises(UserError, match="no llm_judge to calibrate"):
+        with pytest.raises(UserError, match="no judge to calibrate"):
             read_labels(file(text), [], IDS)
 
 

@@ -285,7 +285,7 @@ def test_a_gate_that_corrects_a_judge_wants_it_calibrated(
     suite.write_text(without + "gate: {judge: corrected}\n", encoding="utf-8")
     done = cli("validate", suite)
     assert done.exit_code == 2
-    assert "gate.judge: the suite has no llm_judge to correct (remove it)" in done.stderr
+    assert "gate.judge: the suite has no judge to correct (remove it)" in done.stderr
 
 
 def test_a_judge_that_is_the_model_which_the_target_asks_is_warned_of(cli: Cli, home: Path, suite: Path):

@@ -71,8 +71,8 @@ def test_completed_results_of_a_check_are_read(store: Store, make_run):
         for case_index, results in store.results.completed_results(run, "judge")
     ]
     assert found == [(0, False), (0, True), (2, False)]
-    assert store.results.checks_of_type(run, "llm_judge") == {"judge", "other"}
-    assert store.results.checks_of_type(run, "contains") == set()
+    assert store.results.checks_of_types(run, ["llm_judge"]) == {"judge", "other"}
+    assert store.results.checks_of_types(run, ["contains"]) == set()
 
 
 def test_draws_come_back_the_newest_first(store: Store, make_run):

@@ -1,0 +1,59 @@
+"""`answer_relevancy`: whether what an answer says helps with what was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
+from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_prompt import refuse_nothing
+from fepflow.checks.models.judge_texts import ANSWER, QUESTION, shown_text
+from fepflow.jsonpath.template import Filled
+
+_STATEMENTS = """\
+
+
+List the statements that the answer is made of, as claims: each thing that it tells, advises, asks or refuses, \
+as one sentence that can be understood without the answer. Take them from the answer only, and leave out none."""
+
+_VERDICTS = """\
+
+
+Say of each statement of the answer whether it is relevant: whether it answers the question or a part of it, or \
+is needed to understand or use such an answer. Whether it is true does not matter. What the question did not ask \
+for, what evades it, and what only says that there will be an answer is not relevant."""
+
+
+class AnswerRelevancyCheck(ClaimsCheck):
+    """Judge whether an answer keeps to the question. Results: `{response: {score, passed, reason, claims}, metadata}`.
+
+    A model lists the statements of the answer, then says of each whether it helps with the question. The score is the
+    share that does; `claims` has each `{claim, verdict, reason}`. Whether the statements are true does not count. The
+    wording is our own: the scores are not those of RAGAS.
+    """
+
+    check_type: ClassVar[str] = "answer_relevancy"
+
+    question: Any = QUESTION
+    answer: Any = ANSWER
+
+    @classmethod
+    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
+        """See JudgeCheck."""
+        return Asked("Does everything that the answer says help with the question?", SCORED)
+
+    def check_before(self) -> None:
+        """See JudgeCheck."""
+        refuse_nothing([Filled("$.output.value", shown_text(self.answer))])
+
+    async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
+        """See JudgeCheck."""
+        question = Filled("$.test_case.input", shown_text(self.question))
+        answer = Filled("$.output.value", shown_text(self.answer))
+        parts: Parts = ["An assistant was asked: ", question, "\nIts answer: ", answer, _STATEMENTS]
+        statements = await self.check_claims(questioner, parts, "the answer")
+        listed = Filled("claims", numbered(statements))
+        parts = ["An assistant was asked: ", question, "\nStatements of its answer, numbered: ", listed, _VERDICTS]
+        verdicts = await self.check_verdicts(questioner, parts, len(statements), "true if the statement is relevant")
+        return self.check_share(statements, verdicts, "statements are relevant to the question")

@@ -1,0 +1,80 @@
+"""`context_precision`: whether what was retrieved is of use, and the useful comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from fepflow.checks.base import MISSING
+from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
+from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, shown_text
+from fepflow.checks.models.jury import rounded
+from fepflow.jsonpath.template import Filled
+
+_VERDICTS = """\
+
+
+Say of each context whether it is of use to answer the question: whether it holds something that a right answer \
+says, or that is needed to give one. One that is only about the same subject is of no use. Each context is \
+judged by itself, whether or not another one says the same."""
+
+
+class ContextPrecisionCheck(ClaimsCheck):
+    """Judge whether the contexts are of use, the useful ones first. Results: `{response: {score, passed, reason,
+    contexts}, metadata}`.
+
+    A model says of each context whether it helps to answer the question as the reference (the expected answer, if there
+    is one) does. The score is the average precision: of each useful context, the share of useful ones among those up to
+    it, and the mean of these shares; 0 if none is useful. `contexts` has each `{context, verdict, reason}`, `context`
+    being its number. An empty list is an error. The wording is our own: the scores are not those of RAGAS.
+    """
+
+    check_type: ClassVar[str] = "context_precision"
+    check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context", "reference"})
+
+    question: Any = QUESTION
+    reference: Any = REFERENCE
+    context: Any = CONTEXT
+
+    @classmethod
+    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
+        """See JudgeCheck."""
+        return Asked("Is what was retrieved of use to answer the question, and does the useful come first?", SCORED)
+
+    def check_before(self) -> None:
+        """See JudgeCheck."""
+        contexts_of(self.context)
+
+    async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
+        """See JudgeCheck."""
+        contexts = contexts_of(self.context)
+        verdicts = await self.check_verdicts(
+            questioner, self._parts(contexts), len(contexts), "true if the context is of use"
+        )
+        useful = [verdict.holds for verdict in verdicts]
+        details = [
+            {"context": number, "verdict": verdict.holds, "reason": verdict.reason}
+            for number, verdict in enumerate(verdicts, 1)
+        ]
+        reason = f"{sum(useful)} of {len(useful)} contexts are of use"
+        if useful_at := [str(number) for number, holds in enumerate(useful, 1) if holds]:
+            reason += f": number {', '.join(useful_at)}"
+        return {"score": rounded(average_precision(useful)), "reason": reason, "contexts": details}
+
+    def _parts(self, contexts: Sequence[str]) -> Parts:
+        parts: list[str | Filled] = ["A question: ", Filled("$.test_case.input", shown_text(self.question))]
+        if self.reference is not MISSING and self.reference is not None:
+            parts += ["\nA right answer: ", Filled("$.test_case.expected", shown_text(self.reference))]
+        return [
+            *parts,
+            "\nThe contexts that were found for it, numbered: ",
+            Filled("context", numbered(contexts)),
+            _VERDICTS,
+        ]
+
+
+def average_precision(useful: Sequence[bool]) -> float:
+    """Return the mean, over the useful ones, of the share of useful ones up to each; 0 if none is."""
+    shares = [sum(useful[:rank]) / rank for rank, holds in enumerate(useful, 1) if holds]
+    return sum(shares) / len(shares) if shares else 0.0

@@ -1,0 +1,66 @@
+"""`context_recall`: whether the context holds what a right answer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
+from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_prompt import says_something
+from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, shown_text
+from fepflow.errors import CheckArgumentsError
+from fepflow.jsonpath.template import Filled
+
+_CLAIMS = """\
+
+
+List the claims of the reference: each fact, number or instruction that it holds, as one full sentence that can \
+be understood without it. Take them from the reference only, and leave out none."""
+
+_VERDICTS = """\
+
+
+Say of each claim whether it could have been taken from the contexts: whether they say it, or it follows from \
+them. What you know yourself does not count."""
+
+
+class ContextRecallCheck(ClaimsCheck):
+    """Judge whether the context has what a right answer needs. Results: `{response: {score, passed, reason, claims},
+    metadata}`.
+
+    A model lists the claims of the reference (the expected answer), then says of each whether it can be found in the
+    context. The score is the share that can; `claims` has each `{claim, verdict, reason}`. A case without a reference
+    or a context is an error. The answer itself is not looked at: this judges the retrieval. The wording is our own: the
+    scores are not those of RAGAS.
+    """
+
+    check_type: ClassVar[str] = "context_recall"
+    check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context"})
+
+    question: Any = QUESTION
+    reference: Any = REFERENCE
+    context: Any = CONTEXT
+
+    @classmethod
+    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
+        """See JudgeCheck."""
+        return Asked("Does the context have everything that the expected answer says?", SCORED)
+
+    def check_before(self) -> None:
+        """See JudgeCheck."""
+        if not says_something(shown_text(self.reference)):
+            raise CheckArgumentsError("the reference is empty, so there is nothing to look for in the context")
+        contexts_of(self.context)
+
+    async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
+        """See JudgeCheck."""
+        question = Filled("$.test_case.input", shown_text(self.question))
+        reference = Filled("$.test_case.expected", shown_text(self.reference))
+        parts: Parts = ["A question: ", question, "\nIts reference answer: ", reference, _CLAIMS]
+        claims = await self.check_claims(questioner, parts, "the reference")
+        contexts = Filled("context", numbered(contexts_of(self.context)))
+        listed = Filled("claims", numbered(claims))
+        parts = ["The contexts, numbered: ", contexts, "\nClaims, numbered: ", listed, _VERDICTS]
+        verdicts = await self.check_verdicts(questioner, parts, len(claims), "true if the contexts hold the claim")
+        return self.check_share(claims, verdicts, "claims of the reference are in the context")

@@ -1,0 +1,127 @@
+"""Judging claim by claim: a model lists what a text says, then gives a verdict on each item; the score is their share.
+
+The lists and the words are our own, after the idea of RAGAS and DeepEval: their figures are not to be compared with
+ours. `ragas.*` are the originals.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from fepflow.checks.core.json_schema import schema_errors
+from fepflow.checks.models.judge_check import Questioner, ScoredJudgeCheck, json_object
+from fepflow.checks.models.jury import rounded
+from fepflow.errors import CheckArgumentsError
+from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.text import cut
+
+MOST_CLAIMS = 100
+LONGEST_CLAIM = 2_000
+
+_LIST_FORMAT = {
+    "type": "object",
+    "properties": {"claims": {"type": "array", "items": {"type": "string"}}},
+    "required": ["claims"],
+    "additionalProperties": False,
+}
+
+_MOST_NAMED = 3
+_NAMED = 120
+"""Characters of a claim in the reason of a score."""
+
+Parts = Sequence[str | Filled]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A model's verdict on one of several numbered items."""
+
+    holds: bool
+    reason: str
+
+
+class ClaimsCheck(ScoredJudgeCheck):
+    """A judge that gives a verdict on each of several items."""
+
+    check_max_tokens: ClassVar[int] = 4096
+
+    async def check_claims(self, questioner: Questioner, parts: Parts, of_what: str) -> list[str]:
+        """Return the claims that a model finds, each once. Raises CheckArgumentsError if there is none."""
+        claims = await questioner.ask(RenderedPrompt(parts), _LIST_FORMAT, _read_claims)
+        if not claims:
+            raise CheckArgumentsError(f"no claims found in {of_what}, so there is nothing to judge")
+        return claims
+
+    async def check_verdicts(self, questioner: Questioner, parts: Parts, number: int, verdict: str) -> list[Verdict]:
+        """Return a model's verdict on each of so many items; `verdict` describes when one holds."""
+        answer_format = _verdict_format(number, verdict)
+        return await questioner.ask(RenderedPrompt(parts), answer_format, partial(_read_verdicts, answer_format))
+
+    def check_share(self, items: Sequence[str], verdicts: Sequence[Verdict], words: str) -> dict[str, Any]:
+        """Return the response for the share of claims that hold; `words` say what they do."""
+        claims = [
+            {"claim": item, "verdict": verdict.holds, "reason": verdict.reason}
+            for item, verdict in zip(items, verdicts, strict=True)
+        ]
+        held = sum(verdict.holds for verdict in verdicts)
+        reason = f"{held} of {len(claims)} {words}"
+        others = [(item, verdict.reason) for item, verdict in zip(items, verdicts, strict=True) if not verdict.holds]
+        if others:
+            reason += f"; not: {'; '.join(f'{cut(item, _NAMED)} ({why})' for item, why in others[:_MOST_NAMED])}"
+        return {"score": rounded(held / len(claims)), "reason": reason, "claims": claims}
+
+
+def numbered(items: Sequence[str]) -> str:
+    """Return items as a model is shown them: as JSON, so that none of them can pretend to be two."""
+    return json.dumps([{"number": number, "text": item} for number, item in enumerate(items, 1)], ensure_ascii=False)
+
+
+def _read_claims(answer: Any) -> list[str]:
+    value = json_object(answer)
+    if errors := schema_errors(_LIST_FORMAT, value):
+        raise CheckArgumentsError(f"the list of claims does not fit: {'; '.join(errors)}")
+    claims = [" ".join(claim.split()) for claim in value["claims"]]
+    if any(len(claim) > LONGEST_CLAIM for claim in claims):
+        raise CheckArgumentsError(f"a claim has more than {LONGEST_CLAIM:,} characters: it is more than one")
+    # One that is said ten times counts once: repeating what is right would make up for what is wrong.
+    first: dict[str, str] = {}
+    for claim in claims:
+        if claim:
+            first.setdefault(claim.casefold(), claim)
+    distinct = list(first.values())
+    if len(distinct) > MOST_CLAIMS:
+        raise CheckArgumentsError(f"there are {len(distinct)} claims, and {MOST_CLAIMS} are the most")
+    return distinct
+
+
+def _verdict_format(number: int, verdict: str) -> dict[str, Any]:
+    """Return a schema with a member for each item: none can be left out, and none be added."""
+    item = {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "description": "Why, in a sentence."},
+            "verdict": {"type": "boolean", "description": verdict},
+        },
+        "required": ["reason", "verdict"],
+        "additionalProperties": False,
+    }
+    names = [str(index) for index in range(1, number + 1)]
+    properties = dict.fromkeys(names, item)
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def _read_verdicts(answer_format: dict[str, Any], answer: Any) -> list[Verdict]:
+    value = json_object(answer)
+    names = answer_format["required"]
+    if value.keys() != set(names):
+        message = (
+            f"there must be one verdict on each of {len(names)} items, by their numbers, and there are {len(value)}"
+        )
+        raise CheckArgumentsError(message)
+    if errors := schema_errors(answer_format, value):
+        raise CheckArgumentsError(f"the verdicts do not fit: {'; '.join(errors)}")
+    return [Verdict(value[name]["verdict"], value[name]["reason"]) for name in names]

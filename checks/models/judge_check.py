@@ -1,0 +1,382 @@
+"""The base of checks that ask language models for a judgement: one model, several samples of it, or a jury."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from fepflow.calls.models import structured
+from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.model import CHAT, Model, parse_model_config
+from fepflow.calls.models.structured import ResponseDetails
+from fepflow.checks.base import JSONPath
+from fepflow.checks.core.json_schema import read_schema
+from fepflow.checks.models.judge_prompt import judge_prompt
+from fepflow.checks.models.jury import Jury, JuryRule, decide
+from fepflow.checks.models.model_check import (
+    NO_VERDICTS,
+    OF_PROVIDER,
+    ModelCheck,
+    call,
+    completed_configs,
+    is_local,
+    model_of,
+    refuse_paths,
+    response_metadata,
+)
+from fepflow.checks.models.voting import Sample, combine
+from fepflow.errors import CheckArgumentsError, ModelError
+from fepflow.json.values import parse
+from fepflow.protocol.model_response import Kind
+
+T = TypeVar("T")
+
+MOST_SAMPLES = 15
+
+MOST_JUDGES = 15
+
+SAMPLED_TEMPERATURE = 1.0
+"""At 0, a model that is asked more than once would only say the same again."""
+
+Format = type[BaseModel] | dict[str, Any]
+"""The format of a response: a JSON Schema or, from code, a pydantic model class."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a judge is asked: the question, with its placeholders, and the schema of the response, if it is known."""
+
+    question: str
+    schema: Any
+
+
+class Questioner:
+    """Asks one model, or one function, all the questions of one sample; `metadata` describes the answers together."""
+
+    def __init__(
+        self,
+        requests: ModelRequests,
+        model: Model | None,
+        function: Callable[..., Any] | None,
+        sample: int,
+        version: str,
+    ) -> None:
+        self._requests = requests
+        self._model = model
+        self._function = function
+        self._sample = sample
+        self._version = version
+        self.metadata: dict[str, Any] = {}
+
+    async def ask(self, prompt: str, response_format: Format, read: Callable[[Any], T]) -> T:
+        """Return the answer as `read` has it, which raises CheckArgumentsError for one that does not fit."""
+        if self._model is None:
+            answer, metadata = await self._call_function(prompt, response_format)
+            value = read(answer)
+            self.metadata = {**self.metadata, **metadata}
+            return value
+        schema = read_schema(response_format)
+        question = replace(judge_prompt(prompt, schema, self._version), sample=self._sample)
+        value, details = await structured.ask(self._requests, _sampled(self._model, self._sample), question, read)
+        self._add(self._model, details)
+        return value
+
+    async def ask_once(self, prompt: str, schema: dict[str, Any], read: Callable[[Any], T]) -> T:
+        """Return the answer that serves all cases, repeats and samples alike: the first one that was given."""
+        if self._model is None:
+            return read((await self._call_function(prompt, schema))[0])
+        model, question = self._model, replace(judge_prompt(prompt, schema, self._version), of_all_repeats=True)
+
+        async def work() -> T:
+            return (await structured.ask(self._requests, model, question, read))[0]
+
+        return await self._requests.client.once((*model.endpoint, str(dict(model.parameters)), prompt), work)
+
+    async def _call_function(self, prompt: str, response_format: Format) -> tuple[Any, dict[str, Any]]:
+        resolved = response_format if isinstance(response_format, type) else deepcopy(response_format)
+        answer = await call(self._function, str(prompt), resolved)  # type: ignore[arg-type]  # without a model there is one
+        if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict | None):
+            raise CheckArgumentsError("llm_function must return a pair: the response, and an object of metadata")
+        return answer[0], answer[1] or {}
+
+    def _add(self, model: Model, details: ResponseDetails) -> None:
+        before = self.metadata
+        metadata = {**response_metadata(model, details.response_model, details), "mode": details.mode}
+        if before:
+            for name in ("prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts"):
+                known = before[name], metadata[name]
+                metadata[name] = None if None in known else round(sum(known), 9)
+            metadata["cached"] = before["cached"] and metadata["cached"]
+            metadata["not_honoured"] = list(dict.fromkeys([*before["not_honoured"], *metadata["not_honoured"]]))
+        self.metadata = metadata
+
+
+class JudgeCheck(ModelCheck):
+    """A check whose verdict comes from language models. A subclass says what they are asked, in `check_judge`."""
+
+    check_kind: ClassVar[Kind] = "judge"
+    check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config", "judges"})
+    check_max_tokens: ClassVar[int] = CHAT["max_tokens"]
+
+    llm_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
+        default=None,
+        description="Function `(prompt, response_format) -> (response, metadata)`, sync or async; from code only.",
+    )
+    provider_config: dict[str, Any] | JSONPath = Field(
+        default={}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+    )
+    llm_config: dict[str, Any] | JSONPath = Field(
+        default={}, alias="model_config", description="Which model, and how: `{model, temperature, max_tokens, ...}`."
+    )
+    samples: int = Field(
+        default=1,
+        ge=1,
+        le=MOST_SAMPLES,
+        strict=True,
+        description="How often to ask, an odd number; the majority decides.",
+    )
+    judges: list[Any] | JSONPath = Field(
+        default=[],
+        description="A jury: several models, each a name, or an object with what differs from `model_config` and "
+        "`provider_config`.",
+    )
+    jury: Jury = Field(
+        default="majority", description="How the jury decides: the majority of verdicts, or the mean of scores."
+    )
+    pass_at: float | None = Field(default=None, allow_inf_nan=False, description="Score from which on it passes.")
+
+    @field_validator("samples")
+    @classmethod
+    def _is_odd(cls, samples: int) -> int:
+        if samples % 2 == 0:
+            raise ValueError("must be an odd number, so that there is a majority")
+        return samples
+
+    @model_validator(mode="after")
+    def _has_a_model(self) -> JudgeCheck:
+        if self.check_models():
+            self.check_question()
+        return self
+
+    @classmethod
+    def check_parameters(cls, samples: int) -> Mapping[str, Any]:
+        """Return the parameters of the models, and those that go with every request."""
+        temperature = CHAT["temperature"] if samples == 1 else SAMPLED_TEMPERATURE
+        return {**CHAT, "temperature": temperature, "max_tokens": cls.check_max_tokens}
+
+    def check_question(self) -> None:
+        """Refuse arguments that a function may be asked about, but no model. Raises ValueError."""
+
+    def check_models(self) -> list[Model]:
+        """See ModelCheck."""
+        parameters = self.check_parameters(self.samples)
+        refuse_paths("judges", self.judges)
+        if not self.judges:
+            needed = f"{self.check_type} needs a model: name one in model_config, or give llm_function, from code"
+            model = model_of(self.llm_function, self.llm_config, self.provider_config, parameters, needed)
+            return [] if model is None else [model]
+        if self.llm_function is not None:
+            raise ValueError("judges: llm_function is asked alone, leave one of them out")
+        refuse_paths("model_config", self.llm_config)
+        refuse_paths("provider_config", self.provider_config)
+        configs = jury_configs(self.judges, self.llm_config, self.provider_config)
+        models = [self._juror(index, config, parameters) for index, config in enumerate(configs)]
+        self._require_jury(models)
+        return models
+
+    def _juror(self, index: int, configs: Configs, parameters: Mapping[str, Any]) -> Model:
+        try:
+            model = parse_model_config(*configs, parameters)
+        except ValueError as error:
+            raise ValueError(f"judges[{index}]: {error}") from None
+        if is_local(model):
+            raise ValueError(f"judges[{index}]: {NO_VERDICTS.format(model.name)}")
+        return model
+
+    def _require_jury(self, models: Sequence[Model]) -> None:
+        if len(models) > MOST_JUDGES:
+            raise ValueError(f"judges: {MOST_JUDGES} are the most")
+        if self.jury == "majority" and len(models) % 2 == 0:
+            raise ValueError("judges: must be an odd number, so that there is a majority (or write jury: mean)")
+        if len(models) == 1:
+            raise ValueError("judges: one model is no jury, name it in model_config")
+        known: list[tuple[Any, ...]] = []
+        for model in models:
+            identity = model.name, model.bare_base, dict(model.parameters)
+            if identity in known:
+                advice = "to ask one model several times, write samples"
+                raise ValueError(f"judges: {model.name} stands twice, and would say the same twice ({advice})")
+            known.append(identity)
+
+    def check_config_warnings(self) -> list[str]:
+        """See ModelCheck."""
+        cold = isinstance(self.llm_config, dict) and self.llm_config.get("temperature") == 0
+        if self.samples == 1 or self.llm_function is not None or not cold:
+            return []
+        advice = "leave it out, and it is 1"
+        return [f"{self.samples} samples at a temperature of 0 say the same again and again ({advice})"]
+
+    @classmethod
+    @abstractmethod
+    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
+        """Return what a check with these arguments, as they are declared, asks its models."""
+
+    def check_before(self) -> None:
+        """Raise CheckArgumentsError where there is nothing to ask."""
+
+    @abstractmethod
+    async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
+        """Ask what there is to ask, and return the response of one judge."""
+
+    @abstractmethod
+    def check_response_schema(self) -> dict[str, Any]:
+        """Return the schema of what `check_judge` returns."""
+
+    def check_combined(self, response: dict[str, Any]) -> dict[str, Any]:
+        """Return a response that was made of several; raises CheckArgumentsError if its members do not go together."""
+        return response
+
+    def check_jury_rule(self) -> JuryRule:
+        """Return how a jury decides."""
+        return JuryRule(self.jury, self.check_response_schema(), self.check_passes, None)
+
+    async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
+        """Ask, and read the answer; or the answers, of which one is made."""
+        self.check_before()
+        models: Sequence[Model | None] = self.check_models() or [None]
+        if len(models) == 1:
+            sample = await self._judged_by(requests, models[0])
+        else:
+            answers = await _all(self._judged_by(requests, model) for model in models)
+            sample = decide(answers, [model.name for model in models if model is not None], self.check_jury_rule())
+            if self.jury == "majority":
+                sample = self._fitting(sample, f"{len(models)} judges")
+        return {"response": sample.response, "metadata": sample.metadata}
+
+    async def _judged_by(self, requests: ModelRequests, model: Model | None) -> Sample:
+        sample_once = partial(self._sample, requests, model)
+        return await sample_once(0) if self.samples == 1 else await self._majority(sample_once)
+
+    async def _sample(self, requests: ModelRequests, model: Model | None, sample: int) -> Sample:
+        questioner = Questioner(requests, model, self.llm_function, sample, self.check_version)
+        response = await self.check_judge(questioner)
+        if self.pass_at is not None:  # here, so that samples and juries vote on it
+            response = {**response, "passed": self.check_passes(response.get("score"))}
+        return Sample(response, questioner.metadata)
+
+    def check_passes(self, score: Any) -> bool | None:
+        """Return whether a score is enough; None if no score decides. Raises CheckArgumentsError if there is none."""
+        if self.pass_at is None:
+            return None
+        if isinstance(score, bool) or not isinstance(score, int | float):
+            raise CheckArgumentsError("pass_at: the judge gave no score")
+        return score >= self.pass_at
+
+    async def _majority(self, sample_once: Callable[[int], Awaitable[Sample]]) -> Sample:
+        combined = combine(await _all(map(sample_once, range(self.samples))), self.check_response_schema())
+        return self._fitting(combined, f"{self.samples} samples")
+
+    def _fitting(self, combined: Sample, asked: str) -> Sample:
+        try:
+            return Sample(self.check_combined(combined.response), combined.metadata)
+        except CheckArgumentsError as error:
+            message = f"{asked} give a majority for each member, but not for all together: {error}"
+            raise ModelError(message, kind="undecided") from None
+
+
+async def _all(work: Iterable[Awaitable[Sample]]) -> list[Sample | Exception]:
+    answers = await asyncio.gather(*work, return_exceptions=True)
+    for answer in answers:
+        if isinstance(answer, BaseException) and not isinstance(answer, Exception):
+            raise answer
+    return [answer for answer in answers if isinstance(answer, Sample | Exception)]
+
+
+Configs = tuple[dict[str, Any], dict[str, Any]]
+"""A `model_config` and a `provider_config`."""
+
+
+def jury_configs(
+    judges: Sequence[Any], model_config: Mapping[str, Any], provider_config: Mapping[str, Any]
+) -> list[Configs]:
+    """Return the configuration of each member of a jury. Raises ValueError.
+
+    The check's `provider_config` is that of its model; without one, that of all members.
+    """
+    own = [_own_configs(index, entry) for index, entry in enumerate(judges)]
+    usual = dict(model_config)
+    if "model" not in usual:
+        providers = {str(config["model"]).partition("/")[0] for config, _ in own}
+        of_one = next((name for name in provider_config if name in OF_PROVIDER), None)
+        if len(providers) > 1 and of_one is not None:
+            advice = "write provider_config beside each model"
+            raise ValueError(f"judges: {', '.join(sorted(providers))} cannot share provider_config.{of_one} ({advice})")
+        usual["model"] = own[0][0]["model"]
+    return [completed_configs(config, provider, usual, provider_config) for config, provider in own]
+
+
+def _own_configs(index: int, entry: Any) -> Configs:
+    if not isinstance(entry, str | dict):
+        raise ValueError(f"judges[{index}]: must be the name of a model, or an object with model")
+    own = {"model": entry} if isinstance(entry, str) else dict(entry)
+    provider = own.pop("provider_config", {})
+    if not isinstance(provider, dict) or not isinstance(own.get("model"), str):
+        raise ValueError(f"judges[{index}]: must name a model, as {{model: openai/gpt-4o-mini}} does")
+    return own, provider
+
+
+def _sampled(model: Model, sample: int) -> Model:
+    """Return the model as it is asked for a sample: of one seed, all of them would be the same."""
+    seed = model.parameters.get("seed")
+    if sample == 0 or not isinstance(seed, int):
+        return model
+    return replace(model, parameters={**model.parameters, "seed": seed + sample})
+
+
+def json_object(response: Any) -> dict[str, Any]:
+    """Return a response as an object: its own, or that which its text holds. Raises CheckArgumentsError."""
+    value = response.model_dump(mode="json") if isinstance(response, BaseModel) else response
+    if isinstance(value, str):
+        try:
+            value = parse(value)
+        except ValueError as error:
+            raise CheckArgumentsError(f"the judge's response is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise CheckArgumentsError(f"the judge's response must be an object, not {type(value).__name__}")
+    return value
+
+
+SCORED = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string"},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "passed": {"type": "boolean"},
+    },
+    "required": ["reason", "score", "passed"],
+}
+"""The response of a scored judge, whatever else is in it."""
+
+
+class ScoredJudgeCheck(JudgeCheck):
+    """A judge whose response has a `score` from 0 to 1, and `passed`, which says whether that is enough."""
+
+    check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    pass_at: float = Field(default=0.7, ge=0, le=1, description="Score from which on it passes, 0 to 1.")
+
+    def check_response_schema(self) -> dict[str, Any]:
+        """See JudgeCheck."""
+        return SCORED
+
+    def check_jury_rule(self) -> JuryRule:
+        """See JudgeCheck."""
+        return JuryRule(self.jury, SCORED, self.check_passes, (0.0, 1.0), lost=("score",))

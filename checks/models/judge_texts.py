@@ -1,0 +1,47 @@
+"""The texts that judges of answers compare: question, answer, reference and context, and how a model is shown them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from pydantic import Field
+
+from fepflow.checks.base import MISSING, JSONPath
+from fepflow.checks.models.judge_prompt import says_something
+from fepflow.errors import CheckArgumentsError
+
+QUESTION = Field(default=JSONPath("$.test_case.input"), description="What was asked.")
+ANSWER = Field(default=JSONPath("$.output.value"), description="The answer to judge.")
+REFERENCE = Field(default=JSONPath("$.test_case.expected"), description="A right answer, or what it has to say.")
+CONTEXT = Field(
+    default=JSONPath("$.output.metadata.context"),
+    description="What the answer should rest on: a text, or a list of texts or objects, the best first.",
+)
+
+MOST_CONTEXTS = 100
+MOST_CHARACTERS = 400_000
+"""Of all contexts together: about what models with a large window can read."""
+
+
+def shown_text(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def contexts_of(context: Any) -> list[str]:
+    """Return the contexts as texts, in their order. Raises CheckArgumentsError for none, and for too many."""
+    if context is MISSING:
+        raise CheckArgumentsError(
+            "no context found: $.output.metadata.context is not there (map it in the target's metadata, or say with "
+            "context: where it is)"
+        )
+    values = context if isinstance(context, list) else [] if context is None else [context]
+    texts = [shown_text(value) for value in values]
+    if not any(map(says_something, texts)):
+        raise CheckArgumentsError("no context found: it is empty, so nothing can be judged by it")
+    if len(texts) > MOST_CONTEXTS:
+        raise CheckArgumentsError(f"there are {len(texts):,} contexts, and {MOST_CONTEXTS} are the most")
+    if (characters := sum(map(len, texts))) > MOST_CHARACTERS:
+        raise CheckArgumentsError(f"the context has {characters:,} characters, and {MOST_CHARACTERS:,} are the most")
+    return texts
