@@ -59,7 +59,8 @@ def import_file(
 
         Console().print([f"Run {run.id[:8]}, {safe(run.name)}:", *verdict_view(run, brief=True)])
     if runs:
-        click.echo(f"Next: fepflow show {runs[0].id[:8]}")
+        together = runs[0].variants_id
+        click.echo(f"Next: fepflow show {(together or runs[0].id)[:8]}{', a table of all' if together else ''}")
     elif written:
         click.echo(f"Next: fepflow validate {written[0]}")
     if strict and not imported.notes.is_complete:

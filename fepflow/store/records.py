@@ -232,6 +232,15 @@ class RunRecord(Row, table=True):
         return of_origin(self.origin) if self.origin else None
 
     @property
+    def import_phrase(self) -> str | None:
+        """A phrase for people about the file of another tool that the run was imported from; None for other runs."""
+        origin = (self.options or {}).get("import")
+        if not origin:
+            return None
+        version = f" {origin['version']}" if "version" in origin else ""
+        return f"{origin['file']} ({origin['format']}{version}, sha256 {origin['sha256'][:12]})"
+
+    @property
     def part(self) -> str | None:
         """A phrase for people if the run has a part of the suite's cases only, by filters, a random sample, or both."""
         return "; ".join(filter(None, (self.filtered, self.sample))) or None

@@ -40,6 +40,7 @@ def test_results_become_a_run_that_show_and_compare_work_on(tmp_path: Path) -> N
     shown = command("show", new.id)
     assert shown.exit_code == 0, shown.output
     assert "Polite" in shown.output
+    assert "imported from run.json (deepeval test run, sha256 " in shown.output
     compared = command("compare", base.id, new.id)
     assert "all 2 test cases matched" in compared.output
 
