@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fepflow.documents.yaml import dump_yaml
+from fepflow.errors import InputError, Problem
 from fepflow.imports.imported import PLACEHOLDER_URL, Imported, ImportedRun
 from fepflow.imports.prepared import SCORES, PreparedRun, cases_of, prepare_run, recorded_output, scorer_ids
 from fepflow.protocol.test_case import TestCase
@@ -55,7 +56,13 @@ def _recorded(
     prepared = prepare_run(imported, cases, together)
     ids = scorer_ids(together)
     files = {}
-    for number, run in enumerate(imported.runs, 1):
+    answered = [run for run in imported.runs if any(output.error is None for output in run.outputs)]
+    if not answered:
+        raise InputError(Problem("has no output that could be judged anew: every call failed", imported.notes.file))
+    if len(answered) < len(imported.runs):
+        count = len(imported.runs) - len(answered)
+        imported.notes.by_hand(f"{count} of {len(imported.runs)} runs are left out of the folder: every call failed")
+    for number, run in enumerate(answered, 1):
         if any(output.repeat for output in run.outputs):
             imported.notes.by_hand("a recorded target gives every repeat the same answer: only the first is written")
         records = []
@@ -64,7 +71,7 @@ def _recorded(
                 recorded = recorded_output(output, ids)
                 record: dict[str, Any] = {"id": cases[output.case].id, "metadata": recorded.metadata or {}}
                 records.append(record if output.error is not None else {**record, "value": recorded.value})
-        files["outputs.jsonl" if len(imported.runs) == 1 else f"outputs-{number}.jsonl"] = _lines(records, imported)
+        files["outputs.jsonl" if len(answered) == 1 else f"outputs-{number}.jsonl"] = _lines(records, imported)
     if len(files) > 1:
         suite["variants"] = {"outputs": list(files)}
     path = "${variant.outputs}" if len(files) > 1 else next(iter(files))

@@ -75,3 +75,10 @@ def test_a_file_that_cannot_be_imported_is_refused_in_a_sentence(
     (tmp_path / "half.json.gz").write_bytes(gzip.compress(b"[1, 2, 3]" * 100)[:20])
     result = command("import", *arguments)
     assert message in str(result.exception)
+
+
+def test_a_run_whose_calls_all_failed_has_no_outputs_to_write(tmp_path: Path) -> None:
+    case = {"input": "a", "metricsData": [{"name": "Polite", "success": True, "score": 1}]}
+    (tmp_path / "run.json").write_text(json.dumps({"testCases": [case], "testPassed": 1}))
+    assert "every call failed" in str(command("import", "run.json", "--no-run", "-o", "suite").exception)
+    assert "INCONCLUSIVE" in command("import", "run.json").output
