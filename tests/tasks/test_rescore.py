@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fepflow.errors import UserError
-from fepflow.store.records import RunRecord
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import Cause, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
@@ -261,6 +262,29 @@ async def test_a_run_under_way_one_without_outputs_and_one_of_no_suite_are_refus
     store.runs.request_cancel(waiting)
     with pytest.raises(UserError, match="has no outputs to judge: it is cancelled"):
         find_rescorable(store, waiting, None)
+
+
+@pytest.mark.parametrize(
+    ("target", "cause", "made"),
+    [
+        ({"pytest": "t"}, "pytest", "by a test"),
+        ({"evaluate": "t"}, "evaluate", "by a request to evaluate outputs"),
+        ({"imported": {"format": "promptfoo"}}, "import", "by an import"),
+        ({"given": {}}, "network", "over the network"),
+    ],
+)
+async def test_a_run_of_no_suite_file_is_judged_by_a_suite_that_is_named(
+    plan: Plan, store: Store, tmp_path: Path, target: dict[str, Any], cause: Cause, made: str
+) -> None:
+    plan(["a"])
+    case = TestCase(id="a", input="a", expected="a")
+    run = NewRun("f" * 32, "theirs", {"name": "theirs", "target": target, "checks": []}, None, 1, cause=cause)
+    outputs = [NewOutput(0, 0, "0" * 64, Output(value="a"))]
+    store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
+    with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):
+        find_rescorable(store, run.id, None)
+    taken, computed, verdict = await rescored(new_run(store, run.id, tmp_path / "suite.json").id)
+    assert (taken.outputs, computed, verdict.outcome) == (1, 1, "pass")
 
 
 async def test_a_rescore_that_was_interrupted_or_has_errors_is_resumed(

@@ -82,13 +82,24 @@ def fill(
     ended: bool = True,
     tags: Sequence[str] = (),
     options: dict[str, Any] | None = None,
+    rescored_from: str | None = None,
     **suite: Any,
 ) -> RunRecord:
     """Store a run with these results, and the verdict that they come to unless it has not `ended`."""
     document = {**SUITE, **suite}
     repeats = len(rows[0].outputs)
     name = run_name(document["name"], document.get("variant"))
-    new = NewRun(run_id, name, document, None, repeats, list(tags), cause="command", options=options)
+    new = NewRun(
+        run_id,
+        name,
+        document,
+        None,
+        repeats,
+        list(tags),
+        cause="command",
+        options=options,
+        rescored_from=rescored_from,
+    )
     store.runs.create(new, [row.case for row in rows])
     store.leases.acquire(run_id, OWNER, 600)
     outputs = [

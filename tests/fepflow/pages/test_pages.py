@@ -105,6 +105,15 @@ def test_a_run_says_its_verdict_and_why_first(client: httpx.Client, store: Store
     assert "142 passed, 2 failed, 0 errors, 0 skipped" in shown
 
 
+def test_a_run_says_how_its_outputs_are_judged_again_and_a_rescored_one_whose_they_are(
+    client: httpx.Client, store: Store
+) -> None:
+    fill(store, [simple("a")], run_id="aaaa1111bbbb")
+    fill(store, [simple("a")], run_id="cccc1111dddd", rescored_from="aaaa1111bbbb")
+    assert "fepflow rescore aaaa1111" in page(client, "/runs/aaaa1111bbbb")
+    assert "Rescored from run aaaa1111" in page(client, "/runs/cccc1111dddd")
+
+
 def test_a_metric_whose_check_the_gate_judges_is_not_called_unjudged(client: httpx.Client, store: Store) -> None:
     gates = {"aaaa1111": {}, "bbbb2222": {"min": {"accuracy": 0.9}}, "cccc3333": {"checks": "all"}}
     shown = {}
