@@ -276,6 +276,8 @@ def test_a_printed_page_is_as_wide_as_paper(browser: Watched) -> None:
         browser.open(path)
         assert browser.evaluate("document.documentElement.scrollWidth") <= 720, path
         assert not browser.driver.find_element(By.TAG_NAME, "header").is_displayed()
+    browser.open("/")
+    assert "Inconclusive" in browser.text, "a card keeps its header on paper"
     browser.set_media("light")
     browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
