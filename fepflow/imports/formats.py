@@ -8,7 +8,18 @@ from pathlib import Path
 
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, UserError
-from fepflow.imports import deepeval, openai_evals, promptfoo_config, promptfoo_results, pydantic_evals
+from fepflow.imports import (
+    braintrust,
+    deepeval,
+    harbor,
+    inspect_ai,
+    langfuse,
+    lm_eval,
+    openai_evals,
+    promptfoo_config,
+    promptfoo_results,
+    pydantic_evals,
+)
 from fepflow.imports.imported import Imported
 from fepflow.imports.source import Source
 
@@ -29,6 +40,12 @@ class Format:
 FORMATS: dict[str, Format] = {
     each.name: each
     for each in (
+        Format("inspect_ai", "logs (.eval, .json), folders of logs", inspect_ai.looks_like, inspect_ai.read),
+        Format("lm-eval", "samples_TASK_….jsonl", lm_eval.looks_like, lm_eval.read),
+        Format("langfuse", "exports of datasets, traces, scores; folders", langfuse.looks_like, langfuse.read),
+        Format("harbor", "folders of jobs, result.json", harbor.looks_like, harbor.read),
+        Format("atif", "trajectories (.json, .jsonl)", harbor.looks_like_atif, harbor.read_atif),
+        Format("braintrust", "exports of experiments and datasets", braintrust.looks_like, braintrust.read),
         Format(
             "promptfoo-results",
             "results of promptfoo eval -o (.json, .yaml, .jsonl)",

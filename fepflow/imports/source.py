@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import IO, Any
 
-from fepflow.datasets.records import MAX_JSON_BYTES, ErrorCollector, records
+from fepflow.datasets.records import MAX_JSON_BYTES, MAX_LINE_BYTES, ErrorCollector, records
 from fepflow.documents.files import decode, open_regular, reason
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import DocumentPath, InputError, Problem
@@ -100,6 +101,11 @@ class Source:
         """The first record of a JSONL or CSV file; None if there is none, or it cannot be read."""
         if self.is_folder or self.ending not in (".jsonl", ".ndjson", ".csv", ".tsv"):
             return None
+        if self._format == "jsonl":
+            try:
+                return next((record for _, record in self.json_lines()), None)
+            except InputError:
+                return None
         errors = ErrorCollector(self.name)
         return next((record for _, record in records(self.path, self._format, errors)), None)
 
@@ -108,6 +114,22 @@ class Source:
         errors = ErrorCollector(self.name)
         yield from records(self.path, self._format, errors)
         errors.raise_if_any()
+
+    def json_lines(self) -> Iterator[tuple[int, Any]]:
+        """Yield the values of a JSONL file with their lines. NaN is read. Raises InputError at the first bad line."""
+        with self._opened() as stream:
+            for number in count(1):
+                raw = stream.readline(MAX_LINE_BYTES + 1)
+                if not raw:
+                    return
+                if len(raw) > MAX_LINE_BYTES:
+                    raise InputError(Problem(f"this line is larger than {MAX_LINE_BYTES:,} bytes", self.name, number))
+                try:
+                    if raw.strip():
+                        yield number, parse_json(raw.decode(), self.name)
+                except (InputError, UnicodeDecodeError) as error:
+                    what = error.problems[0].message if isinstance(error, InputError) else "is not UTF-8"
+                    raise InputError(Problem(what, self.name, number)) from None
 
     def text(self, limit: int = MAX_JSON_BYTES) -> str:
         """Return the whole text, unpacked, of at most so many bytes; raises InputError."""

@@ -1,0 +1,174 @@
+"""Braintrust: rows of experiments and of datasets, as its API and its pages export them (JSON, JSONL, CSV)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fepflow.errors import InputError, Problem
+from fepflow.imports.exported_rows import cell, first_row, member, number_of, rows_of
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, mapping, moment
+from fepflow.imports.source import Source
+from fepflow.imports.values import ScorerValues, known, milliseconds, plain_json
+from fepflow.json.values import json_key
+
+NAME = "braintrust"
+
+_OWN = ("_xact_id", "_pagination_key", "experiment_id", "root_span_id", "span_attributes", "dataset_record_id")
+_SCORE_COLUMNS = ("scores.", "scores/", "Scores.")
+_SCORER_ERRORS = "scorer_errors"
+"""Member of a row's metadata: the errors of scorers, by name."""
+_OF_RESULTS = ("experiment_id", "span_id", "root_span_id", "scores", "output")
+
+
+def looks_like(source: Source) -> bool:
+    """Return whether the rows have names of Braintrust's, or `scores` beside `input`, `output` and `expected`."""
+    row = first_row(source)
+    scored = isinstance(cell(row.get("scores")), dict) or any(name.startswith(_SCORE_COLUMNS) for name in row)
+    return "input" in row and (any(name in row for name in _OWN) or (scored and {"output", "expected"} <= row.keys()))
+
+
+def read(source: Source) -> Imported:
+    """Read root spans as cases with their outputs and scores; rows of the same input are repeats of one case."""
+    notes = Notes(source.name)
+    reader = _Reader(source, notes)
+    spans = 0
+    for line, row in rows_of(source):
+        if _is_root(row):
+            reader.add(line, row)
+        else:
+            spans += 1
+    if spans and not reader.cases:
+        raise InputError(
+            Problem("holds spans, and no root span of a case", source.name, advice="export traces, not spans")
+        )
+    return reader.imported()
+
+
+def _is_root(row: dict[str, Any]) -> bool:
+    """Return whether a row is a case of its own: spans below it stand in the same export."""
+    if (is_root := row.get("is_root")) in (True, False, "true", "false"):
+        return is_root in (True, "true")
+    if row.get("span_parents"):
+        return False
+    return row.get("span_id") is None or row.get("root_span_id") in (None, row["span_id"])
+
+
+def _record_id(row: dict[str, Any]) -> str | None:
+    """Return the id of the dataset's record. The id of a row of an experiment is a new one in each experiment."""
+    origin = mapping(row.get("origin"))
+    record = member(row, "dataset_record_id") or (origin.get("id") if origin.get("object_type") == "dataset" else None)
+    if record is None and not any(row.get(name) is not None for name in _OF_RESULTS):
+        record = row.get("id")
+    return str(record) if isinstance(record, str | int) and record != "" else None
+
+
+class _Reader:
+    def __init__(self, source: Source, notes: Notes) -> None:
+        self._source, self._notes = source, notes
+        self._values = ScorerValues(notes)
+        self.cases: list[dict[str, Any]] = []
+        self._index: dict[Any, int] = {}
+        self._outputs: list[ImportedOutput] = []
+        self._repeats: dict[int, int] = {}
+        self._times: list[Any] = []
+
+    def add(self, line: int | None, row: dict[str, Any]) -> None:
+        """Add a row; one without an output and scores is a case of a dataset."""
+        if "input" not in row:
+            self._notes.by_hand("a row without input is left out", line)
+            return
+        index = self._case(row)
+        scores = dict(self._scores(row))
+        output, error = row.get("output"), row.get("error")
+        is_result = output is not None or error is not None or scores
+        if not is_result and ("dataset_id" in row or not {"output", "scores", "experiment_id"} & row.keys()):
+            return
+        repeat = self._repeats[index] = self._repeats.get(index, -1) + 1
+        self._times.append(moment(row.get("created")))
+        failure = None if error is None else _message(error)
+        if failure is None and output is None and not scores:
+            failure = "the row has neither an output nor a score: the evaluation may not have got to it"
+        if failure is not None and scores:
+            self._notes.by_hand("a row with an error has scores: they are left out, and it is an error", line)
+        metadata = self._metadata(row)
+        if failure is not None:
+            self._outputs.append(ImportedOutput(index, None, repeat, failure, metadata))
+        else:
+            self._outputs.append(ImportedOutput(index, plain_json(output), repeat, None, metadata, scores))
+
+    def _case(self, row: dict[str, Any]) -> int:
+        record = _record_id(row)
+        content = plain_json([row["input"], row.get("expected")])
+        key = record if record is not None else json_key(content)
+        if key not in self._index:
+            self._index[key] = len(self.cases)
+            case = {"input": content[0]} if record is None else {"id": record, "input": content[0]}
+            if content[1] is not None:
+                case["expected"] = content[1]
+            metadata = dict(row["metadata"]) if isinstance(row.get("metadata"), dict) else {}
+            metadata.pop(_SCORER_ERRORS, None)
+            if isinstance(row.get("tags"), list) and row["tags"]:
+                metadata.setdefault("tags", row["tags"])
+            if metadata:
+                case["metadata"] = plain_json(metadata)
+            self.cases.append(case)
+        index = self._index[key]
+        if self.cases[index]["input"] != content[0]:
+            raise InputError(Problem(f"the dataset record {key} stands twice with other inputs", self._source.name))
+        return index
+
+    def _scores(self, row: dict[str, Any]) -> Iterator[tuple[str, Score]]:
+        scores = row.get("scores")
+        found = dict(scores) if isinstance(scores, dict) else {}
+        for name, value in row.items():
+            if name.startswith(_SCORE_COLUMNS):
+                found[name.partition(name[6])[2]] = value
+        metadata = mapping(row.get("metadata"))
+        errors = metadata.get(_SCORER_ERRORS)
+        for name, error in errors.items() if isinstance(errors, dict) else ():
+            self._values.read(str(name), None)
+            yield str(name), Score(error=f"the scorer failed: {error}")
+            found.pop(name, None)
+        for name, value in found.items():
+            if isinstance(value, dict):
+                value = value.get("score")
+            yield str(name), self._values.read(str(name), value)
+
+    def _metadata(self, row: dict[str, Any]) -> dict[str, Any]:
+        metrics = mapping(row.get("metrics"))
+        start, end = number_of(metrics.get("start")), number_of(metrics.get("end"))
+        seconds = end - start if start is not None and end is not None else number_of(metrics.get("duration"))
+        metadata = mapping(row.get("metadata"))
+        model = metadata.get("model")
+        return known(
+            latency_ms=milliseconds(seconds),
+            tokens=number_of(member(metrics, "tokens", "total_tokens")),
+            usd=number_of(metrics.get("estimated_cost")),
+            model=model if isinstance(model, str) else None,
+        )
+
+    def imported(self) -> Imported:
+        """Return the suite, with a run if there are outputs."""
+        checks = self._values.settle(self._outputs)
+        for output in self._outputs:
+            for name in checks if output.error is None else ():
+                output.scores.setdefault(name, Score(error="the row has no score of this name"))
+        repeats = max(self._repeats.values(), default=-1) + 1
+        self._notes.came("test case", len(self.cases))
+        self._notes.came("output", len(self._outputs))
+        self._notes.came("scorer", len(checks))
+        if len(set(self._repeats.values())) > 1 or (self._repeats and len(self._repeats) < len(self.cases)):
+            self._notes.by_hand("not every case has the same number of rows: what is missing is missing in the run")
+        times = [time for time in self._times if time is not None]
+        runs = []
+        if self._outputs:
+            started, ended = (min(times), max(times)) if times else (None, None)
+            runs = [ImportedRun(self._outputs, repeats, started_at=started, completed_at=ended, checks=checks)]
+        return Imported(NAME, None, self._source.path.stem, self._notes, self.cases, runs=runs)
+
+
+def _message(error: Any) -> str:
+    if isinstance(error, dict):
+        return str(member(error, "message", "error") or error)
+    return str(error)

@@ -1,0 +1,371 @@
+"""Langfuse: dataset items, dataset runs, traces, observations and scores, as its pages and its API export them.
+
+A file holds one kind of them, or several under their names; a folder holds several files, which are read together.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from fepflow.errors import InputError, Problem
+from fepflow.imports.exported_rows import first_row, member, number_of, rows_of
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, mapping, moment
+from fepflow.imports.source import Source
+from fepflow.imports.values import ScorerValues, known, milliseconds, plain_json
+from fepflow.text import plural
+
+NAME = "langfuse"
+
+_ENDINGS = (".json", ".jsonl", ".csv")
+_MOST_FILES = 100
+_SECTIONS = {
+    **dict.fromkeys(("traces", "trace"), "trace"),
+    **dict.fromkeys(("scores",), "score"),
+    **dict.fromkeys(("observations",), "observation"),
+    **dict.fromkeys(("datasetItems", "dataset_items"), "item"),
+    **dict.fromkeys(("datasetRunItems", "dataset_run_items"), "run_item"),
+    **dict.fromkeys(("datasetRuns", "dataset_runs"), "run"),
+}
+_EVENTS = {"trace-create": "trace", "score-create": "score", "dataset-run-item-create": "run_item"}
+_TRACE_ONLY = frozenset(
+    {
+        *("userId", "user_id", "sessionId", "session_id", "bookmarked", "public", "release", "environment"),
+        *("htmlPath", "html_path", "observationCount", "observations"),
+    }
+)
+_NO_SCORES = frozenset(
+    {
+        *_TRACE_ONLY,
+        *("id", "projectId", "project_id", "timestamp", "name", "version", "tags", "input", "output", "metadata"),
+        *("latency", "usage", "inputCost", "outputCost", "totalCost", "total_cost", "level", "errorCount"),
+        *("warningCount", "defaultCount", "debugCount", "inputTokens", "outputTokens", "totalTokens", "comments"),
+        *("createdAt", "created_at", "updatedAt", "updated_at", "externalId", "scores", "traceId", "usageDetails"),
+        *("costDetails", "traceTags", "traceName", "statusMessage"),
+    }
+)
+"""Columns of exported traces. Those of scores have the names of the scores, and lists of values."""
+
+
+def looks_like(source: Source) -> bool:
+    """Return whether the source holds rows of Langfuse's, or files with such rows."""
+    if source.is_folder:
+        return any(looks_like(file) for file in _files_in(source))
+    data = source.data
+    if isinstance(data, dict) and (_kind(data) == "run" or _sections_of(data)):
+        return True
+    row = first_row(source)
+    return _kind(row) is not None or any(True for _ in _events_of(row))
+
+
+def _sections_of(data: dict[str, Any]) -> dict[str, str]:
+    """Return the kinds of rows in a document that holds several, by the names under which they stand."""
+    if _kind(data) is not None:
+        return {}  # a trace has its own observations and scores
+    found = {name: kind for name, kind in _SECTIONS.items() if isinstance(data.get(name), list)}
+    return found if {"trace", "item", "run_item", "run"} & set(found.values()) else {}
+
+
+def _kind(row: dict[str, Any]) -> str | None:
+    def has(*names: str) -> bool:
+        return any(name in row for name in names)
+
+    if has("datasetRunItems", "dataset_run_items") and "name" in row:
+        return "run"
+    if has("datasetItemId", "dataset_item_id") and has("traceId", "trace_id"):
+        return "run_item"
+    if has("expectedOutput", "expected_output") and has("datasetId", "dataset_id", "datasetName", "dataset_name"):
+        return "item"
+    if "name" in row and has("value", "stringValue") and has("dataType", "data_type"):
+        return "score" if has("traceId", "trace_id") else None
+    if has("traceId", "trace_id") and has("startTime", "start_time"):
+        return "observation"
+    if {"id", "timestamp", "input", "output"} <= row.keys() and len(_TRACE_ONLY & row.keys()) > 1:
+        return "trace"
+    return None
+
+
+def _files_in(folder: Source) -> list[Source]:
+    paths = [path for path in sorted(folder.path.iterdir()) if path.suffix in _ENDINGS and path.is_file()]
+    return [Source(path, f"{folder.name}/{path.name}") for path in paths[:_MOST_FILES]]
+
+
+def read(source: Source) -> Imported:
+    """Read dataset items as cases, and the traces of each dataset run as its outputs; else each trace as a case."""
+    notes = Notes(source.name)
+    rows = _Rows()
+    for file in _files_in(source) if source.is_folder else [source]:
+        for line, kind, row in _kinds_of(file):
+            if kind is None or not rows.add(kind, row):
+                notes.by_hand("a row is of no kind that is known, and is left out", line, file=file.name)
+    if not rows.items and not rows.traces:
+        message = f"holds {'scores' if rows.scores else 'no dataset items and no traces'}"
+        advice = "put the export of traces or dataset items beside it, and import the folder"
+        raise InputError(Problem(f"{message}, which no test case can be made of", source.name, advice=advice))
+    return _Reader(source, rows, notes).imported()
+
+
+def _kinds_of(file: Source) -> Iterator[tuple[int | None, str | None, dict[str, Any]]]:
+    data = file.data
+    sections = _sections_of(data) if isinstance(data, dict) else {}
+    for name, kind in sections.items():
+        for row in data[name]:
+            if isinstance(row, dict):
+                yield None, kind, row
+    if sections:
+        return
+    if isinstance(data, dict) and _kind(data) is not None:
+        yield None, _kind(data), data
+        return
+    for line, row in rows_of(file):
+        if "batch" in row:
+            yield from ((line, kind, body) for kind, body in _events_of(row))
+        else:
+            yield line, _kind(row), row
+
+
+def _events_of(request: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows in a request to the ingestion API: `{"batch": [{"type": …, "body": …}]}`."""
+    batch = request.get("batch")
+    for event in batch if isinstance(batch, list) else ():
+        body = event.get("body") if isinstance(event, dict) else None
+        if isinstance(body, dict):
+            kind = _EVENTS.get(str(event.get("type")), "observation")
+            if kind == "trace" or "traceId" in body:
+                yield kind, {"timestamp": event.get("timestamp"), **body}
+
+
+@dataclass
+class _Rows:
+    """All rows by kind; observations and scores by the id of their trace."""
+
+    items: dict[str, dict[str, Any]] = field(default_factory=dict)
+    traces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    run_items: dict[str | None, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    scores: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    observations: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, kind: str, row: dict[str, Any]) -> bool:
+        """Keep a row; False for one without what identifies it."""
+        if kind == "run":
+            for each in member(row, "datasetRunItems", "dataset_run_items") or ():
+                if isinstance(each, dict):
+                    self.run_items[str(row["name"])].append(each)
+            return True
+        trace_id = member(row, "traceId", "trace_id")
+        if kind == "run_item":
+            run = member(row, "datasetRunName", "dataset_run_name", "runName", "run_name")
+            self.run_items[None if run is None else str(run)].append(row)
+        elif kind in ("score", "observation"):
+            if trace_id is None:
+                return False
+            (self.scores if kind == "score" else self.observations)[str(trace_id)].append(row)
+        elif row.get("id") is None:
+            return False
+        elif kind == "item":
+            self.items[str(row["id"])] = row
+        else:
+            self.traces[str(row["id"])] = {**self.traces.get(str(row["id"]), {}), **row}
+            for name, by_trace in (("scores", self.scores), ("observations", self.observations)):
+                own = row.get(name)
+                for each in own if isinstance(own, list) else ():
+                    if isinstance(each, dict):
+                        by_trace[str(row["id"])].append(each)
+        return True
+
+
+class _Reader:
+    def __init__(self, source: Source, rows: _Rows, notes: Notes) -> None:
+        self._source, self._rows, self._notes = source, rows, notes
+        self._cases: list[dict[str, Any]] = []
+        self._index: dict[str, int] = {}
+
+    def imported(self) -> Imported:
+        """Return cases and runs."""
+        rows, notes = self._rows, self._notes
+        archived = [id_ for id_, item in rows.items.items() if str(item.get("status")).upper() == "ARCHIVED"]
+        for item_id in archived:
+            del rows.items[item_id]
+        if archived:
+            notes.by_hand(f"{plural(len(archived), 'archived item')} of the dataset are left out")
+        for item_id, item in rows.items.items():
+            self._add_case(item_id, item.get("input"), member(item, "expectedOutput", "expected_output"), item)
+        runs = []
+        if rows.run_items:
+            runs = [self._run(name, run_items, archived) for name, run_items in rows.run_items.items()]
+        elif not rows.items:
+            runs = [self._traces_as_cases()]
+        elif rows.traces:
+            advice = "export the items of the dataset run, too, and import the folder"
+            notes.by_hand("traces are left out: nothing says which dataset item each one answers", advice=advice)
+        names = {member(item, "datasetName", "dataset_name") for item in rows.items.values()}
+        name = names.pop() if len(names) == 1 else None
+        notes.came("test case", len(self._cases))
+        notes.came("output", sum(len(run.outputs) for run in runs))
+        notes.came("scorer", len({name for run in runs for name in run.checks}))
+        return Imported(NAME, None, str(name or self._source.path.stem), notes, self._cases, runs=runs)
+
+    def _add_case(self, case_id: str, given: Any, expected: Any, row: dict[str, Any]) -> int:
+        case = known(id=case_id, expected=expected)
+        case["input"] = given
+        metadata = row.get("metadata")
+        if metadata not in (None, {}, []):
+            case["metadata"] = metadata if isinstance(metadata, dict) else {"metadata": metadata}
+        self._index[case_id] = len(self._cases)
+        self._cases.append(plain_json(case))
+        return self._index[case_id]
+
+    def _run(self, name: str | None, run_items: list[dict[str, Any]], archived: list[str]) -> ImportedRun:
+        outputs: list[ImportedOutput] = []
+        repeats: dict[int, int] = defaultdict(int)
+        values = ScorerValues(self._notes)
+        lost = 0
+        for run_item in run_items:
+            item_id = str(member(run_item, "datasetItemId", "dataset_item_id"))
+            if item_id in archived:
+                continue
+            trace_id = str(member(run_item, "traceId", "trace_id"))
+            trace = self._rows.traces.get(trace_id)
+            index = self._index.get(item_id)
+            if index is None:
+                self._notes.by_hand("a dataset item is not in the export: its case has the input of the trace")
+                index = self._add_case(item_id, (trace or {}).get("input"), None, {})
+            repeat = repeats[index]
+            repeats[index] += 1
+            if trace is None:
+                lost += 1
+            else:
+                observation = member(run_item, "observationId", "observation_id")
+                outputs.append(self._output(trace_id, trace, index, repeat, values, observation))
+        if lost:
+            what = f"{plural(lost, 'trace')} of a dataset run are not in the export: they are missing in the run"
+            self._notes.by_hand(what, path=name, advice="export the traces, too, and import the folder")
+        variant = {"run": name} if name and len(self._rows.run_items) > 1 else None
+        times = [moment(member(each, "createdAt", "created_at")) for each in run_items]
+        return self._finished(outputs, values, max(repeats.values(), default=1), variant, times)
+
+    def _traces_as_cases(self) -> ImportedRun:
+        outputs, times = [], []
+        values = ScorerValues(self._notes)
+        for trace_id, trace in self._rows.traces.items():
+            index = self._add_case(trace_id, self._of_root(trace_id, trace, "input"), None, {})
+            outputs.append(self._output(trace_id, trace, index, 0, values, None))
+            times.append(moment(trace.get("timestamp")))
+        return self._finished(outputs, values, 1, None, times)
+
+    def _finished(
+        self,
+        outputs: list[ImportedOutput],
+        values: ScorerValues,
+        repeats: int,
+        variant: dict[str, str] | None,
+        times: Iterable[Any],
+    ) -> ImportedRun:
+        checks = values.settle(outputs)
+        for output in outputs:
+            for name in checks if output.error is None else ():
+                output.scores.setdefault(name, Score(error="the trace has no score of this name"))
+        started = min((time for time in times if time is not None), default=None)
+        return ImportedRun(outputs, repeats, variant=variant, started_at=started, completed_at=started, checks=checks)
+
+    def _output(
+        self, trace_id: str, trace: dict[str, Any], index: int, repeat: int, values: ScorerValues, observation: Any
+    ) -> ImportedOutput:
+        metadata = self._metadata(trace_id, trace)
+        value = self._of_root(trace_id, trace, "output")
+        error = self._error(trace_id, trace, value)
+        scores = dict(self._scores(trace_id, trace, values, observation))
+        if error is not None:
+            if scores:
+                self._notes.by_hand("a trace that ended in an error has scores: they are left out", path=trace_id)
+            return ImportedOutput(index, None, repeat, error, metadata)
+        return ImportedOutput(index, plain_json(value), repeat, None, metadata, scores)
+
+    def _roots(self, trace_id: str) -> list[dict[str, Any]]:
+        return [
+            each
+            for each in self._rows.observations[trace_id]
+            if member(each, "parentObservationId", "parent_observation_id") is None
+        ]
+
+    def _of_root(self, trace_id: str, trace: dict[str, Any], name: str) -> Any:
+        """Return the input or output of a trace; of one that has none of its own, that of its only root."""
+        roots = self._roots(trace_id)
+        value = trace.get(name)
+        return roots[0].get(name) if value is None and len(roots) == 1 else value
+
+    def _error(self, trace_id: str, trace: dict[str, Any], value: Any) -> str | None:
+        failed = [each for each in self._rows.observations[trace_id] if each.get("level") == "ERROR"]
+        at_root = [each for each in failed if each in self._roots(trace_id)]
+        if at_root or (failed and value is None):
+            message = member((at_root or failed)[0], "statusMessage", "status_message")
+            return str(message or "the trace ended in an error")
+        if value is None:
+            return "an observation of the trace ended in an error" if trace.get("level") == "ERROR" else "no output"
+        return None
+
+    def _metadata(self, trace_id: str, trace: dict[str, Any]) -> dict[str, Any]:
+        observations = self._rows.observations[trace_id]
+        usage = mapping(trace.get("usage"))
+        tokens = number_of(member(trace, "totalTokens", "total_tokens")) or number_of(usage.get("totalTokens"))
+        models = {each["model"] for each in observations if isinstance(each.get("model"), str)}
+        tools = [
+            {"name": str(each.get("name")), "arguments": each.get("input"), "result": each.get("output")}
+            for each in observations
+            if each.get("type") == "TOOL"
+        ]
+        found = known(
+            trace_id=trace_id,
+            latency_ms=milliseconds(number_of(trace.get("latency"))),
+            usd=number_of(member(trace, "totalCost", "total_cost")),
+            tokens=tokens,
+            model=models.pop() if len(models) == 1 else None,
+            tool_calls=tools or None,
+        )
+        plain: dict[str, Any] = plain_json(found)
+        return plain
+
+    def _scores(
+        self, trace_id: str, trace: dict[str, Any], values: ScorerValues, observation: Any
+    ) -> Iterator[tuple[str, Score]]:
+        by_name: dict[str, list[tuple[Any, str | None]]] = defaultdict(list)
+        roots = {None, observation, *(each.get("id") for each in self._roots(trace_id))}
+        for score in self._rows.scores[trace_id]:
+            if member(score, "observationId", "observation_id") not in roots:
+                what = "scores of observations within a trace are left out: they are not of its output"
+                self._notes.by_hand(what, path=str(score.get("name")))
+            elif score.get("name") is not None:
+                comment = score.get("comment")
+                by_name[str(score["name"])].append((_value(score), comment if isinstance(comment, str) else None))
+        for name, listed in trace.items():
+            if (
+                name not in _NO_SCORES
+                and isinstance(listed, list)
+                and all(isinstance(x, str | int | float) for x in listed)
+            ):
+                by_name[name] += [(value, None) for value in listed]
+        for name, given in by_name.items():
+            read = [values.read(name, value, comment) for value, comment in given]
+            different = {(score.passed, score.score, score.error) for score in read}
+            if len(different) == 1:
+                yield name, read[-1]
+            else:
+                self._notes.by_hand(
+                    f"a trace has several scores {name!r}, which differ: the check is an error", path=trace_id
+                )
+                yield name, Score(error=f"the trace has {len(read)} scores of this name, which differ")
+
+
+def _value(score: dict[str, Any]) -> Any:
+    """Return a score's value by its type: yes or no, a number, or the text of a category."""
+    kind, text = member(score, "dataType", "data_type"), member(score, "stringValue", "string_value")
+    number = number_of(score.get("value"))
+    if kind == "BOOLEAN":
+        if number in (0, 1):
+            return number == 1
+        return {"true": True, "false": False}.get(str(member(score, "stringValue", "value")).lower())
+    if kind in (None, "NUMERIC"):
+        return number if number is not None else text
+    return text if text is not None else score.get("value")
