@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
@@ -25,7 +25,7 @@ from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, val
 from fepflow.documents.loader import Document
 from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
 from fepflow.errors import DocumentPath, FepflowError, InputError, MissingExtraError, Problem
-from fepflow.extras import require
+from fepflow.extras import is_installed, require
 from fepflow.settings import settings
 from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
@@ -36,6 +36,9 @@ from fepflow.suite.replacements import Replacement, at_their_option
 from fepflow.suite.target import ProgramOrAddress
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.suite.variants import label_of
+
+if TYPE_CHECKING:
+    from fepflow.checks.models.judge_spec import JudgeSpec
 
 
 def validate_suite(
@@ -71,6 +74,7 @@ def validate_loaded(
     validate_thresholds(validation)
     validate_metrics(validation, checks_by_id(validation))
     _validate_correction(validation)
+    _validate_single_judge(validation)
     shared = [problem for problem in validation.problems if problem not in loaded.problems]
     _validate_with_target(validation)
     _validate_variants(validation, shared)
@@ -274,6 +278,45 @@ def _validate_correction(validation: SuiteValidation) -> None:
                     validation.warn(location, message, "fepflow calibrate compares it with people's labels")
     except FepflowError as error:
         validation.warn(location, str(error))
+
+
+def _validate_single_judge(validation: SuiteValidation) -> None:
+    """Warn of a gate that rests on one call of one model whose errors nobody knows."""
+    gate, shared = validation.loaded.section("gate") or Gate(), validation.loaded.section("checks") or ()
+    places = [index for index, check in enumerate(shared) if check and check.type in JUDGES]
+    suite = validation.loaded.suite
+    if suite is None or validation.errors or gate.judge == "corrected" or not places or not is_installed("run"):
+        return
+    if isinstance(validation.loaded.document, SuiteDocument):
+        return  # the author of a manifest cannot say how often it is asked
+    from fepflow.analysis.metrics import judged_checks
+    from fepflow.checks.models.judge_spec import judges_of_suite
+
+    judged = judged_checks(suite)
+    single = [
+        (index, judge)
+        for index, judge in zip(places, judges_of_suite(validation.loaded), strict=True)
+        if judge.samples == 1 and not judge.is_jury and (judged is None or judge.check_id in judged)
+    ]
+    known = _calibrated([judge for _, judge in single])
+    for index, judge in single:
+        if judge.check_id not in known:
+            message = f"the gate rests on one call of one model ({judge.model}) that was never compared with people"
+            advice = "label some outputs and run fepflow calibrate, or ask more than once with samples or judges"
+            validation.warn(("checks", index), message, advice)
+
+
+def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
+    """Return the checks of the judges that have been calibrated; a store that is not there is not made."""
+    if not judges or not (settings().store_url or (settings().home / "fepflow.db").exists()):
+        return set()
+    from fepflow.store.store import Store
+
+    try:
+        with Store.open(settings().store_address) as store:
+            return {judge.check_id for judge in judges if store.labels.calibrations_of(judge.judge, judge.rubric)}
+    except FepflowError:
+        return {judge.check_id for judge in judges}  # nothing is known, so nothing is said
 
 
 def _validate_model_of_judge(validation: SuiteValidation) -> None:

@@ -265,6 +265,24 @@ def test_mistakes_in_a_draw_are_named(cli: Cli, home: Path, suite: Path, run: Ru
     assert says in done.stderr
 
 
+def test_a_gate_on_one_call_of_one_model_is_warned_of_until_labels_are_compared(
+    cli: Cli, home: Path, suite: Path, run: RunRecord, monkeypatch
+):
+    monkeypatch.setenv("A_KEY_THAT_IS_NOT_SET", "abcdefgh")
+    (home / "cases.jsonl").write_text("".join(f'{{"id": "c{n}", "input": {n}}}\n' for n in range(40)), encoding="utf-8")
+    (home / "outputs.jsonl").write_text(
+        "".join(f'{{"id": "c{n}", "value": "x"}}\n' for n in range(40)), encoding="utf-8"
+    )
+    warning = "the gate rests on one call of one model"
+    suite.write_text(SUITE + "gate: {min: {right: 0.5}}\n", encoding="utf-8")
+    assert warning in cli("validate", suite).stderr
+    suite.write_text(SUITE + "gate: {min: {right: 0.5}}\njudge: {samples: 3}\n", encoding="utf-8")
+    assert warning not in cli("validate", suite).stderr
+    suite.write_text(SUITE + "gate: {min: {right: 0.5}}\n", encoding="utf-8")
+    cli("calibrate", suite, "--labels", labels(home, wrong=2), "--run", "cafe")
+    assert warning not in cli("validate", suite).stderr
+
+
 def test_a_gate_that_corrects_a_judge_wants_it_calibrated(
     cli: Cli, home: Path, suite: Path, run: RunRecord, monkeypatch
 ):
