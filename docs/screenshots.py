@@ -69,7 +69,8 @@ def main() -> None:
                     flow_run.partition("/runs")[0],
                     (folder / "home" / "prefect-login").read_text(encoding="ascii").strip(),
                 )
-                photograph(driver, flow_run, "Task Runs", "run-in-prefect.webp", 1280, 600)
+                older_ui = flow_run.replace("/v2/", "/")  # the newer one's graph stays empty without a window
+                photograph(driver, older_ui, "Task Runs", "run-in-prefect.webp", 1280, 600)
                 with pages(command, folder, env) as address:
                     photograph(driver, f"{address}/runs/{run}", "refunds", "run-page.webp", 1280, 660)
         finally:
