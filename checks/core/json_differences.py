@@ -1,8 +1,9 @@
 """The fields in which two JSON values differ, by rules for some of the fields.
 
-A field is a value that holds no other one: a text, a number, true, false, null, an empty object or list. deepdiff
-finds differences, too, but has one tolerance for a whole document, no share of fields that agree, and takes `true` and
-`1.0` for other types of `1`; with lists in any order it compares all pairs, however many a stranger's answer has.
+A field is a value that holds no other one: a text, a number, true, false, null, an empty object or list. The library
+deepdiff finds differences, too, but has one tolerance for a whole document, no share of fields that agree, and takes
+`true` and `1.0` for other types of `1`; with lists in any order it compares all pairs, however many a stranger's answer
+has.
 """
 
 from __future__ import annotations
