@@ -131,8 +131,30 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
 """The fields of the results, by check type."""
 
 
+def score_path(check: Check) -> str | None:
+    """Return the path to the score of a check that has no pass or fail; None where there is one, or it is not known."""
+    shape = result_shape(check)
+    if shape is None or "passed" in shape:
+        return None
+    response = shape.get("response")
+    if "score" in shape:
+        return "$.score"
+    has_score = isinstance(response, Mapping) and "score" in response and "passed" not in response
+    return "$.response.score" if has_score else None
+
+
 def result_shape(check: Check) -> Mapping[str, Any] | None:
     """Return the fields of a check's results, by name, each a kind or fields again; None if they are not known."""
+    shape = _own_shape(check)
+    if shape is None or check.arguments.get("pass_at") is None:
+        return shape
+    response = shape.get("response")
+    if "score" not in shape and isinstance(response, Mapping):
+        return {**shape, "response": {**response, **_PASSED}}
+    return {**shape, **_PASSED}
+
+
+def _own_shape(check: Check) -> Mapping[str, Any] | None:
     try:
         if not is_ours(find_check(check.type, check.version)):
             return None

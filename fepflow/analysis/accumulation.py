@@ -20,6 +20,8 @@ from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
 from fepflow.checks.constants import SCORED_JUDGES, CheckType
+from fepflow.checks.core.argument_paths import class_of
+from fepflow.checks.schemas import score_path
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -86,7 +88,9 @@ def accumulate(
     clusters = dependence.clusters
     if clusters is not None:
         clusters.largest = ((run.options or {}).get("sample") or {}).get("largest_cluster")
-    accumulators = _accumulators(run, suite, carriers, clusters)
+    counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
+    metrics = suite.metrics or [_own_metric(store, run, check_id, carriers, counted) for check_id in carriers]
+    accumulators = _accumulators(run, suite, metrics, carriers, clusters)
     labelled = [
         MetricAccumulator(
             Metric(id=check_id, check=check_id, aggregate="f1"),
@@ -99,7 +103,6 @@ def accumulate(
         for check_id, found in carriers.items()
         if found.labels is not None
     ]
-    counted = {counts.check_id: counts for counts in store.results.check_totals(run.id)}
     of_checks = [each for each in accumulators if not each.reads_outputs]
     of_checks += labelled
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
@@ -186,12 +189,35 @@ def _labels(check: Check) -> ExpectedLabels | None:
     return ExpectedLabels() if check.type == CheckType.CLASSIFICATION else None
 
 
+def _own_metric(
+    store: Store, run: RunRecord, check_id: str, carriers: Mapping[str, Carriers], counted: Mapping[str, CheckCounts]
+) -> Metric:
+    """Return the metric of a check in a suite without `metrics`: the share that passed, or the mean of its score.
+
+    What others' checks give is known by their results only: the score counts if none of them is a pass or a fail.
+    """
+    paths = {score_path(check) for check in carriers[check_id].declared}
+    path = paths.pop() if len(paths) == 1 else None
+    counts = counted.get(check_id)
+    if path is None and counts is not None and counts.unjudged and not counts.passed + counts.failed:
+        _, first = next(store.results.completed_results(run.id, check_id), (0, None))
+        path = next((path for path in SCORES if _number(compile_path(path), first) is not None), None)
+    return Metric(id=check_id, check=check_id, value=path)
+
+
+SCORES = ("$.score", "$.response.score")
+
+
 def _accumulators(
-    run: RunRecord, suite: Suite, carriers: dict[str, Carriers], clusters: ClusteredCases | None
+    run: RunRecord,
+    suite: Suite,
+    metrics: Sequence[Metric],
+    carriers: dict[str, Carriers],
+    clusters: ClusteredCases | None,
 ) -> list[MetricAccumulator]:
     no_carriers, every_case = Carriers(array("Q"), []), Carriers(array("Q", range(run.n_cases)), [])
     accumulators = []
-    for metric in suite.metrics or [Metric(id=check_id, check=check_id) for check_id in carriers]:
+    for metric in metrics:
         found = every_case if metric.check is None else carriers.get(metric.check, no_carriers)
         accumulators.append(
             MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats, clusters)
@@ -247,6 +273,9 @@ def _known(check: Check, path: str) -> Scale | None:
         return Scale(0.0, 1.0)
     if (check.type, path) == ("tool_usage", "$.score"):
         return Scale(0.0, 1.0)
+    check_class = class_of(check) if path in SCORES else None
+    if check_class is not None and check_class.check_range is not None:
+        return Scale(*check_class.check_range)
     if check.type == CheckType.LLM_JUDGE:
         return _declared(check.arguments.get("response_format"), path.removeprefix("$.response.").split("."))
     return None

@@ -13,7 +13,7 @@ from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
 from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, coloured, interval, number, one_line, safe, table
 from fepflow.protocol.conversations import ending, exchanges
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.results import CheckResult, score_of
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunFilter, RunRecord
@@ -147,7 +147,7 @@ def _head(store: Store, run: RunRecord) -> str:
 
 
 def _check_table(counts: Sequence[CheckCounts]) -> Table:
-    made = table("check", "passed", "failed", "error", "skipped", "no verdict")
+    made = table("check", "passed", "failed", "error", "skipped", "score only")
     for row in counts:
         cells = (row.passed, row.failed, row.error, row.skipped, row.unjudged)
         made.add_row(safe(row.check_id), *(str(count) if count else "·" for count in cells))
@@ -335,5 +335,6 @@ def _check(check: CheckResult) -> Iterator[str]:
         if sum(map(len, lines)) > MAX_SENTENCE:
             yield from (f"            {safe(line)}" for line in lines)
     else:
-        word = "[green]passed[/]" if passed else "[dim]result[/]"
+        score = score_of(check)
+        word = "[green]passed[/]" if passed else "[dim]result[/]" if score is None else f"[dim]{number(score):6}[/]"
         yield f"  {word}    {name}{': ' if why else ''}{why}"

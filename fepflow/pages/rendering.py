@@ -84,6 +84,12 @@ def state(result: CheckResult | CheckMark | None) -> State:
     return "no verdict" if result.passed is None else "passed" if result.passed else "failed"
 
 
+def score_of_mark(row: GridRow, repeat: int, check_id: str) -> str | None:
+    """Return the score of a check that has no pass or fail, as a page shows it; None without one."""
+    mark = row.marks.get((repeat, check_id))
+    return None if mark is None or mark.score is None else number(mark.score)
+
+
 def states_of(row: GridRow, repeats: int, check_id: str) -> list[State]:
     """Return how a check came out for each output of a case."""
     return [state(row.marks.get((repeat, check_id))) for repeat in range(repeats)]
@@ -173,6 +179,7 @@ def _environment() -> Environment:
             "differences": differences,
             "state_of": state_of,
             "states_of": states_of,
+            "score_of_mark": score_of_mark,
         }
     )
     return environment

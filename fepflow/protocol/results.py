@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
@@ -97,9 +97,14 @@ class CheckResult(Result):
 
 def score_of(result: CheckResult) -> float | None:
     """Return the number that a check found, `score` or else `value`; None for a check without one."""
+    return score_in(result.results)
+
+
+def score_in(results: Mapping[str, Any]) -> float | None:
+    """Return the number that the results of a check have, as `score_of` does."""
     for name in ("score", "value"):
-        for results in (result.results, result.results.get("response")):
-            score = results.get(name) if isinstance(results, dict) else None
+        for part in (results, results.get("response")):
+            score = part.get(name) if isinstance(part, dict) else None
             if isinstance(score, int | float) and not isinstance(score, bool):
                 return score
     return None

@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import explain, findings
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import Output
 from fepflow.reports.tables import printable
 from fepflow.store.check_order import declared_check_ids, shared_check_ids
@@ -45,6 +45,7 @@ class _Case:
     seconds: float = 0.0
     message: str = ""
     text: str = ""
+    score: float | None = None
 
 
 @dataclass(slots=True)
@@ -162,7 +163,8 @@ def _check(name: str, result: CaseResult, check: CheckResult) -> _Case:
     if check.status == "skip":
         return _Case(name, "skipped", seconds, "the check was skipped")
     if check.error is None and check.passed is not False:
-        return _Case(name, "passed", seconds)
+        score = score_of(check) if check.passed is None else None
+        return _Case(name, "passed", seconds, score=score)
     why = explain(check)
     context = [*_given(result), f"output: {as_json(result.output.value if result.output else None, MAX_VALUE)}"]
     return _Case(
@@ -210,6 +212,8 @@ def _add(run: RunRecord, suite: _Suite, case: _Case) -> None:
             attributes["type"] = case.kind
         detail = ElementTree.SubElement(element, case.kind, attributes)
         detail.text = printable(case.text) or None
+    elif case.score is not None:
+        ElementTree.SubElement(element, "system-out").text = f"score {case.score:g}: neither pass nor fail"
     suite.file.write(ElementTree.tostring(element, encoding="unicode") + "\n")
 
 

@@ -705,10 +705,11 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckMark:
-    """The outcome of one check of one output; `passed` is None for one without a yes or no."""
+    """The outcome of one check of one output; `passed` is None for one without a yes or no, which may have a score."""
 
     status: StatusText
     passed: bool | None
+    score: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

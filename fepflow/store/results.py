@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from fepflow.json.codec import Encoded, encode
 from fepflow.protocol.model_response import CachedResponse
-from fepflow.protocol.results import CheckResult
+from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
 from fepflow.store.database import Repository, upserting
@@ -361,9 +361,15 @@ class Results(Repository):
             return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
 
     def grid_rows(self, run_id: str, case_indices: Sequence[int]) -> list[GridRow]:
-        """Return the rows of these cases, in this order; none of the checks' results is read."""
+        """Return the rows of these cases, in this order; of the checks' results, only those without a yes or no are
+        read.
+        """
         checks = CHECK_RESULT.c
         marks = select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed)
+        here = checks.run_id == run_id, checks.case_index.in_(case_indices)
+        unjudged = select(checks.case_index, checks.repeat, checks.check_id, checks.result).where(
+            *here, checks.status == "completed", checks.passed.is_(None)
+        )
         with self._database.reading() as connection:
             shared = _shared_ids_of(connection, run_id)
             rows = {index: GridRow(index, case) for index, case in _cases_at(connection, run_id, case_indices).items()}
@@ -371,15 +377,15 @@ class Results(Repository):
             for (index, repeat), output in outputs.items():
                 rows[index].outputs[repeat] = output
             by_case = defaultdict(list)
-            for index, *mark in connection.execute(
-                marks.where(checks.run_id == run_id, checks.case_index.in_(case_indices))
-            ):
+            for index, *mark in connection.execute(marks.where(*here)):
                 by_case[index].append(mark)
+            scores = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(unjudged)}
         for index, marks_of_case in by_case.items():
             places = ranks(declared_check_ids(rows[index].case, shared))
             marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
             for repeat, check_id, status, passed in marks_of_case:
-                rows[index].marks[repeat, check_id] = CheckMark(status, passed)
+                score = scores.get((index, repeat, check_id))
+                rows[index].marks[repeat, check_id] = CheckMark(status, passed, score)
         return [rows[index] for index in case_indices if index in rows]
 
     def find_cases(self, run_id: str, text: str) -> list[int]:

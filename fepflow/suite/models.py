@@ -335,7 +335,9 @@ class Suite(Section):
         None, description="The model of the semantic_similarity checks that name none."
     )
     user: ModelDefaults | None = Field(None, description="The model that plays the simulated users of test cases.")
-    metrics: list[Metric] | None = Field(None, description="Default: for each check the mean of passed.")
+    metrics: list[Metric] | None = Field(
+        None, description="Default: for each check its share of passes, or the mean of its score."
+    )
     thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
     cluster: Annotated[JSONPathText, BeforeValidator(_of_case)] | None = Field(
         None,

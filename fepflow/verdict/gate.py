@@ -33,6 +33,7 @@ from fepflow.verdict.metric_rules import (
     as_judged,
     check_rules,
     doubted,
+    scores_only,
     warnings_of_judge,
     with_judging_kind,
 )
@@ -87,7 +88,11 @@ def decide(
     judged = [_metric_verdict(metric, ranges.get(metric.id), gate, by_metric.get(metric.id, [])) for metric in metrics]
     not_judged = _not_judged(metrics, checks, rules)
     if advice is None:
-        advice = "give a metric of them a minimum" if by_checks else "gate: {checks: all} judges every check, too"
+        advice = (
+            "give a metric of them a minimum, or a check with a score pass_at"
+            if by_checks
+            else "gate: {checks: all} judges every check, too"
+        )
     outcome = rules[0].outcome
     corrected = gate.judge == "corrected" or any(as_judged(metric, gate.judge) is not metric for metric in metrics)
     warnings = [
@@ -217,6 +222,8 @@ def _loudly(names: Sequence[str], checks: Sequence[CheckTotals], advice: str) ->
         check = seen.get(name)
         gaps = absences(check) if check is not None and check.passed + check.failed else []
         failed = [f"{check.failed} failed"] if check is not None and check.failed else []
+        if check is not None and check.unjudged and scores_only(check):
+            gaps = ["scores only"]
         items.append(f"{name} ({listed([*failed, *gaps])})" if failed or gaps else name)
     return [f"NOT JUDGED, as no rule of the gate is about them: {listed(items)} ({advice})."]
 

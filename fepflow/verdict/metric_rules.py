@@ -276,7 +276,9 @@ def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
     rules = [_rule(check) for check in checks if not scores_only(check)]
     if rules:
         return rules
-    reason = "Nothing was judged: no check gave a pass or a fail."
+    only = listed([check.check_id for check in checks if check.unjudged and scores_only(check)])
+    advice = f" Give {only} pass_at, or a metric a minimum." if only else ""
+    reason = f"Nothing was judged: no check gave a pass or a fail.{advice}"
     return [RuleOutcome(rule="every check passes", outcome="inconclusive", reason=reason)]
 
 
