@@ -34,9 +34,6 @@ from fepflow.suite.models import MAY_CHANGE, Gate, Suite, check_ids
 from fepflow.text import cut, listed
 from fepflow.verdict.regression_rules import MetricDifference
 
-MOST_FLIPS = 100
-"""Cases that are kept each way."""
-
 _MODEL_SECTIONS = {**dict.fromkeys(map(str, JUDGES), "judge"), "semantic_similarity": "embedding"}
 """What else of a suite decides what checks of a type give."""
 
@@ -64,7 +61,7 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """The changes from a base run to a new one. Flips are those that changed most, `MOST_FLIPS` each way.
+    """The changes from a base run to a new one. Flips are all there are, those that changed most first.
 
     `pooled` are further runs of the base's cases, over which its values are means.
     """
@@ -175,8 +172,8 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
         new,
         matched,
         metrics,
-        [flip for flip in flips if flip.new < flip.base][:MOST_FLIPS],
-        [flip for flip in reversed(flips) if flip.new > flip.base][:MOST_FLIPS],
+        [flip for flip in flips if flip.new < flip.base],
+        [flip for flip in reversed(flips) if flip.new > flip.base],
         [
             *_warnings(base, new),
             *_counted(absent, matched, may_change),

@@ -116,13 +116,19 @@ def contents_of_run(store: Store, run: RunRecord) -> RunContents:
     return RunContents(run, cases, {case.id: (i, content_hash(case.model_dump())) for i, case in enumerate(cases)})
 
 
-def pair_runs(store: Store, one: RunContents, other: RunContents) -> PairedRuns:
-    """Return the pairs of outputs of two runs; of repeats, those that both have."""
+def pair_runs(store: Store, one: RunContents, other: RunContents, most: int | None = None) -> PairedRuns:
+    """Return the pairs of outputs of two runs; of repeats, those that both have. Of more than `most` pairs, those of
+    cases that are drawn at random, always the same ones."""
     matched = match_cases(one.contents, other.contents)
     repeats = min(one.run.repeats, other.run.repeats)
+    wanted = matched.pairs
+    if most is not None and len(wanted) * repeats > most:
+        drawn = sorted(wanted, key=lambda indices: content_hash("draw", one.cases[indices[0]].id))
+        wanted = sorted(drawn[: max(1, most // repeats)])
     pairs: list[OutputPair] = []
-    for start in range(0, len(matched.pairs), _CASES_AT_ONCE):
-        chunk = matched.pairs[start : start + _CASES_AT_ONCE]
+    names = one.run.short_name, other.run.short_name
+    for start in range(0, len(wanted), _CASES_AT_ONCE):
+        chunk = wanted[start : start + _CASES_AT_ONCE]
         ours, theirs = (
             _outputs(store, contents.run, [indices[side] for indices in chunk])
             for side, contents in enumerate((one, other))
@@ -131,7 +137,7 @@ def pair_runs(store: Store, one: RunContents, other: RunContents) -> PairedRuns:
             for repeat in range(repeats):
                 case = one.cases[here]
                 answers = ours.get((here, repeat)), theirs.get((there, repeat))
-                pairs.append(_pair(case, one.contents[case.id][1], repeat, *answers))
+                pairs.append(_pair(case, one.contents[case.id][1], repeat, names, *answers))
     is_sampled = one.run.sample or other.run.sample
     absent = [*matched.changed, *(() if is_sampled else matched.only_base)]
     return PairedRuns(one.run, other.run, matched, pairs, absent, repeats)
@@ -142,20 +148,27 @@ _Answer = tuple[str | None, str | None]
 
 
 def _outputs(store: Store, run: RunRecord, indices: Sequence[int]) -> dict[tuple[int, int], _Answer]:
-    stored = store.results.outputs(run.id, min(indices), max(indices) + 1)
-    wanted = set(indices)
     return {
-        unit: (None, str(each.output.failure["message"])) if each.output.failure else (as_text(each.output.value), None)
-        for unit, each in stored.items()
-        if unit[0] in wanted
+        (row.case_index, repeat): (None, str(each.output.failure["message"]))
+        if each.output.failure
+        else (as_text(each.output.value), None)
+        for row in store.results.grid_rows(run.id, indices)
+        for repeat, each in row.outputs.items()
     }
 
 
-def _pair(case: TestCase, content: str, repeat: int, one: _Answer | None, other: _Answer | None) -> OutputPair:
-    for side, answer in (("first", one), ("second", other)):
+def _pair(
+    case: TestCase,
+    content: str,
+    repeat: int,
+    names: tuple[str, str],
+    one: _Answer | None,
+    other: _Answer | None,
+) -> OutputPair:
+    for name, answer in zip(names, (one, other), strict=True):
         text, why = answer or (None, "the run did not get to it")
         if text is None:
-            return OutputPair(case, content, repeat, None, f"no output in the {side} run: {cut(str(why), 200)}")
+            return OutputPair(case, content, repeat, None, f"no output of {name}: {cut(str(why), 200)}")
     assert one
     assert other
     assert one[0] is not None

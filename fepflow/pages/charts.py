@@ -117,6 +117,46 @@ def spark_line(values: Sequence[float]) -> Markup:
     return _spark(tuple(values))
 
 
+def forest_chart(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
+    """Draw differences below each other, each as a point with its interval, beside a line at zero.
+
+    Each row is `{label, value, low, high, way}` and, for the mouse, `hint` and `href`; `way` is `better`, `worse`, or
+    None where no difference is shown.
+    """
+    if not rows:
+        return None
+    edges = [row[name] for row in rows for name in ("value", "low", "high") if row[name] is not None]
+    most = max(*map(abs, edges), 1e-9) * 1.1
+    colours = {"better": "var(--pass)", "worse": "var(--fail)"}
+    data = [{**row, "colour": colours.get(str(row.get("way")), INK)} for row in rows]
+    x = {"type": "quantitative", "scale": {"domain": [-most, most], "nice": False}, "axis": _axis(7)}
+    y = {
+        "field": "label",
+        "type": "nominal",
+        "sort": None,
+        "axis": {**_axis(0), "ticks": False, "domain": False, "labelLimit": 180},
+    }
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    layers = [
+        {
+            "data": {"values": [{"zero": 0}]},
+            "mark": {"type": "rule", "stroke": FAINT, "strokeDash": [4, 3]},
+            "encoding": {"x": {**x, "field": "zero"}},
+        },
+        {
+            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
+            "mark": {"type": "rule", "strokeWidth": 3, "clip": True},
+            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "stroke": colour},
+        },
+        {
+            "mark": {"type": "point", "filled": True, "opacity": 1, "size": 90},
+            "encoding": {"x": {**x, "field": "value"}, "y": y, "fill": colour},
+        },
+        {"name": TARGET, "mark": {"type": "rect", "fill": INK, "fillOpacity": 0}, "encoding": {"y": y, **MOUSE}},
+    ]
+    return interactive({"width": 420, "height": {"step": 28}, "data": {"values": data}, "layer": layers})
+
+
 def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Draw the attempts of a call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
     if not attempts:

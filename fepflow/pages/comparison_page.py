@@ -1,8 +1,7 @@
-"""Runs beside each other as pages show them: compared with a base, and metrics over the runs of a suite."""
+"""Metrics over the runs of a suite, and the judges of suites, as pages show them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,45 +9,18 @@ from markupsafe import Markup
 
 from fepflow.analysis.drift import Point, Series
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
-from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.errors import UserError
 from fepflow.page_links import run_path
 from fepflow.pages.charts import trend_chart
 from fepflow.pages.rendering import WORDS, day, number
 from fepflow.pages.run_page import bands_of
-from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs
-from fepflow.services.baselines import compare, trends_of
+from fepflow.services.baselines import trends_of
 from fepflow.statistics.drift import ALARM
 from fepflow.store.records import RunSummary
 from fepflow.store.store import Store
 
-MAX_RUNS = 10
-MAX_FLIPS = 20
-"""Cases that are shown each way."""
 MAX_POINTS = 60
 """Runs in a chart, the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonView:
-    """Runs beside a base, and the headline of all of them."""
-
-    judged: JudgedComparisons
-    headline: str
-    compared: list[ComparedRun]
-
-
-def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[str]) -> ComparisonView:
-    """Compare runs with a base; of `runs` the oldest is the base. Raises NotFoundError, UserError."""
-    if runs:
-        oldest, *others = sorted((store.runs.get(name) for name in runs), key=lambda run: run.created_at)
-        base, new = oldest.id, [run.id for run in others]
-    if not base or not new:
-        raise UserError("A comparison needs two runs: tick them in the list of runs.")
-    if len(new) > MAX_RUNS:
-        raise UserError(f"At most {MAX_RUNS} runs are compared with a base on one page.")
-    judged = compare(store, base, new, None, {})
-    return ComparisonView(judged, HEADLINES[judged.outcome], list(compared_runs(store, judged, MAX_FLIPS)))
 
 
 @dataclass(frozen=True, slots=True)

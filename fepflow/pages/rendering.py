@@ -60,6 +60,11 @@ class PageLinks:
         """Return the list of runs, with filters."""
         return f"/runs?{urlencode(wanted, errors='replace')}" if wanted else "/runs"
 
+    def blind(self, base: str, new: str, question: str, after: str = "0", pair: str = "", last: str = "") -> str:
+        """Return the page on which a person compares two runs without knowing which is which."""
+        wanted = {"base": base, "new": new, "question": question, "after": after, "pair": pair, "last": last}
+        return f"/compare/blind?{urlencode({name: text for name, text in wanted.items() if text}, errors='replace')}"
+
     def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> str:
         """Return the queue of a judge's outputs for a person to label."""
         wanted = {"check": check_id, "field": field, "order": order, "after": after}

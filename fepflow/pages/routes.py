@@ -16,6 +16,7 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from fepflow.analysis.blind import BlindComparison, preference_row
 from fepflow.analysis.calibration import calibrate, stored_labels
 from fepflow.analysis.judge_reliability import CHOSEN, FIELD, calibration_words, design_of, judges_of_run, warnings_of
 from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
@@ -24,13 +25,14 @@ from fepflow.analysis.variants import COLUMNS, rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
-from fepflow.pages import case_page, comparison_page, run_page, suite_page
+from fepflow.pages import case_page, compare_page, comparison_page, run_page, suite_page
 from fepflow.pages.rendering import LINKS, render
 from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
 from fepflow.pages.text import MAX_TEXT
 from fepflow.services.calibrations import person_of
 from fepflow.services.prefect_api import flow_run_address, scheduled_runs
+from fepflow.services.preferences import MOST_QUESTION
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
 from fepflow.store.store import Store
@@ -77,6 +79,7 @@ class Pages:
         ):
             router.add_api_route(path, endpoint, methods=["GET"], response_model=None)
         router.include_router(LabelPages(self._store).router())
+        router.include_router(PreferencePages(self._store).router())
         return router
 
     def runs(self, request: Request, suite: str = "", outcome: str = "", status: str = "", tag: str = "",
@@ -160,17 +163,20 @@ class Pages:
         name = f"{run.id[:8]}.html"
         return HTMLResponse(file.getvalue(), headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
-    def compare(self, request: Request, base: str = "") -> Response:
+    def compare(self, request: Request, base: str = "", show: str = "") -> Response:
         """Show runs beside a base; `new` are the others, or `run` all of them, of which the oldest is the base."""
-        view = comparison_page.comparison_view(
-            self._store, base, request.query_params.getlist("new"), request.query_params.getlist("run")
-        )
-        return self._page(request, "compare.html", view=view)
+        query = request.query_params
+        view = compare_page.comparison_view(self._store, base, query.getlist("new"), query.getlist("run"), show)
+        return self._page(request, "compare.html", view=view, change_titles=compare_page.TITLES,
+                          changes_path=compare_page.changes_path)  # fmt: skip
 
     def variants(self, request: Request, variants_id: str) -> Response:
         """Show the variants of a suite that were run together, beside each other."""
         table = variant_table(self._store, variants_id)
-        return self._page(request, "variants.html", table=table, rows=list(rows_of(table)), columns=COLUMNS)
+        forests = compare_page.forest_plots(table.differences, several=True, labels=True)
+        return self._page(
+            request, "variants.html", table=table, rows=list(rows_of(table)), columns=COLUMNS, forests=forests
+        )
 
     def trends(self, request: Request, suite: str = "") -> Response:
         """Show a suite's metrics over its runs."""
@@ -326,6 +332,60 @@ class LabelPages:
             chosen=CHOSEN[design_of(calibration)] if calibration.field == FIELD else None,
             warnings=warnings_of(calibration),
         )
+
+
+class PreferencePages:
+    """The page on which people compare two runs without knowing which is which."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def router(self) -> APIRouter:
+        """Return all routes; none of them is an interface for programs."""
+        router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+        router.add_api_route("/compare/blind", self.next, methods=["GET"], response_model=None)
+
+        async def answer(request: Request) -> Response:
+            return await run_in_threadpool(self._answer, request, await form_of(request))
+
+        router.add_api_route("/compare/blind", answer, methods=["POST"], response_model=None)
+        return router
+
+    def next(self, request: Request, base: str = "", new: str = "", question: str = "", after: str = "0",
+             pair: str = "", last: str = "") -> Response:  # fmt: skip
+        """Show the next pair that this person has not answered, or the one that the query names."""
+        question = _question(question)
+        one, other = self._store.runs.get(base), self._store.runs.get(new)
+        blind = BlindComparison(self._store, one, other)
+        person = person_of(caller_of(request))
+        shown, answered = blind.next(person, question, _whole(after))
+        if pair in blind.pairs:
+            shown = blind.shown(blind.pairs[pair], person, list(blind.pairs).index(pair) + 1)
+        return page_of(request, "blind.html", shown=shown, answered=answered, total=len(blind.pairs), person=person,
+                       question=question, base=one.id, new=other.id, back=LINKS.compare(one.id, other.id),
+                       last=last if last in blind.pairs else "")  # fmt: skip
+
+    def _answer(self, request: Request, form: dict[str, str]) -> Response:
+        question = _question(form.get("question", ""))
+        one, other = self._store.runs.get(form.get("base", "")), self._store.runs.get(form.get("new", ""))
+        blind = BlindComparison(self._store, one, other)
+        pair, choice = form.get("pair", ""), form.get("choice", "")
+        if pair not in blind.pairs or choice not in ("left", "right", "tie"):
+            raise UserError("An answer is left, right or tie, about a pair of these runs.")
+        person = person_of(caller_of(request))
+        shown = blind.shown(blind.pairs[pair], person, 1)
+        preferred = {"left": shown.left_hash, "right": shown.right_hash}.get(choice)
+        row = preference_row(pair, question, person, preferred, is_judge=False, left=shown.left_hash)
+        self._store.preferences.put([row])
+        number = form.get("number", "0")
+        return RedirectResponse(LINKS.blind(one.id, other.id, question, number, last=pair), 303)
+
+
+def _question(text: str) -> str:
+    question = " ".join(text.split())
+    if not question or len(question) > MOST_QUESTION:
+        raise UserError(f"Ask a question of at most {MOST_QUESTION:,} characters: Which answer helps more?")
+    return question
 
 
 def _of_form(work: Callable[[Request, str, dict[str, str]], Response]) -> Callable[..., Awaitable[Response]]:

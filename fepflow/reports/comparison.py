@@ -26,6 +26,8 @@ HEADLINES = {
     "inconclusive": "Inconclusive",
     None: "No regression is shown, and none is excluded",
 }
+MOST_FLIPS = 100
+"""Cases that are told each way, with their outputs."""
 MAX_OUTPUT = 300
 """Characters of an output in a text; JSON has ten times as many."""
 
@@ -55,13 +57,17 @@ class ComparedRun:
     power: list[str]
     shown: Mapping[str, Sequence[FlipText]]
 
+    def flip_text(self, store: Store, flip: Flip) -> FlipText:
+        """Return a case that flipped, in words."""
+        return _flip(store, self.comparison, flip)
+
     @property
     def flips(self) -> dict[str, list[Flip]]:
         """All cases that flipped, by their direction."""
         return {"worse": self.comparison.worsened, "better": self.comparison.improved}
 
 
-def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int | None = None) -> Iterator[ComparedRun]:
+def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int = MOST_FLIPS) -> Iterator[ComparedRun]:
     """Yield each run beside the base, with at most `most_flips` of the cases that flipped each way."""
     for comparison, p_values, rules, power in zip(
         judged.comparisons, judged.p_values, judged.rules, judged.power, strict=True
@@ -106,12 +112,12 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
 
 
 def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
-    base = _output_text(store, compared.base.id, flip.base_index)
-    new = _output_text(store, compared.new.id, flip.new_index)
+    base = output_text(store, compared.base.id, flip.base_index)
+    new = output_text(store, compared.new.id, flip.new_index)
     return FlipText(flip, base, new, _reason(store, compared, flip))
 
 
-def _output_text(store: Store, run_id: str, case_index: int) -> str:
+def output_text(store: Store, run_id: str, case_index: int) -> str:
     """Return the output of a case's first repeat as text, or why there is none."""
     stored = store.results.outputs(run_id, case_index, case_index + 1).get((case_index, 0))
     if stored is None:

@@ -58,6 +58,7 @@ def judge_runs(
 
     Raises UserError for a question or a model that cannot be asked.
     """
+    from fepflow.analysis.blind import judged_rows
     from fepflow.analysis.preferences import JudgedPreferences, pair_all, preferences
     from fepflow.calls.models import _litellm
 
@@ -82,6 +83,9 @@ def judge_runs(
         judge = _Judge(cache_in, model, text, asked, concurrency)
         verdicts = iter(asyncio.run(judge.verdicts(pairs)))
     found = preferences(contents, paired, [[next(verdicts) for _ in each.pairs] for each in paired])
+    if not any(run.file for run in runs):
+        for each in found.between:
+            store.preferences.put(judged_rows(text, model.name, each.verdicts))
     return JudgedPreferences(text, model.name, found, judge.usage, judge.limit)
 
 

@@ -393,6 +393,25 @@ class LabelRow(Row, table=True):
     disputed: bool
 
 
+class PreferenceRow(Row, table=True):
+    """A person's or a judge's preference between two outputs, by their contents: it outlives their runs.
+
+    `pair` is the content hash of the case and both outputs, `preferred` and `left_output` are those of an output; None
+    as the preferred one is a tie. A judge's name is that of its model.
+    """
+
+    __tablename__: ClassVar[str] = "preference"
+
+    pair: str = Field(primary_key=True, max_length=64)
+    question_hash: str = Field(primary_key=True, max_length=64)
+    is_judge: bool = Field(primary_key=True)
+    given_by: str = Field(sa_type=EscapedText, primary_key=True)
+    question: str = Field(sa_type=EscapedText)
+    preferred: str | None = Field(max_length=64)
+    left_output: str | None = Field(default=None, max_length=64)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime)
+
+
 class StoredReport(Row, table=True):
     """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
 
@@ -548,6 +567,7 @@ CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
 LABEL_DRAW: Table = METADATA.tables["label_draw"]
 LABEL: Table = METADATA.tables["label"]
+PREFERENCE: Table = METADATA.tables["preference"]
 REPORT: Table = METADATA.tables["evalguard_report"]
 REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
 REPORTED_RUN: Table = METADATA.tables["evalguard_run"]

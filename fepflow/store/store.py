@@ -10,6 +10,7 @@ from fepflow.store.access import Access
 from fepflow.store.database import Database, now_of
 from fepflow.store.labels import Labels
 from fepflow.store.leases import Leases
+from fepflow.store.preferences import Preferences
 from fepflow.store.reports import Reports
 from fepflow.store.requests import Requests
 from fepflow.store.results import Results
@@ -17,7 +18,7 @@ from fepflow.store.runs import Runs
 
 
 class Store:
-    """Six repositories and the leases of one database.
+    """Seven repositories and the leases of one database.
 
     Many processes may share it. Every method of a repository is one or more whole transactions, blocks while it works,
     and may be called from any thread. All raise InfrastructureError when the database is unavailable.
@@ -29,6 +30,7 @@ class Store:
         self.leases = Leases(database)
         self.results = Results(database)
         self.labels = Labels(database)
+        self.preferences = Preferences(database)
         self.reports = Reports(database)
         self.access = Access(database)
         self.requests = Requests(database)

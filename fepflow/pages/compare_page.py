@@ -1,0 +1,237 @@
+"""The page of runs beside a base: a forest plot of differences, and the cases grouped by what changed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from markupsafe import Markup
+
+from fepflow.analysis.blind import AnsweredQuestion, BlindComparison
+from fepflow.analysis.comparison import Flip, RunComparison
+from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.variants import VariantDifference, judge_variants
+from fepflow.errors import UserError
+from fepflow.page_links import compare_path, run_path
+from fepflow.pages.charts import forest_chart
+from fepflow.pages.rendering import number
+from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, output_text
+from fepflow.services.baselines import compare
+from fepflow.store.records import RunRecord, StoredOutput
+from fepflow.store.store import Store
+from fepflow.text import listed
+
+MAX_RUNS = 10
+MOST_SHOWN = 20
+"""Cases of a group that are shown with their outputs."""
+MOST_CASES = 20_000
+"""Cases whose outputs are compared."""
+
+Kind = Literal["worse", "better", "error", "output", "edited"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+TITLES: dict[Kind, str] = {
+    "worse": "Worse now",
+    "better": "Better now",
+    "error": "In error in one of the runs",
+    "output": "Another output, the same results",
+    "edited": "Not compared",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedCase:
+    """A case that changed, with both outputs and, if a check flipped, why it did not pass."""
+
+    case_id: str
+    flips: Sequence[Flip]
+    base: str
+    new: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeGroup:
+    """Cases in which the same thing changed, `shown` of `total`."""
+
+    title: str
+    total: int
+    shown: Sequence[ChangedCase]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The cases of two runs by what changed: how many there are of each kind, and the groups of the kind shown.
+
+    `is_whole` is false where the runs have too many cases for their outputs to be compared.
+    """
+
+    counts: dict[Kind, int]
+    show: Kind
+    groups: Sequence[ChangeGroup]
+    is_whole: bool = True
+    edited: Sequence[tuple[str, Sequence[str]]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonView:
+    """Runs beside a base, the headline of all of them, and their forest plots.
+
+    With one new run also its changes, and what people and judges prefer.
+    """
+
+    judged: JudgedComparisons
+    headline: str
+    compared: list[ComparedRun]
+    forests: Sequence[Markup]
+    changes: Changes | None
+    questions: Sequence[AnsweredQuestion] = field(default_factory=tuple)
+
+
+def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[str], show: str = "") -> ComparisonView:
+    """Compare runs with a base; of `runs` the oldest is the base. Raises NotFoundError, UserError."""
+    if runs:
+        oldest, *others = sorted((store.runs.get(name) for name in runs), key=lambda run: run.created_at)
+        base, new = oldest.id, [run.id for run in others]
+    if not base or not new:
+        raise UserError("A comparison needs two runs: tick them in the list of runs.")
+    if len(new) > MAX_RUNS:
+        raise UserError(f"At most {MAX_RUNS} runs are compared with a base on one page.")
+    judged = compare(store, base, new, None, {})
+    compared = list(compared_runs(store, judged, MOST_SHOWN))
+    differences = judge_variants(judged.comparisons, judged.comparisons[0].gate)
+    forests = forest_plots(differences, several=len(compared) > 1)
+    if len(compared) > 1:
+        return ComparisonView(judged, HEADLINES[judged.outcome], compared, forests, None)
+    comparison = compared[0].comparison
+    asked: Sequence[AnsweredQuestion] = ()
+    if store.preferences.count():
+        asked = BlindComparison(store, comparison.base, comparison.new).questions()
+    return ComparisonView(
+        judged, HEADLINES[judged.outcome], compared, forests, changes_of(store, compared[0], show), asked
+    )
+
+
+def forest_plots(differences: Sequence[VariantDifference], *, several: bool, labels: bool = False) -> list[Markup]:
+    """Draw the differences from the base: those of shares in one picture, each other metric in one of its own."""
+    rows = defaultdict(list)
+    for each in differences:
+        estimate = each.estimate
+        if estimate is None or estimate.value is None:
+            continue
+        name = each.metric.id
+        if several:
+            run = each.run.variant if labels else None
+            name = f"{name}: {', '.join(map(str, run.values())) if run else each.run.id[:8]}"
+        bounds = f"{number(estimate.low)} to {number(estimate.high)}"
+        rows["" if each.metric.is_share else each.metric.id].append(
+            {
+                "label": name,
+                "value": estimate.value,
+                "low": estimate.low,
+                "high": estimate.high,
+                "way": each.way,
+                "hint": f"{name}: {number(estimate.value)} ({bounds}), {each.way or 'no difference shown'}",
+                "href": run_path(each.run.id),
+            }
+        )
+    return [chart for group in rows.values() if (chart := forest_chart(group)) is not None]
+
+
+def changes_of(store: Store, compared: ComparedRun, show: str) -> Changes:
+    """Group the cases of two runs by what changed."""
+    comparison = compared.comparison
+    flipped: dict[str, dict[str, list[Flip]]] = {"worse": defaultdict(list), "better": defaultdict(list)}
+    for way, flips in (("worse", comparison.worsened), ("better", comparison.improved)):
+        for flip in flips:
+            flipped[way][flip.case_id].append(flip)
+    is_whole = max(comparison.base.n_cases, comparison.new.n_cases) <= MOST_CASES
+    errors, others = _outputs_changed(store, comparison, flipped) if is_whole else ([], [])
+    matched = comparison.matched
+    edited = [
+        (title, ids)
+        for title, ids in (
+            ("Edited since", matched.changed),
+            ("Only in the base", matched.only_base),
+            ("Only in the new run", matched.only_new),
+        )
+        if ids
+    ]
+    counts: dict[Kind, int] = {
+        "worse": len(flipped["worse"]),
+        "better": len(flipped["better"]),
+        "error": len(errors),
+        "output": len(others),
+        "edited": sum(len(ids) for _, ids in edited),
+    }
+    wanted: Kind = next((kind for kind in KINDS if kind == show or (not show and counts[kind])), "worse")
+    groups: list[ChangeGroup] = []
+    if wanted in ("worse", "better"):
+        groups = _flip_groups(store, compared, flipped[wanted])
+    elif wanted in ("error", "output"):
+        pairs = errors if wanted == "error" else others
+        groups = [ChangeGroup(TITLES[wanted], len(pairs), _shown(store, comparison, pairs))] if pairs else []
+    return Changes(counts, wanted, groups, is_whole, edited)
+
+
+_Pair = tuple[str, int, int]
+"""A case's id, and its indices in both runs."""
+
+
+def _outputs_changed(
+    store: Store, comparison: RunComparison, flipped: dict[str, dict[str, list[Flip]]]
+) -> tuple[list[_Pair], list[_Pair]]:
+    """Return the cases that are in error in one run only, and those with other outputs that did not flip."""
+    base, new = (_by_case(store, run) for run in (comparison.base, comparison.new))
+    ids = store.runs.case_ids(comparison.new.id, comparison.new.n_cases)
+    errors, others = [], []
+    for then, now in comparison.matched.pairs:
+        pair = ids[now], then, now
+        before, after = base.get(then, []), new.get(now, [])
+        if any(each.failed for each in before) != any(each.failed for each in after):
+            errors.append(pair)
+        elif pair[0] in flipped["worse"] or pair[0] in flipped["better"]:
+            continue
+        elif [each.output.value for each in before] != [each.output.value for each in after]:
+            others.append(pair)
+    return errors, others
+
+
+def _by_case(store: Store, run: RunRecord) -> dict[int, list[StoredOutput]]:
+    found: dict[int, list[StoredOutput]] = defaultdict(list)
+    for (case_index, _), stored in sorted(store.results.outputs(run.id).items()):
+        found[case_index].append(stored)
+    return found
+
+
+def _flip_groups(store: Store, compared: ComparedRun, flipped: dict[str, list[Flip]]) -> list[ChangeGroup]:
+    """Return the cases by the metrics that flipped together, the largest group first."""
+    by_metrics: dict[tuple[str, ...], list[list[Flip]]] = defaultdict(list)
+    for flips in flipped.values():
+        by_metrics[tuple(sorted(flip.metric for flip in flips))].append(flips)
+    groups = []
+    for metrics, cases in sorted(by_metrics.items(), key=lambda item: -len(item[1])):
+        shown = []
+        for flips in cases[:MOST_SHOWN]:
+            text = compared.flip_text(store, flips[0])
+            shown.append(ChangedCase(flips[0].case_id, flips, text.base, text.new, text.reason))
+        groups.append(ChangeGroup(listed(list(metrics)), len(cases), shown))
+    return groups
+
+
+def _shown(store: Store, comparison: RunComparison, pairs: Sequence[_Pair]) -> list[ChangedCase]:
+    return [
+        ChangedCase(
+            case_id,
+            (),
+            output_text(store, comparison.base.id, then),
+            output_text(store, comparison.new.id, now),
+        )
+        for case_id, then, now in pairs[:MOST_SHOWN]
+    ]
+
+
+def changes_path(comparison: RunComparison, kind: Kind) -> str:
+    """Return the path of the page with the cases of this kind."""
+    return f"{compare_path(comparison.base.id, comparison.new.id)}&show={kind}#changes"
