@@ -6,13 +6,13 @@ random sample, and overlaps. Which output stands on the left is random for each 
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fepflow.analysis.preferences import (
     OutputPair,
-    PairedRuns,
     PairVerdict,
     Preference,
     contents_of_run,
@@ -121,9 +121,9 @@ class BlindComparison:
         of_judges = {name: self._sides(answers) for name, answers in judges.items()}
         return AnsweredQuestion(
             question,
-            self._preference(sides) if sides else None,
+            self._of_people(sides) if sides else None,
             sorted({row.given_by for row in by_people}),
-            [(name, self._preference(found)) for name, found in of_judges.items()],
+            [(name, self._of_judge(found)) for name, found in of_judges.items()],
             [_agreement(name, sides, found) for name, found in of_judges.items() if sides.keys() & found.keys()],
             len(self.pairs),
         )
@@ -136,11 +136,26 @@ class BlindComparison:
             votes[row.pair] += 0 if row.preferred is None else 1 if row.preferred == first else -1
         return {pair: "one" if vote > 0 else "other" if vote < 0 else "tie" for pair, vote in votes.items()}
 
-    def _preference(self, sides: Mapping[str, Side]) -> Preference:
-        """Return what the answered pairs show: they are a sample, so the others are not missing."""
-        pairs = [self.pairs[key] for key in sides]
-        paired = PairedRuns(self.paired.one, self.paired.other, self.paired.matched, pairs, [], self.paired.repeats)
+    def _of_judge(self, sides: Mapping[str, Side]) -> Preference:
+        """Return what a judge's answers show: it was asked about all pairs, so that what it did not answer is missing,
+        and the same outputs are ties."""
+        verdicts = [
+            PairVerdict(pair, "tie" if pair.is_same else None if pair.texts is None else sides.get(pair.key))
+            for pair in self.paired.pairs
+        ]
+        return self._preference(verdicts, self.paired.absent)
+
+    def _of_people(self, sides: Mapping[str, Side]) -> Preference:
+        """Return what people's answers show. They are a sample of the pairs with different outputs, and as large a part
+        of the pairs without an output, and of cases edited or removed since, could have gone either way."""
+        part = len(sides) / len(self.pairs)
+        missing = [PairVerdict(pair, None, why_none=pair.why_none) for pair in self.paired.pairs if pair.texts is None]
         verdicts = [PairVerdict(self.pairs[key], side) for key, side in sides.items()]
+        verdicts += missing[: math.ceil(part * len(missing))]
+        return self._preference(verdicts, self.paired.absent[: math.ceil(part * len(self.paired.absent))])
+
+    def _preference(self, verdicts: Sequence[PairVerdict], absent: Sequence[str]) -> Preference:
+        paired = replace(self.paired, pairs=[verdict.pair for verdict in verdicts], absent=absent)
         return preferences(self.contents, [paired], [verdicts]).between[0]
 
 
