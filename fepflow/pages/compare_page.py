@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -29,11 +29,13 @@ MOST_SHOWN = 20
 MOST_CASES = 20_000
 """Cases whose outputs are compared."""
 
-Kind = Literal["worse", "better", "error", "output", "edited"]
+Kind = Literal["worse", "better", "judging", "error", "output", "edited"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+FLIPPED: tuple[Kind, ...] = ("worse", "better", "judging")
 TITLES: dict[Kind, str] = {
     "worse": "Worse now",
     "better": "Better now",
+    "judging": "The same output, judged otherwise",
     "error": "In error in one of the runs",
     "output": "Another output, the same results",
     "edited": "Not compared",
@@ -127,7 +129,7 @@ def forest_plots(differences: Sequence[VariantDifference], *, several: bool, lab
         bounds = f"{number(estimate.low)} to {number(estimate.high)}"
         rows["" if each.metric.is_share else each.metric.id].append(
             {
-                "label": name,
+                "label": f"{name} ({each.way})" if each.way else name,  # a word stands beside every colour
                 "value": estimate.value,
                 "low": estimate.low,
                 "high": estimate.high,
@@ -142,10 +144,11 @@ def forest_plots(differences: Sequence[VariantDifference], *, several: bool, lab
 def changes_of(store: Store, compared: ComparedRun, show: str) -> Changes:
     """Group the cases of two runs by what changed."""
     comparison = compared.comparison
-    flipped: dict[str, dict[str, list[Flip]]] = {"worse": defaultdict(list), "better": defaultdict(list)}
-    for way, flips in (("worse", comparison.worsened), ("better", comparison.improved)):
+    flipped: dict[Kind, dict[str, list[Flip]]] = {kind: defaultdict(list) for kind in FLIPPED}
+    ways: tuple[tuple[Kind, Sequence[Flip]], ...] = (("worse", comparison.worsened), ("better", comparison.improved))
+    for way, flips in ways:
         for flip in flips:
-            flipped[way][flip.case_id].append(flip)
+            flipped["judging" if flip.same_output else way][flip.case_id].append(flip)
     is_whole = max(comparison.base.n_cases, comparison.new.n_cases) <= MOST_CASES
     errors, others = _outputs_changed(store, comparison, flipped) if is_whole else ([], [])
     matched = comparison.matched
@@ -161,13 +164,14 @@ def changes_of(store: Store, compared: ComparedRun, show: str) -> Changes:
     counts: dict[Kind, int] = {
         "worse": len(flipped["worse"]),
         "better": len(flipped["better"]),
+        "judging": len(flipped["judging"]),
         "error": len(errors),
         "output": len(others),
         "edited": sum(len(ids) for _, ids in edited),
     }
     wanted: Kind = next((kind for kind in KINDS if kind == show or (not show and counts[kind])), "worse")
     groups: list[ChangeGroup] = []
-    if wanted in ("worse", "better"):
+    if wanted in FLIPPED:
         groups = _flip_groups(store, compared, flipped[wanted])
     elif wanted in ("error", "output"):
         pairs = errors if wanted == "error" else others
@@ -180,7 +184,7 @@ _Pair = tuple[str, int, int]
 
 
 def _outputs_changed(
-    store: Store, comparison: RunComparison, flipped: dict[str, dict[str, list[Flip]]]
+    store: Store, comparison: RunComparison, flipped: Mapping[Kind, Mapping[str, list[Flip]]]
 ) -> tuple[list[_Pair], list[_Pair]]:
     """Return the cases that are in error in one run only, and those with other outputs that did not flip."""
     base, new = (_by_case(store, run) for run in (comparison.base, comparison.new))
@@ -191,7 +195,7 @@ def _outputs_changed(
         before, after = base.get(then, []), new.get(now, [])
         if any(each.failed for each in before) != any(each.failed for each in after):
             errors.append(pair)
-        elif pair[0] in flipped["worse"] or pair[0] in flipped["better"]:
+        elif any(pair[0] in cases for cases in flipped.values()):
             continue
         elif [each.output.value for each in before] != [each.output.value for each in after]:
             others.append(pair)

@@ -110,8 +110,8 @@ def test_two_runs_are_compared_blind_and_what_came_of_it_is_shown(
         for number, pair in enumerate(blind.pairs.values())
     ]
     store.preferences.put(judged_rows(QUESTION, "openai/judge", verdicts))
-    shown = page(client, "/compare", base=base.id, new=new.id)
-    section = " ".join(re.sub(r"<[^>]+>", " ", shown.partition('id="preferences"')[2]).split())
+    compared = page(client, "/compare", base=base.id, new=new.id)
+    section = " ".join(re.sub(r"<[^>]+>", " ", compared.partition('id="preferences"')[2]).split())
     assert "Which answer helps more?" in section
     assert "People and openai/judge agree on 3 of 4 pairs" in section
     assert "4 4 0 0 1 " in section  # pairs, new preferred, base preferred, ties, win rate
@@ -167,7 +167,7 @@ def test_cases_are_grouped_by_what_changed(
     assert all(f"<bdi>{name}</bdi>" in changes for name in shown)
     assert not any(f"<bdi>{name}</bdi>" in changes for name in absent)
     counts = [int(count) for count in re.findall(r'<span class="tag">(\d+)</span></a>', changes)]
-    assert counts == [2, 1, 1, 1, 0]
+    assert counts == [2, 1, 0, 1, 1, 0]
     if not show:
         assert "<del>alpha yes</del>" in changes
         assert "<ins>beta no</ins>" in changes

@@ -22,6 +22,7 @@ from fepflow.store.records import (
     GRADER,
     METADATA,
     PAGE_SESSION,
+    PREFERENCE,
     RUN_REQUEST,
     TEST_CASE,
     Calibration,
@@ -152,6 +153,15 @@ def add_network_rows(store: Store) -> None:
         PAGE_SESSION: {"id_hash": "c" * 64, "key_id": "k", "expires_at": at},
         TEST_CASE: {"id": "t", "data": {"input": name}},
         GRADER: {"id": "g", "name": name, "checks": []},
+        PREFERENCE: {
+            "pair": "d" * 64,
+            "question_hash": "e" * 64,
+            "is_judge": False,
+            "given_by": name,
+            "question": name,
+            "preferred": None,
+            "left_output": "f" * 64,
+        },
         RUN_REQUEST: {"run_id": "run-0", "kind": "evaluations", "request_hash": "b" * 64, "request": {}},
     }
 
