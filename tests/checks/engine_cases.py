@@ -4,7 +4,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 
 SAME = Check(type="exact_match", arguments={"actual": "$.output.value", "expected": "$.test_case.expected"})
-BROKEN = Check(type="exact_match", arguments={"actual": "$.output.value"})
+BROKEN = Check(type="regex", arguments={"pattern": "("})
 
 
 def says(text, **more):

@@ -95,8 +95,6 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("target: {a2a: {card: http://x, message: $.test_case.inptu}}", 2, "test_case has no inptu", "test_case.input"),
     ("target: {recorded: {file: outputs.jsonl}}", 2, "file is not known here", "target.recorded.path"),
     ("test_cases: {path: cases.jsonl, expcted: $.a}", 3, "expcted is not known here", "did you mean expected?"),
-    ("test_cases: [{input: a, expected_output: b}]", 3, "expected_output is not known here", "it is expected"),
-    ("test_cases: [{inputs: a, expected: b}]", 3, "inputs is not known here", "did you mean input?"),
     ("test_cases: [{vars: {a: b}, expected: b}]", 3, "vars is not known here", "it is input"),
     ("checks: [{type: contains, args: {}}]", 4, "no argument args", "arguments stand beside type"),
     ("checks: [{name: a, type: contains}]", 4, "contains has no argument name", "its id"),

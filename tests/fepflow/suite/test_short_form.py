@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from fepflow import Check, evaluate
 from fepflow.checks.base import BaseCheck
@@ -211,3 +212,9 @@ def test_a_check_of_ones_own_takes_its_arguments_beside_the_type():
 
     check = {"type": "shorter", "text": "$.output.value", "than": 4}
     assert evaluate(["q"], ["abc"], [check]).results[0].check_results[0].passed
+
+
+def test_callers_of_fep_must_send_its_own_form():
+    for refused in ({"type": "contains", "phrases": "a"}, {"type": "exact_match", "negate": True}):
+        with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
+            Check.model_validate(refused)
