@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -142,11 +142,15 @@ def _validate_looks(validation: SuiteValidation, gate: Gate) -> None:
         validation.warn(location, message, "add version: ${GIT_SHA} to target, or run with --version NAME")
 
 
+def _metrics_there_are(names: Collection[str]) -> str:
+    return f"there is {known_names(names)}" if names else "the suite has no checks and no metrics"
+
+
 def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[str]) -> None:
     for bound, limits in (("min", gate.min), ("max", gate.max)):
         for name in limits:
             if name not in metrics:
-                advice = f"there is {known_names(metrics)}" if metrics else "the suite has no checks and no metrics"
+                advice = _metrics_there_are(metrics)
                 validation.error(("gate", bound, name), f"there is no metric {name}", advice)
     for name in gate.min.keys() & gate.max.keys():
         if gate.min[name] > gate.max[name]:
@@ -288,7 +292,7 @@ def _validate_slices(
     for name, minimum in minima.items():
         location = ("slices", "min", name) if isinstance(slices.min, dict) else ("slices", "min")
         if name not in scales:
-            validation.error(location, f"there is no metric {name}", f"there is {known_names(scales)}")
+            validation.error(location, f"there is no metric {name}", _metrics_there_are(scales))
         elif name in without_slices or (scale := scales[name]) is None:
             message = f"slices of {name} cannot be compared with a minimum"
             validation.error(location, message, "it takes a share, or a mean of scores with a range")
@@ -349,7 +353,7 @@ def _validate_regression(validation: SuiteValidation, gate: Gate, metrics: Seque
         names = [metric.id for metric in metrics]
         for name in margin:
             if name not in names:
-                validation.error((*location, name), f"there is no metric {name}", f"there is {known_names(names)}")
+                validation.error((*location, name), f"there is no metric {name}", _metrics_there_are(names))
         margins = [value for name, value in margin.items() if name in shares]
     else:
         margins = [margin] if shares else []

@@ -25,6 +25,10 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [a]}}]
 WORDS = {
     "validate": "validate suite.yaml",
     "run": "run suite.yaml",
+    "eval": "eval suite.yaml",
+    "rescore": "rescore latest",
+    "import": "import cases.jsonl",
+    "export": "export latest --to csv",
     "list": "list",
     "show": "show",
     "cancel": "cancel latest",

@@ -38,7 +38,6 @@ suite.yaml:7: target.http.output: '$.[' is not a valid JSONPath
 suite.yaml:8: target.timeout: a duration reads like 500ms, 30s, 2m, 1h or 7d
 suite.yaml:9: target.attempts: must be
 suite.yaml:12: checks[0].type: there is no check type contians (did you mean contains?)
-suite.yaml:13: checks[1].arguments.phrases: is missing
 suite.yaml:14: checks[2].arguments: regex cannot take these arguments: the pattern is not a regular expression
 suite.yaml:15: metrics[0].check: the suite has no check with the id nothing
 suite.yaml:16: gate.confidence: must be
