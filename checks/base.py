@@ -276,11 +276,29 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
                 advice = "called directly, a check takes values only; evaluate() looks paths up"
                 raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
         answer = inner(self)
-        if waits or not isinstance(answer, Coroutine):
-            return answer
+        if waits:
+            return _judged_later(self, answer) if isinstance(answer, Coroutine) and _has_score(self) else answer
+        if not isinstance(answer, Coroutine):
+            return _judged(self, answer) if _has_score(self) else answer
         return answer if self.check_is_awaited and _has_running_loop() else AwaitableResults(_waited_for(answer))
 
     return checked
+
+
+def _has_score(check: BaseCheck) -> bool:
+    return "pass_at" in modifier_names(type(check)) and check.check_pass_at is not None
+
+
+def _judged(check: BaseCheck, results: Any) -> Any:
+    """Return the results of a direct call with `passed`, by the type's `check_pass_at`."""
+    from fepflow.checks.core.modifiers import split_modifiers  # which is built on this module
+
+    modifiers, _ = split_modifiers(type(check), check.check_type, {})
+    return modifiers.judged(results) if modifiers is not None and isinstance(results, dict) else results
+
+
+async def _judged_later(check: BaseCheck, answer: Coroutine[Any, Any, Any]) -> Any:
+    return _judged(check, await answer)
 
 
 class AwaitableResults(dict[str, Any]):

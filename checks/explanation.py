@@ -40,7 +40,10 @@ def explain(check: CheckResult) -> str:
         return "the check was skipped"
     reason = _reason(check)
     if check.passed is False and reason is None:
-        return cut(_from_its_type(check) or _from_results(check) or _from_arguments(check), MAX_SENTENCE)
+        sentence = _from_its_type(check)
+        under = _under_pass_at(check, sentence or "")
+        sentence = ": ".join(filter(None, (under, sentence)))
+        return cut(sentence or _from_results(check) or _from_arguments(check), MAX_SENTENCE)
     return cut(reason or _from_results(check), MAX_SENTENCE)
 
 
@@ -66,6 +69,18 @@ def arguments_of(check: CheckResult, limit: int) -> list[str]:
     resolved = ResolvedArguments(check.resolved_arguments or {})
     arguments = {name: value for name, value in _about(check).items() if resolved.path(name) != _OUTPUT}
     return [f"{_name(name)}: {_of_result(value, limit)}" for name, value in arguments.items()]
+
+
+def _under_pass_at(check: CheckResult, sentence: str) -> str:
+    """Return by how much a score is too small for a `pass_at` that the check was given; empty where it is said."""
+    least = (check.resolved_arguments or {}).get("pass_at", {}).get("value")
+    score = score_of(check)
+    is_number = isinstance(least, int | float) and not isinstance(least, bool)
+    if score is None or not is_number or score >= least or number(score) in sentence:
+        return ""
+    if any(least == check_class.check_pass_at for check_class in our_checks(check.check_type)):
+        return ""
+    return f"score {number(score)} is under {number(least)}"
 
 
 def _from_its_type(check: CheckResult) -> str | None:

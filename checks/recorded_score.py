@@ -54,4 +54,6 @@ class RecordedScoreCheck(BaseCheck):
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        return None if results.get("reasoning") else "it was recorded as failed, without a reason"
+        recorded = resolved["result"]
+        passed = recorded.get("passed") if isinstance(recorded, Mapping) else recorded
+        return "it was recorded as failed, without a reason" if passed is False else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fepflow.checks.base import BaseCheck, default_paths, modifier_names
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, default_paths, modifier_names
 from fepflow.checks.core.compiled import Arguments
 from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
@@ -59,6 +59,26 @@ def with_default_paths(check: Check) -> Check:
     if defaults.keys() <= check.arguments.keys():
         return check
     return check.model_copy(update={"arguments": {**defaults, **check.arguments}})
+
+
+def left_to_defaults(check: Check) -> str | None:
+    """Return why FEP's callers may not send a check of ours (2.3.5): what it looks at, or compares with, is not given.
+
+    Suites, test cases and Python leave these to their defaults; a request says them.
+    """
+    check_class = class_of(check)
+    if check_class is None or not is_ours(check_class):
+        return None
+    missing = [
+        name
+        for name, path in default_paths(check_class).items()
+        if path in (OUTPUT.expression, EXPECTED.expression)
+        and name not in check.arguments
+        and name not in check_class.check_optional_paths
+    ]
+    if not missing:
+        return None
+    return f"{check.type} cannot take these arguments: {'; '.join(f'{name}: is missing' for name in missing)}"
 
 
 def class_of(check: Check) -> type[BaseCheck] | None:

@@ -224,6 +224,7 @@ def plan(
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON Schema, of all types or of TYPE.")
 def checks(check_type: str | None, as_json: bool) -> None:
     """List the check types with their versions, or show what TYPE takes."""
+    from fepflow.checks.base import MODIFIERS, modifier_names
     from fepflow.checks.docgen import arguments_of, purpose_of, summary_of
     from fepflow.checks.registry import find_check, list_checks, list_versions
     from fepflow.checks.schemas import check_schema
@@ -236,6 +237,8 @@ def checks(check_type: str | None, as_json: bool) -> None:
         click.echo(f"{check_type} ({', '.join(list_versions(check_type))})\n\n{purpose_of(check_class)}\n")
         for argument in arguments_of(check_type):
             click.echo(_argument_line(argument))
+        others = ", ".join(name for name in MODIFIERS if name in modifier_names(check_class))
+        click.echo(f"\nEvery check also takes {others}.")
     else:
         width = max(map(len, list_checks()))
         for name in list_checks():

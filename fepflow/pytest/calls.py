@@ -16,7 +16,7 @@ import pytest
 
 from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of
 from fepflow.checks.core.compiled import compile_checks
-from fepflow.checks.engine import checks_of, evaluate, evaluate_async
+from fepflow.checks.engine import checks_of, evaluate, evaluate_async, read_checks
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, CheckForm
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
@@ -72,6 +72,9 @@ def make_plan(
     if concurrency is not None and not _is_whole(concurrency):
         raise invalid_argument("max_concurrency", f"{concurrency!r} is no number of calls", "give 1 or more")
     cases = _usable_cases(test_cases)
+    checks, per_case = read_checks(checks)
+    if per_case:
+        raise invalid_argument("checks[0]", "is a list, not a check", "give the checks of a case in the case")
     _require_usable_checks(cases, checks)
     return Plan(cases, list(checks), samples, threshold, rule, concurrency, shown)
 

@@ -21,6 +21,7 @@ from pydantic_core import PydanticCustomError
 
 from fepflow.api.evaluations.requests import parse_body
 from fepflow.checks.constants import CheckType
+from fepflow.checks.core.argument_paths import left_to_defaults
 from fepflow.checks.core.compiled import CompiledCheck
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted
@@ -202,7 +203,7 @@ def _require_use(check: Check) -> Check:
     """Raise an error for a check that does not run, gives no yes or no, or is not taken from the network."""
     if check.type == CheckType.CUSTOM_FUNCTION:
         raise _invalid("custom_function runs code, which no request may bring")
-    compiled = CompiledCheck(check, "check")
+    compiled = CompiledCheck(check, "check", left_to_defaults(check))
     if compiled.error is not None:
         raise PydanticCustomError("INVALID_REQUEST", "{error}", {"error": str(compiled.error)})
     if check.type == CheckType.SEMANTIC_SIMILARITY and check.arguments.get("threshold") is None:

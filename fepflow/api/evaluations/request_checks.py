@@ -9,6 +9,7 @@ from functools import cache, partial
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.thread_pool import LOOKUPS
+from fepflow.checks.core.argument_paths import left_to_defaults
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
 from fepflow.checks.core.data_checks import REQUEST, CaseChecks, CheckDefaults
 from fepflow.checks.engine import MAX_WAITING, CheckedOutput, case_result
@@ -53,10 +54,13 @@ class RequestChecks:
         check, check_id = self.declared(place)
         shared = place[1] - len(self._own)
         if shared < 0:
-            return self._seen, self._large, CompiledCheck(check, check_id, self._refusal(check))
+            return self._seen, self._large, CompiledCheck(check, check_id, self._why_not(check))
         if shared not in self._shared:
-            self._shared[shared] = CompiledCheck(check, check_id, self._refusal(check))
+            self._shared[shared] = CompiledCheck(check, check_id, self._why_not(check))
         return self._seen, self._large, self._shared[shared]
+
+    def _why_not(self, check: AnyCheck) -> str | None:
+        return self._refusal(check) or left_to_defaults(to_check(check))
 
     def declared(self, place: Place) -> tuple[AnyCheck, str]:
         """Return a check as it was sent, and its id."""

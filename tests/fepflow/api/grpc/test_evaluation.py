@@ -97,6 +97,15 @@ async def test_a_bad_check_is_an_error_of_its_own(served: Served) -> None:
     assert found == [fep_pb2.CHECK_ERROR_TYPE_UNSPECIFIED, fep_pb2.CHECK_ERROR_TYPE_VALIDATION_ERROR]
 
 
+async def test_a_request_leaves_nothing_to_the_defaults_of_suites(served: Served) -> None:
+    request = request_of()
+    request.checks.shared_checks.checks.add(type="contains").arguments.update({"phrases": "Paris"})
+    result = await served.evaluations.RunEvaluation(request)
+    error = result.results[0].check_results[1].error
+    assert error.type == fep_pb2.CHECK_ERROR_TYPE_VALIDATION_ERROR
+    assert "text: is missing" in error.message
+
+
 @pytest.mark.parametrize("evaluation_id", ["", "no id", "0" * 32, "latest", "\ud7ff", "x" * 10_000])
 async def test_an_unknown_id_is_not_found(served: Served, evaluation_id: str) -> None:
     error = await failed(served.evaluations.GetEvaluation(fep_pb2.GetEvaluationRequest(evaluation_id=evaluation_id)))

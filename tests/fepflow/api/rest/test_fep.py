@@ -58,6 +58,15 @@ def test_outputs_are_checked_and_found_again(client: httpx.Client):
     assert client.get(f"/v1/evaluations/{result['evaluation_id']}").json() == result
 
 
+def test_a_request_leaves_nothing_to_the_defaults_of_suites(client: httpx.Client):
+    checks = [{"type": "contains", "arguments": {"phrases": "Paris"}}, {"type": "exact_match", "arguments": {}}]
+    response = client.post("/v1/evaluate", json=request(checks=checks))
+    assert statuses(response) == [["validation_error", "validation_error"]]
+    contains, exact_match = response.json()["results"][0]["check_results"]
+    assert "text: is missing" in contains["error"]["message"]
+    assert "actual: is missing; expected: is missing" in exact_match["error"]["message"]
+
+
 def test_a_failed_check_an_error_and_an_unknown_type_do_not_pass(client: httpx.Client):
     broken = {"type": "contains", "arguments": {"text": "$.output.nothing", "phrases": ["a"]}}
     unknown = {"type": "no_such_check", "arguments": {}}
