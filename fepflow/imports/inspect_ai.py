@@ -403,6 +403,9 @@ class _LogReader:
 
     def _note_status(self) -> None:
         status, error = self._header.get("status"), self._header.get("error")
+        if self._header.get("invalidated"):
+            what = "the log was declared invalid: samples that are not marked themselves keep their scores"
+            self._notes.by_hand(what, file=self.name)
         if status != "success":
             message = error.get("message") if isinstance(error, dict) else None
             why = f": {brief(str(message), 300)}" if message else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,10 @@ CLOSE = 1e-4
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _SHOWN = 3
+_BAD_NEWS = re.compile(
+    r"toxic|hallucinat|harm(?!less)|bias(?!_free)|unsafe|error|fail|leak|jailbreak|violat|pii\b", re.IGNORECASE
+)
+"""Names of scorers whose true is likely bad: what came over as a pass is then a fail."""
 
 
 @dataclass
@@ -24,6 +29,7 @@ class _Seen:
 
     known: int = 0
     binary: bool = True
+    has_booleans: bool = False
     labels: dict[str, int] = field(default_factory=dict)
     strange: dict[str, int] = field(default_factory=dict)
 
@@ -56,6 +62,7 @@ class ScorerValues:
             return Score(error=f"the scorer gave no score{f': {reason}' if reason else ''}")
         if isinstance(value, bool):
             seen.known += 1
+            seen.has_booleans = True
             return Score(value, float(value), reason)
         if isinstance(value, str):
             return self._text(seen, value, reason)
@@ -103,6 +110,12 @@ class ScorerValues:
                     score = output.scores[name]
                     if score.passed is None and score.score is not None:
                         output.scores[name] = replace(score, passed=score.score == 1)
+        for name, seen in self._seen.items():
+            if seen.has_booleans and name not in left and _BAD_NEWS.search(name):
+                what = (
+                    f"of {name!r} true came over as a pass and false as a fail, and its name sounds the other way round"
+                )
+                self._notes.by_hand(what, advice="if true is bad, turn the score round in the tool and export it again")
         return [name for name in self._seen if name not in left]
 
     def _note(self, name: str, seen: _Seen) -> None:

@@ -240,3 +240,14 @@ def test_a_folder_of_logs_of_one_task_is_a_run_of_each_model(tmp_path: Path) -> 
     write_eval(folder / "2.eval", other, [sample("a")])
     with pytest.raises(InputError, match="holds logs of several tasks, capitals and rivers"):
         imported(folder)
+
+
+def test_a_log_that_was_declared_invalid_needs_a_hand(tmp_path: Path) -> None:
+    assert "the log was declared invalid" in hands(of(tmp_path, sample(), invalidated=True))
+    assert "invalid" not in hands(of(tmp_path, sample(), invalidated=False))
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("is_toxic", True), ("harmless", False), ("correct", False)])
+def test_a_true_that_is_likely_bad_news_is_told(tmp_path: Path, name: str, is_told: bool) -> None:
+    told = hands(of(tmp_path, sample(scores={name: {"value": True}})))
+    assert ("its name sounds the other way round" in told) is is_told
