@@ -38,13 +38,14 @@ def paths_of(check: Check) -> list[PathUse]:
     if check_class is None:
         return []
     uses = []
-    for name, value in {**default_paths(check_class), **check.arguments}.items():
+    defaults = default_paths(check_class)
+    for name, value in {**defaults, **check.arguments}.items():
         if name in modifier_names(check_class):
             continue
         if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
             uses += [PathUse((name,), expression) for expression in _placeholders(value)]
         else:
-            optional = name in check_class.check_optional_paths
+            optional = name in check_class.check_optional_paths and value == defaults.get(name, value)
             uses += [PathUse(location, text, optional) for location, text in texts_in(value, (name,)) if is_path(text)]
     arguments = arguments_of(check_class, check)
     if arguments is None:

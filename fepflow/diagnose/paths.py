@@ -283,7 +283,7 @@ def _look_into_own_checks(validation: SuiteValidation, target: Target | None) ->
                 if key not in uses:
                     location = (*_case_location(validation, case.id), "checks", index, "arguments")
                     uses[key] = _Use.of_check(use, location, file, line)
-                if uses[key].keys[:1] == ("test_case",):
+                if uses[key].keys[:1] == ("test_case",) and not use.optional:
                     uses[key].look(context, case.id)
     for known in uses.values():
         if _fits_context(validation, target, known) and known.lacking:

@@ -134,6 +134,25 @@ def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
     ]
 
 
+@pytest.mark.parametrize(
+    ("check", "lacking"),
+    [
+        ("{type: rubric, criteria: polite, llm_function: judge}", False),
+        ("{type: context_precision, context: [a], llm_function: judge}", False),
+        ("{type: attribute_exists, path: $.test_case.expected}", False),
+        ("{type: rubric, criteria: polite, llm_function: judge, reference: $.test_case.metadata.answer}", True),
+    ],
+)
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_only_a_path_that_the_author_wrote_must_find_something_where_the_default_may_find_nothing(
+    folder, check, lacking, is_shared
+):
+    own = "" if is_shared else f", checks: [{check}]"
+    text = BASE.replace("cases.jsonl", f"[{{id: a, input: 1{own}}}]") + (f"checks: [{check}]\n" if is_shared else "")
+    problems = [problem for problem in told(folder, text) if "finds nothing" in problem or " has no $." in problem]
+    assert bool(problems) is lacking, problems
+
+
 def test_ids_of_inline_cases_are_unique(folder):
     text = BASE.replace("cases.jsonl", "\n  - {id: a, input: 1}\n  - {id: a, input: 2}") + CHECKS
     assert (
