@@ -20,10 +20,14 @@ RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_att
 
 @dataclass(frozen=True, slots=True)
 class TargetResponse:
-    """The response of a target for one test case: any JSON value, and metadata."""
+    """The response of a target for one test case: any JSON value, and metadata.
+
+    `has_own_time` if what its metadata says of `latency_ms`, if anything, is the call's time: one that was recorded.
+    """
 
     value: Any
     metadata: dict[str, Any] = field(default_factory=dict)
+    has_own_time: bool = False
 
 
 @dataclass(slots=True)

@@ -148,6 +148,8 @@ class CallRecord:
             return Output(value=partial.value, metadata={**partial.metadata, **failure})
         last = self.attempts[-1].latency_ms
         times = {"latency_ms": max(round(self.lasted * 1000, 1), last), "last_attempt_ms": last}
+        if self.response.has_own_time:
+            times = {}  # how long reading it took says nothing of the agent
         metadata = {**self.response.metadata, **times, "attempts": len(self.attempts)}
         if len(self.attempts) > 1:
             metadata["attempt_log"] = self._log()

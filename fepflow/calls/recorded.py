@@ -18,6 +18,8 @@ from fepflow.suite import target
 from fepflow.suite.test_cases import id_text, read_records
 
 VALUE = "$.value"
+LATENCY = "latency_ms"
+"""What a suite may map of a record in place of the time that reading it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class RecordedTarget:
         if record.answer is None:
             where = f"{path}:{record.line}"
             raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
-        return {"value": record.answer.value, "metadata": record.answer.metadata}
+        answer = {"value": record.answer.value, "metadata": record.answer.metadata}
+        return {**answer, "has_own_time": True} if LATENCY in self._config.metadata else answer
 
     def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each output, as checks see it, with the id of its test case."""
@@ -70,7 +73,8 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     Raises InputError: what `read_records` refuses, an id that is missing or stands twice, no output in any record,
     and, when matched by order, a number of records that is not the number of cases. JSONPathError for an invalid path.
     """
-    refuse_reserved_names(config.metadata, "target.recorded.metadata")
+    others = {name: path for name, path in config.metadata.items() if name != LATENCY}
+    refuse_reserved_names(others, "target.recorded.metadata")
     output = compile_path(config.output)
     metadata = {name: compile_path(path) for name, path in config.metadata.items()}
 

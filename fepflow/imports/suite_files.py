@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from fepflow.calls.base import RESERVED_METADATA
 from fepflow.documents.yaml import dump_yaml
 from fepflow.errors import InputError, Problem
 from fepflow.imports.imported import PLACEHOLDER_URL, Imported, ImportedRun
@@ -14,6 +15,8 @@ from fepflow.imports.prepared import SCORES, PreparedRun, cases_of, prepare_run,
 from fepflow.protocol.test_case import TestCase
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+LATENCY = "latency_ms"
+_OF_CALLS = {*RESERVED_METADATA, SCORES} - {LATENCY}
 _SECTIONS = ("name", "description", "target", "variants", "test_cases", "repeats", "checks", "judge", "metrics", "gate")
 """The order in which a reader looks for them; others follow."""
 
@@ -76,8 +79,11 @@ def _recorded(
         suite["variants"] = {"outputs": list(files)}
     path = "${variant.outputs}" if len(files) > 1 else next(iter(files))
     target: dict[str, Any] = {"path": path, "id": "$.id", "output": "$.value"}
-    if ids:
-        target["metadata"] = {SCORES: f"$.metadata.{SCORES}"}
+    kept = {name for run in answered for output in run.outputs for name in output.metadata}
+    kept = {name for name in kept if re.fullmatch(r"[A-Za-z_]\w*", name) and name not in _OF_CALLS}
+    # Without a time that was recorded, that of reading would be taken for the agent's.
+    names = [*([SCORES] if ids else []), *sorted(kept | {LATENCY})]
+    target["metadata"] = {name: f"$.metadata.{name}" for name in names}
     suite["target"] = {"recorded": target}
     if prepared.checks:
         suite["checks"] = [check.model_dump(exclude_none=True) for check in prepared.checks]

@@ -218,7 +218,9 @@ class RecordedTarget(Section):
     output: JSONPathText = Field(
         "$.value", description="Where the output is in a record; default: value, else actual_output."
     )
-    metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of a record, by name.")
+    metadata: dict[str, JSONPathText] = Field(
+        {}, description="What else to keep of a record, by name; `latency_ms` in place of the time that reading takes."
+    )
 
 
 class PythonTarget(Section):

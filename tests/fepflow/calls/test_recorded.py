@@ -50,6 +50,14 @@ async def test_an_actual_output_is_the_output_where_no_other_is_named(opened: An
     assert [(await target.call(target.render(case))).value for case in (FIRST, SECOND)] == ["one", 2]
 
 
+async def test_a_time_that_was_recorded_stands_in_place_of_the_one_that_reading_takes(opened: Any) -> None:
+    target = opened([{"value": 1, "took": 90_000}, {"value": 2}], metadata={"latency_ms": "$.took"})
+    first = await ask(target, FIRST, RetryPolicy(1, 1), ignore_retries)
+    second = await ask(target, SECOND, RetryPolicy(1, 1), ignore_retries)
+    assert (first.metadata or {})["latency_ms"] == 90_000
+    assert not {"latency_ms", "last_attempt_ms"} & (second.metadata or {}).keys(), "nobody knows how long it took"
+
+
 def test_by_order_the_numbers_must_agree(opened: Any) -> None:
     with pytest.raises(InputError, match=r"outputs\.jsonl: holds 3 records, but there are 2 test cases"):
         opened([{"value": 1}] * 3)

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fepflow.cli.main import fepflow
+from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.services.run_service import open_store
 
 RUN = {
@@ -43,6 +44,21 @@ def test_results_become_a_run_that_show_and_compare_work_on(tmp_path: Path) -> N
     assert "imported from run.json (deepeval test run, sha256 " in shown.output
     compared = command("compare", base.id, new.id)
     assert "all 2 test cases matched" in compared.output
+
+
+def test_a_suite_of_results_has_the_time_and_cost_that_were_recorded(tmp_path: Path) -> None:
+    slow = {"input": "a", "actualOutput": "b", "completionTime": 90, "tokenCost": 0.5}
+    (tmp_path / "run.json").write_text(
+        json.dumps({"testCases": [slow, {"input": "c", "actualOutput": "d"}], "testPassed": 1})
+    )
+    assert command("import", "run.json", "--no-run", "-o", "suite").exit_code == 0
+    assert command("validate", "suite/suite.yaml").exit_code == 0
+    target = validate_suite(Path("suite/suite.yaml"), {}).loaded.section("target")
+    paths = {name: f"$.metadata.{name}" for name in ("scores", "latency_ms", "usd")}
+    assert target.recorded.metadata == paths
+    first, second = map(json.loads, Path("suite/outputs.jsonl").read_text().splitlines())
+    assert (first["metadata"]["latency_ms"], first["metadata"]["usd"]) == (90_000, 0.5)
+    assert "latency_ms" not in second["metadata"]
 
 
 def test_results_written_as_a_suite_are_valid(tmp_path: Path) -> None:
