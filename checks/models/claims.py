@@ -68,11 +68,17 @@ class ClaimsCheck(ScoredJudgeCheck):
             for item, verdict in zip(items, verdicts, strict=True)
         ]
         held = sum(verdict.holds for verdict in verdicts)
-        reason = f"{held} of {len(claims)} {words}"
+        reason = f"{held} of {len(claims)} {words if len(claims) > 1 else _of_one(words)}"
         others = [(item, verdict.reason) for item, verdict in zip(items, verdicts, strict=True) if not verdict.holds]
         if others:
             reason += f"; not: {'; '.join(f'{cut(item, _NAMED)} ({why})' for item, why in others[:_MOST_NAMED])}"
         return {"score": rounded(held / len(claims)), "reason": reason, "claims": claims}
+
+
+def _of_one(words: str) -> str:
+    """Return words such as `claims are supported` for one claim."""
+    noun, rest = words.split(" ", 1)
+    return f"{noun.removesuffix('s')} {rest.replace('are ', 'is ', 1)}"
 
 
 def numbered(items: Sequence[str]) -> str:

@@ -41,7 +41,7 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
             f"Run {run.id[:8]} has {run.repeats} outputs for each case, and a label is about one: label those of a run "
             "without repeats."
         )
-    verdicts = _verdicts(store, run, labelled)
+    verdicts = verdicts_on(store, run, labelled)
     drawn, why_not_drawn = labelled_draw(store, run, labelled)
     judge = labelled.judge
     case_ids = [case_id for case_id in labelled.labels if case_id in verdicts]
@@ -116,7 +116,7 @@ def _of_draw(drawn: LabelDraw, pairs: Sequence[tuple[Label, Label]], share: floa
     return {"id": drawn.id, "seed": drawn.seed, "n": len(pairs), "matrix": matrix, **by_verdict}
 
 
-def _verdicts(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
+def verdicts_on(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
     """Return the judge's verdicts on the labelled cases, by id."""
     ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
     found = {}

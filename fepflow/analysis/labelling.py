@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,12 +12,12 @@ from typing import Any, Literal
 
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labels import read_label
-from fepflow.checks.constants import CheckType
+from fepflow.checks.constants import JUDGES
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.test_case import Context, Output, evaluation_context
-from fepflow.store.records import LabelDraw, NewLabel, RunRecord
+from fepflow.store.records import LabelDraw, NewLabel, RunRecord, StoredLabel
 from fepflow.store.store import Store
 
 Order = Literal["random", "disagreement"]
@@ -46,6 +48,7 @@ class LabelQueue:
     """Outputs in the order in which one person is to label them, and those that this person has labelled.
 
     `draw` is the draw that they are of. Of an order by disagreement the first `disputed` are disputed at all.
+    `said` are the labels of those labelled, oldest first.
     """
 
     order: Order
@@ -53,15 +56,69 @@ class LabelQueue:
     labelled: frozenset[OutputKey]
     draw: LabelDraw | None = None
     disputed: int = 0
+    said: tuple[StoredLabel, ...] = ()
 
     def next(self, after: int = 0) -> ToLabel | None:
         """The first output without a label behind the one of that number, else from the beginning; None if none is."""
         count = len(self.outputs)
         for place in (*range(after, count), *range(min(after, count))):
             if self.outputs[place] not in self.labelled:
-                case_id, repeat = self.outputs[place]
-                return ToLabel(case_id, repeat, place + 1, count, self.draw.id if self.draw else None)
+                return self._at(place)
         return None
+
+    def find(self, case_id: str, repeat: int) -> ToLabel | None:
+        """Return that output, labelled or not; None if it is not in the queue."""
+        key = (case_id, repeat)
+        return self._at(self.outputs.index(key)) if key in self.outputs else None
+
+    def label_of(self, output: ToLabel) -> StoredLabel | None:
+        """Return what the person has said of an output."""
+        return next((label for label in self.said if _key(label) == (output.case_id, output.repeat)), None)
+
+    def _at(self, place: int) -> ToLabel:
+        case_id, repeat = self.outputs[place]
+        return ToLabel(case_id, repeat, place + 1, len(self.outputs), self.draw.id if self.draw else None)
+
+
+@dataclass(frozen=True)
+class AgreementSoFar:
+    """The outputs among a person's first `n` labels of which the judge said the same."""
+
+    agreed: int
+    n: int
+
+    @property
+    def words(self) -> str:
+        """The same as a sentence."""
+        return f"You agree with the judge in {self.agreed} of {self.n} so far ({self.agreed / self.n:.0%}).".replace(
+            "%", " %"
+        )
+
+
+LABELS_AT_ONCE = 5
+"""Agreement is told after so many labels more: told after each one, it would tell the judge's verdict on it."""
+
+
+def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: LabelQueue) -> AgreementSoFar | None:
+    """Return how far a person agrees with the judge, over whole groups of `LABELS_AT_ONCE` labels; None before that.
+
+    Once all outputs are labelled it is over all of them. Outputs without a verdict of the judge count in none.
+    """
+    said = queue.said if queue.next() is None else queue.said[: len(queue.said) // LABELS_AT_ONCE * LABELS_AT_ONCE]
+    if not said:
+        return None
+    verdicts = {}
+    for row in store.results.whole_check_rows(run.id, {label.case_index for label in said}):
+        if row["check_id"] == judge.check_id and row["status"] == "completed":
+            response = json.loads(row["result"])["results"].get("response") or {}
+            verdicts[row["case_index"], row["repeat"]] = response.get(said[0].field)
+    judged = [(label.label, verdicts.get((label.case_index, label.repeat))) for label in said]
+    same = [label == verdict for label, verdict in judged if verdict is not None]
+    return AgreementSoFar(sum(same), len(same)) if same else None
+
+
+def _key(label: StoredLabel) -> OutputKey:
+    return label.case_id, label.repeat
 
 
 def label_queue(
@@ -80,25 +137,70 @@ def label_queue(
     if order == "random":
         draw = next(iter(store.labels.draws(run.id, judge.check_id)), None)
         drawn = [(case_id, 0) for case_id in draw.case_ids] if draw else []
-        labelled = {(label.case_id, label.repeat) for label in mine if label.draw_id is not None}
-        return LabelQueue(order, drawn, frozenset(labelled.intersection(drawn)), draw)
+        said = _said([label for label in mine if label.draw_id is not None], drawn)
+        return LabelQueue(order, drawn, frozenset(map(_key, said)), draw, said=said)
     outputs, disputed = _by_disagreement(store, run, judge, field)
-    labelled = {(label.case_id, label.repeat) for label in mine}
-    return LabelQueue(order, outputs, frozenset(labelled.intersection(outputs)), disputed=disputed)
+    said = _said(mine, outputs)
+    return LabelQueue(order, outputs, frozenset(map(_key, said)), disputed=disputed, said=said)
 
 
-def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLabel) -> dict[str, Any]:
-    """Return what the person sees of it: `input`, `expected`, `output`, and what the judge was `asked` about it.
+def _said(labels: list[StoredLabel], outputs: list[OutputKey]) -> tuple[StoredLabel, ...]:
+    wanted = set(outputs)
+    return tuple(sorted((label for label in labels if _key(label) in wanted), key=lambda label: label.id))
 
-    What the judge said is not in it: it would sway them.
+
+@dataclass(frozen=True)
+class ShownOutput:
+    """What a person sees of an output: nothing of it is from the judge's answer, which would sway them.
+
+    `asked` is the question that the judge was asked, `steps` those by which it was to judge, and `seen` what else it
+    was shown, by name, where it is not the case's own `input`, `expected` or the `output`.
+    """
+
+    input: Any
+    expected: Any
+    output: Any
+    asked: str
+    steps: tuple[str, ...] = ()
+    seen: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLabel) -> ShownOutput:
+    """Return what the person sees of it.
 
     Raises NotFoundError where there is no output that could be labelled.
     """
     case_index = _case_index(store, run, output.case_id)
     case = store.runs.cases(run.id, case_index, case_index + 1)[0]
     found = _output(store, run, output.case_id, case_index, output.repeat)
-    asked = _asked(judge.prompt, evaluation_context(case, found))
-    return {"input": case.input, "expected": case.expected, "output": found.value, "asked": asked}
+    rows = store.results.whole_check_rows(run.id, [case_index])
+    results = [
+        json.loads(row["result"]) for row in rows if (row["check_id"], row["repeat"]) == (judge.check_id, output.repeat)
+    ]
+    arguments, metadata = _arguments(results[0] if results else {})
+    asked = next((arguments[name] for name in ("prompt", "criteria") if isinstance(arguments.get(name), str)), None)
+    steps = next((each for each in (arguments.get("steps"), metadata.get("steps")) if isinstance(each, list)), [])
+    known = (case.input, case.expected, found.value)
+    seen = {name: arguments[name] for name in _SHOWN_TO_JUDGES if arguments.get(name) is not None}
+    return ShownOutput(
+        case.input,
+        case.expected,
+        found.value,
+        asked if asked is not None else _asked(judge.prompt, evaluation_context(case, found)),
+        tuple(map(str, steps)),
+        {name: value for name, value in seen.items() if value not in known},
+    )
+
+
+_SHOWN_TO_JUDGES = ("question", "context", "reference", "answer")
+"""Arguments that a judge sees beside its question."""
+
+
+def _arguments(result: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the arguments of a judge's result by name, as they were resolved, and its metadata."""
+    resolved = result.get("resolved_arguments") or {}
+    arguments = {name: each.get("value") for name, each in resolved.items() if isinstance(each, dict)}
+    return arguments, (result.get("results") or {}).get("metadata") or {}
 
 
 def _asked(prompt: str, context: Context) -> str:
@@ -113,10 +215,11 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
     """Outputs that were judged, the most disputed first, and those at random where that is the same; how many are."""
     of_samples: dict[tuple[int, int], float] = {}
     passes: dict[tuple[int, int], dict[str, bool]] = defaultdict(dict)
-    for row in store.results.check_rows(run.id, types=[CheckType.LLM_JUDGE.value]):
+    for row in store.results.check_rows(run.id, types=JUDGES):
         results = (row.result or {}).get("results", {})
         if row.check_id == judge.check_id and row.status == "completed" and results["response"].get(field) is not None:
-            of_samples[row.case_index, row.repeat] = _dispute_of_samples(results["metadata"].get("samples", {}), field)
+            votes = results["metadata"].get("jury") or results["metadata"].get("samples") or {}
+            of_samples[row.case_index, row.repeat] = _dispute_of_samples(votes, field)
     for row in store.results.check_rows(run.id, results=False):
         if row.passed is not None and (row.case_index, row.repeat) in of_samples:
             passes[row.case_index, row.repeat][row.check_id] = row.passed

@@ -8,7 +8,6 @@ from typing import Any
 from markupsafe import Markup
 
 from fepflow.analysis.drift import Point, Series
-from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.errors import UserError
 from fepflow.page_links import run_path
 from fepflow.pages.charts import trend_chart
@@ -16,7 +15,6 @@ from fepflow.pages.rendering import WORDS, day, number
 from fepflow.pages.run_page import bands_of
 from fepflow.services.baselines import trends_of
 from fepflow.statistics.drift import ALARM
-from fepflow.store.records import RunSummary
 from fepflow.store.store import Store
 
 MAX_POINTS = 60
@@ -75,10 +73,3 @@ def _point(point: Point) -> dict[str, Any]:
         "hint": "\n".join(lines),
         "href": run_path(point.run_id),
     }
-
-
-def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeReliability]]]:
-    """Return the newest run of each suite that has judges, with them."""
-    rows = [(summary, store.runs.get(summary.id)) for summary, _ in store.runs.newest_of_suites()]
-    reliabilities = [(summary, reliability_of_judges(store, run)) for summary, run in rows]
-    return [(summary, judges) for summary, judges in reliabilities if judges]

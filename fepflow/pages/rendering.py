@@ -65,9 +65,15 @@ class PageLinks:
         wanted = {"base": base, "new": new, "question": question, "after": after, "pair": pair, "last": last}
         return f"/compare/blind?{urlencode({name: text for name, text in wanted.items() if text}, errors='replace')}"
 
-    def labels(self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0") -> str:
-        """Return the queue of a judge's outputs for a person to label."""
-        wanted = {"check": check_id, "field": field, "order": order, "after": after}
+    def labels(
+        self, run_id: str, check_id: str, field: str, order: str = "", after: str = "0", last: str = "", again: str = ""
+    ) -> str:
+        """Return the queue of a judge's outputs for a person to label: `last` is the one before, `again` one to change.
+
+        Both are a repeat from 1, a colon and the id of a case.
+        """
+        wanted = {"check": check_id, "field": field, "order": order, "after": after, "last": last, "again": again}
+        wanted = {name: text for name, text in wanted.items() if text or name not in ("last", "again")}
         return f"{run_path(run_id)}/labels?{urlencode(wanted, errors='replace')}"
 
 

@@ -18,14 +18,32 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from fepflow.analysis.blind import BlindComparison, preference_row
 from fepflow.analysis.calibration import calibrate, stored_labels
-from fepflow.analysis.judge_reliability import CHOSEN, FIELD, calibration_words, design_of, judges_of_run, warnings_of
-from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
+from fepflow.analysis.judge_reliability import (
+    CHOSEN,
+    FIELD,
+    calibration_words,
+    design_of,
+    judges_of_run,
+    warnings_of,
+    youden_of,
+)
+from fepflow.analysis.labelling import (
+    AgreementSoFar,
+    LabelQueue,
+    Order,
+    ShownOutput,
+    ToLabel,
+    add_label,
+    agreement_so_far,
+    label_queue,
+    output_to_label,
+)
 from fepflow.analysis.labels import draw_for_labels
 from fepflow.analysis.variants import COLUMNS, rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
-from fepflow.pages import case_page, compare_page, comparison_page, run_page, suite_page
+from fepflow.pages import case_page, compare_page, comparison_page, label_page, run_page, suite_page
 from fepflow.pages.rendering import LINKS, render
 from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
@@ -34,7 +52,7 @@ from fepflow.services.calibrations import person_of
 from fepflow.services.prefect_api import flow_run_address, scheduled_runs
 from fepflow.services.preferences import MOST_QUESTION
 from fepflow.services.run_service import seconds_of
-from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
+from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus, StoredLabel
 from fepflow.store.store import Store
 from fepflow.text import known_names
 
@@ -195,7 +213,7 @@ class Pages:
 
     def judges(self, request: Request) -> Response:
         """Show the judges of the newest run of each suite."""
-        return self._page(request, "judges.html", rows=comparison_page.judges_view(self._store))
+        return self._page(request, "judges.html", rows=label_page.judges_view(self._store))
 
     def _page(self, request: Request, template: str, **values: Any) -> Response:
         return page_of(request, template, page_address=partial(_with_page, request), **values)
@@ -253,7 +271,9 @@ class LabelView:
     words: tuple[str, ...]
     queue: LabelQueue
     to_label: ToLabel | None
-    output: dict[str, Any] | None
+    output: ShownOutput | None
+    said: StoredLabel | None
+    agreement: AgreementSoFar | None
 
 
 class LabelPages:
@@ -272,8 +292,12 @@ class LabelPages:
         return router
 
     def queue(self, request: Request, run_id: str, check: str = "", field: str = "", order: str = "",
-              after: str = "0", case: str = "", repeat: str = "1") -> Response:  # fmt: skip
-        """Show the next output that this person has not labelled, or the one that the query names."""
+              after: str = "0", case: str = "", repeat: str = "1", last: str = "",
+              again: str = "") -> Response:  # fmt: skip
+        """Show the next output that this person has not labelled, or the one that the query names.
+
+        `again` is one of the queue whose label is to be changed, `last` the one before: see `PageLinks.labels`.
+        """
         run = self._store.runs.get(run_id)
         judge = _judge(run, check)
         named = _field(judge, field)
@@ -283,10 +307,17 @@ class LabelPages:
         person = person_of(caller_of(request))
         queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
         wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
+        if again and not case:
+            wanted = _in_queue(queue, again) or wanted
+        said = queue.label_of(wanted) if wanted else None
         output = output_to_label(self._store, run, judge, wanted) if wanted else None
+        # Beside an output that has a label already, agreement would tell what to change it to.
+        agreement = None if case or said else agreement_so_far(self._store, run, judge, queue)
         kind, words = judge.fields[named]
-        view = LabelView(run, judge, named, kind, words, queue, wanted, output)
-        return page_of(request, "labels.html", view=view, person=person, case=case,
+        view = LabelView(run, judge, named, kind, words, queue, wanted, output, said, agreement)
+        before = _in_queue(queue, last) if last else None
+        return page_of(request, "labels.html", view=view, person=person, case=case, label_words=label_page.label_words,
+                       last=last if before and queue.label_of(before) and not said else "",
                        may_be_drawn=_may_be_drawn(run, named), default_draw=DEFAULT_DRAW)  # fmt: skip
 
     def _add(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
@@ -308,7 +339,8 @@ class LabelPages:
         if "back" in form:
             return RedirectResponse(LINKS.case(run.id, form.get("case", "")), 303)
         order, number = form.get("order", "random"), form.get("number", "0")
-        return RedirectResponse(LINKS.labels(run.id, form["check"], form["field"], order, number), 303)
+        last = f"{_whole(form.get('repeat', '1'))}:{form.get('case', '')}"
+        return RedirectResponse(LINKS.labels(run.id, form["check"], form["field"], order, number, last), 303)
 
     def _draw(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
         run = self._store.runs.get(run_id)
@@ -328,7 +360,11 @@ class LabelPages:
             "calibration.html",
             run=run,
             calibration=calibration,
+            trust=label_page.trust_words(calibration),
             words=calibration_words(calibration),
+            youden=youden_of(calibration),
+            differing=label_page.disagreements(self._store, run, labelled),
+            shown_at_most=label_page.MOST_DISAGREEMENTS,
             chosen=CHOSEN[design_of(calibration)] if calibration.field == FIELD else None,
             warnings=warnings_of(calibration),
         )
@@ -409,6 +445,11 @@ def _field(judge: JudgeSpec, field: str) -> str:
     if field and field not in known:
         raise NotFoundError(f"{judge.check_id} gives no {field!r}: it gives {', '.join(known)}.")
     return field or (FIELD if FIELD in known else known[0])
+
+
+def _in_queue(queue: LabelQueue, named: str) -> ToLabel | None:
+    repeat, _, case_id = named.partition(":")
+    return queue.find(case_id, _whole(repeat) - 1)
 
 
 def _may_be_drawn(run: RunRecord, field: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.judge_reliability import judges_of_run
-from fepflow.analysis.labelling import LabelQueue, Order, ToLabel, add_label, label_queue, output_to_label
+from fepflow.analysis.labelling import LabelQueue, Order, ShownOutput, ToLabel, add_label, label_queue, output_to_label
 from fepflow.analysis.labels import draw_for_labels
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
@@ -109,7 +109,7 @@ class TestAdding:
         drawn = draw_for_labels(store, run, judge, 1, seed=1)
         shown = queue(store, run, "random").next()
         assert shown is not None
-        assert output_to_label(store, run, judge, shown)["output"] == begun.value
+        assert output_to_label(store, run, judge, shown).output == begun.value
         say(store, run, 0, draw_id=drawn.id)
         assert queue(store, run, "random").next() is None
 
@@ -179,14 +179,11 @@ class TestRandomQueue:
         draw_for_labels(store, run, judge, 1, seed=1)
         shown = queue(store, run, "random").next()
         assert shown is not None
-        assert output_to_label(store, run, judge, shown) == {
-            "input": 0,
-            "expected": None,
-            "output": "x",
-            "asked": judge.prompt.replace("{{$.output.value}}", "x"),
-        }
+        assert output_to_label(store, run, judge, shown) == ShownOutput(
+            0, None, "x", judge.prompt.replace("{{$.output.value}}", "x")
+        )
         without = replace(judge, prompt="{{$.output.value.answer}}?")
-        assert output_to_label(store, run, without, shown)["asked"] == "{{$.output.value.answer}}?"
+        assert output_to_label(store, run, without, shown).asked == "{{$.output.value.answer}}?"
 
 
 class TestQueueByDisagreement:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 
-from fepflow.protocol.test_case import Output
-from fepflow.store.records import RunRecord
+from fepflow.protocol.model import utc_now
+from fepflow.protocol.results import CheckResult
+from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.analysis.test_calibration import CHECK as JUDGE
 from tests.fepflow.analysis.test_calibration import stored
@@ -75,14 +79,14 @@ def test_a_draw_is_labelled_and_the_judge_compared_with_it(client: httpx.Client,
     compared = client.post(f"/runs/{run.id}/labels/calibrate", data=fields_of(page))
 
     assert compared.status_code == 200
-    assert re.search(r"kappa</th><td>1</td>", compared.text)
+    assert re.search(r"beyond chance</th><td>1</td>", compared.text)
     labels = store.labels.current(run.id)
     assert {label.case_id: label.label for label in labels} == {f"c{n}": n % 3 > 0 for n in range(12)}
     assert not any(label.disputed for label in labels)
     assert all(label.draw_id and label.note == f"of {label.case_id}" for label in labels)
     (calibration,) = store.labels.calibrations_of(*_judge(run))
     assert (calibration.n, calibration.statistics["draw"]["n"]) == (12, 12)
-    assert "TPR 1" in client.get("/judges").text
+    assert "it says the same as people of 12 of 12 labelled outputs" in client.get("/judges").text
 
 
 def _judge(run: RunRecord) -> tuple[str, str]:
@@ -200,3 +204,103 @@ def test_the_next_output_is_shown_after_the_last_label_and_skipped_ones_come_bac
     page = client.post(f"/runs/{run.id}/labels", data={**fields, "label": "yes"}, follow_redirects=True).text
     assert fields_of(page)["case"] not in (first, second)
     assert fields_of(queue(client, run, order="disagreement", after="12"))["case"] == first
+
+
+def drawn(client: httpx.Client, run: RunRecord) -> str:
+    data = {**fields_of(queue(client, run)), "size": "12"}
+    return client.post(f"/runs/{run.id}/labels/draw", data=data, follow_redirects=True).text
+
+
+def say(client: httpx.Client, run: RunRecord, page: str, label: str) -> str:
+    data = {**fields_of(page), "label": label, "note": ""}
+    return client.post(f"/runs/{run.id}/labels", data=data, follow_redirects=True).text
+
+
+def back(page: str) -> str | None:
+    found = re.search(r'href="([^"]*)" data-key="b"', page)
+    return found[1].replace("&amp;", "&") if found else None
+
+
+def test_the_output_before_is_opened_again_and_its_label_changed_within_the_draw(
+    client: httpx.Client, store: Store, run: RunRecord
+):
+    page = drawn(client, run)
+    assert back(page) is None
+    first = fields_of(page)["case"]
+    page = say(client, run, page, "yes")
+    address = back(page)
+    assert address is not None
+    again = client.get(address).text
+    assert fields_of(again)["case"] == first
+    assert "You said: <strong>right</strong>" in again
+    after = say(client, run, again, "no")
+    assert fields_of(after)["case"] not in ("", first)
+    (label,) = store.labels.current(run.id)
+    assert (label.case_id, label.label, label.draw_id is not None) == (first, False, True)
+    listed = re.search(rf'href="([^"]*)">{first}</a>: wrong', after)
+    assert listed is not None
+    assert "You said" in client.get(listed[1].replace("&amp;", "&")).text
+
+
+def test_agreement_is_told_after_each_fifth_label_and_never_beside_one_that_is_changed(
+    client: httpx.Client, run: RunRecord
+):
+    page = drawn(client, run)
+    wrong = int(fields_of(page)["case"][1:])
+    for done in range(12):
+        assert ("You agree with the judge" in page) == (done >= 5), done
+        if done in (5, 6, 9):
+            assert "in 4 of 5 so far (80 %)" in page
+        if done >= 5:
+            assert "You agree" not in client.get(back(page) or "").text
+        number = int(fields_of(page)["case"][1:])
+        page = say(client, run, page, "yes" if (number % 3 > 0) != (number == wrong) else "no")
+    assert "You agree with the judge in 11 of 12 so far (92 %)" in page
+    compared = client.post(f"/runs/{run.id}/labels/calibrate", data=fields_of(page)).text
+    assert "Where they differ: 1" in compared
+    assert f">c{wrong}</a>: people say {'wrong' if wrong % 3 else 'right'}, the judge" in compared
+    assert "It cannot be told yet whether this judge can be trusted" in compared
+
+
+@pytest.mark.parametrize("last", ["x", "1", "0:c3", "1:nope"])
+def test_a_way_back_that_leads_nowhere_is_left_out(client: httpx.Client, run: RunRecord, last: str):
+    response = client.get(f"/runs/{run.id}/labels", params={"check": CHECK, "order": "disagreement", "last": last})
+    assert response.status_code == (400 if last == "x" else 200)
+    assert back(response.text) is None
+
+
+RUBRIC = {
+    "type": "rubric",
+    "arguments": {"criteria": "Polite.", "steps": True, "model_config": {"model": "openai/any"}},
+}
+
+
+def test_a_rubric_shows_its_criteria_and_steps_and_a_judge_of_claims_its_context(client: httpx.Client, store: Store):
+    resolved = {
+        "criteria": {"value": "Polite <b>always</b>."},
+        "context": {"value": ["Refunds take 5 days.", "Shipping is free."]},
+        "question": {"value": "How long?"},
+    }
+    answer = {"score": 0.87, "passed": True, "reason": "87 thanks"}
+    run = judged_once(store, RUBRIC, resolved, {"response": answer, "metadata": {"steps": ["Look for thanks."]}})
+    page = client.get(f"/runs/{run.id}/labels", params={"field": "passed", "order": "disagreement"}).text
+    assert "Polite &lt;b&gt;always&lt;/b&gt;." in page
+    for words in ("Look for thanks.", "Refunds take 5 days.</li>", "The question that the judge saw", "How long?"):
+        assert words in page
+    assert "87 thanks" not in page
+    assert "0 of 1 labelled" in page
+
+
+def judged_once(store: Store, check: dict[str, Any], resolved: dict[str, Any], results: dict[str, Any]) -> RunRecord:
+    """Store a run of one case with this result of a judge."""
+    run_id = uuid4().hex
+    store.runs.create(
+        NewRun(run_id, "rubric", {"name": "rubric", "checks": [check]}, None, 1), [TestCase(id="c0", input=1)]
+    )
+    result = CheckResult(
+        check_type=check["type"], status="completed", results=results, resolved_arguments=resolved,
+        evaluated_at=utc_now(), metadata={"check_id": check["type"]},
+    )  # fmt: skip
+    row = NewCheckResult(0, 0, check["type"], "a" * 64, result, True)
+    store.results.write(run_id, [NewOutput(0, 0, "b" * 64, Output(value="x"))], [row])
+    return store.runs.get(run_id)
