@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,7 +28,7 @@ WORDS = {
     "run": "run suite.yaml",
     "eval": "eval suite.yaml",
     "rescore": "rescore latest",
-    "import": "import cases.jsonl",
+    "import": "import results.jsonl",
     "export": "export latest --to csv",
     "list": "list",
     "show": "show",
@@ -91,6 +92,8 @@ def folder(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "cases.jsonl").write_text('{"id": "a", "input": 1}\n')
     (home / "outputs.jsonl").write_text('{"value": "a"}\n')
     (home / "labels.csv").write_text("id,label\na,pass\n")
+    record = {"id": "a", "input": 1, "output": 1, "scores": {"exact": 1}, "span_id": "s", "root_span_id": "s"}
+    (home / "results.jsonl").write_text(json.dumps(record))
     return home
 
 
