@@ -352,7 +352,9 @@ class Causes:
         """Return the most frequent causes, and how many are left out."""
         causes = self.most_frequent()
         rest = causes[limit:]
-        remarks = [f"{sum(cause.count for cause in rest)} × {len(rest)} other causes"] if rest else []
+        others, times = len(rest), sum(cause.count for cause in rest)
+        words = f"{others} other {'cause' if others == 1 else 'causes'}, {times} {'time' if times == 1 else 'times'}"
+        remarks = [words] if rest else []
         return CauseSummary(causes[:limit], remarks)
 
 

@@ -13,15 +13,15 @@ MAX_RESULTS = 2_000
 """Results that did not pass and are looked at: some tenths of a second."""
 
 
-def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES) -> CauseSummary:
+def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES, *, max_results: int = MAX_RESULTS) -> CauseSummary:
     """Summarize why results of a run did not pass; the most frequent causes first."""
     causes = Causes()
     failed = store.results.by_case(run.id, failed_only=True)
-    for result in islice(failed, MAX_RESULTS):
+    for result in islice(failed, max_results):
         causes.add(result.case.id, result.output, result.checks)
     summary = causes.summary(limit)
     if next(failed, None) is not None:
-        summary.remarks.append(f"(of the first {MAX_RESULTS:,} results that did not pass)")
+        summary.remarks.append(f"(of the first {max_results:,} results that did not pass)")
     return summary
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
 from io import StringIO
+from time import monotonic
 from typing import Any, get_args
 from urllib.parse import urlencode
 
@@ -39,7 +40,7 @@ from fepflow.analysis.labelling import (
     output_to_label,
 )
 from fepflow.analysis.labels import draw_for_labels
-from fepflow.analysis.variants import COLUMNS, rows_of, variant_table
+from fepflow.analysis.variants import rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
@@ -49,7 +50,7 @@ from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
 from fepflow.pages.text import MAX_TEXT
 from fepflow.services.calibrations import person_of
-from fepflow.services.prefect_api import flow_run_address, scheduled_runs
+from fepflow.services.prefect_api import ScheduledRuns, flow_run_address, scheduled_runs
 from fepflow.services.preferences import MOST_QUESTION
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus, StoredLabel
@@ -70,6 +71,8 @@ def page_of(request: Request, template: str, **values: Any) -> Response:
 
 
 RUNS_ON_A_PAGE = 50
+ASK_AGAIN = 30.0
+"""Seconds after which Prefect, which did not answer, is asked again."""
 
 
 class Pages:
@@ -78,6 +81,7 @@ class Pages:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._overview = suite_page.Overview(store)
+        self._ask_again = 0.0
 
     def router(self) -> APIRouter:
         """Return all routes; none of them is an interface for programs."""
@@ -192,9 +196,7 @@ class Pages:
         """Show the variants of a suite that were run together, beside each other."""
         table = variant_table(self._store, variants_id)
         forests = compare_page.forest_plots(table.differences, several=True, labels=True)
-        return self._page(
-            request, "variants.html", table=table, rows=list(rows_of(table)), columns=COLUMNS, forests=forests
-        )
+        return self._page(request, "variants.html", table=table, rows=list(rows_of(table)), forests=forests)
 
     def trends(self, request: Request, suite: str = "") -> Response:
         """Show a suite's metrics over its runs."""
@@ -202,8 +204,18 @@ class Pages:
 
     def overview(self, request: Request) -> Response:
         """Show each suite with its newest run, what is wrong with it, and its next run."""
-        scheduled = scheduled_runs()
+        scheduled = self._scheduled()
         return self._page(request, "overview.html", cards=self._overview.cards(scheduled), scheduled=scheduled)
+
+    def _scheduled(self) -> ScheduledRuns:
+        """Return what is scheduled; a server that let us wait in vain is not waited for again at each view."""
+        if monotonic() < self._ask_again:
+            return ScheduledRuns(False, [])
+        begun = monotonic()
+        scheduled = scheduled_runs()
+        if not scheduled.known and monotonic() - begun > 1:
+            self._ask_again = monotonic() + ASK_AGAIN
+        return scheduled
 
     def suite(self, request: Request, suite: str = "") -> Response:
         """Show a suite: its cases over its runs."""

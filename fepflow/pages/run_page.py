@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from fepflow.analysis.causes import causes_of
+from fepflow.analysis.causes import MAX_RESULTS, causes_of
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.checks.explanation import CauseSummary, explain
 from fepflow.pages.charts import gate_bands, interval_chart
@@ -23,6 +23,8 @@ from fepflow.suite.models import IMPACTS
 
 Show = Literal["all", "problems", "failed", "errors", "others"]
 PAGE_SIZE = 50
+_MANY_CALLS, _MANY_RESULTS = 20_000, 500
+"""The page of a run with so many calls looks at so many results for causes: its counts and its grid take long, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,9 @@ class RunView:
     @cached_property
     def causes(self) -> CauseSummary:
         """The most frequent causes of what did not pass."""
-        return causes_of(self._store, self.run)
+        return causes_of(
+            self._store, self.run, max_results=_MANY_RESULTS if self.run.calls > _MANY_CALLS else MAX_RESULTS
+        )
 
     @cached_property
     def judges(self) -> list[JudgeReliability]:

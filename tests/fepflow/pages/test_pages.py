@@ -209,7 +209,7 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
     }
     fill(store, list(rows.values()), run_id="aaaa1111")
     wanted = {
-        "silent": ("No output timeout_error no answer within 2 s", "! error says_so"),
+        "silent": ("No output timeout error no answer within 2 s", "! error says_so"),
         "broke off": ("Broken off", "step 2 of 2: the agent exited with code 1", "✗ failed says_so"),
         "not there": ("There is no output yet.", "absent"),
         "unchecked": ("absent",),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -78,6 +80,21 @@ def test_an_overview_does_not_need_prefect(client: httpx.Client, store: Store) -
     assert "Next run" not in shown
 
 
+def test_a_prefect_that_does_not_answer_is_waited_for_once(
+    client: httpx.Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(store, [simple("a")], run_id="aaaa1111")
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{silent.getsockname()[1]}/api")
+        took = []
+        for _ in range(2):
+            begun = time.monotonic()
+            assert "Prefect does not answer" in page(client, "/")
+            took.append(time.monotonic() - begun)
+    assert took[0] > 2.5, "it was asked"
+    assert took[1] < 2
+
+
 def test_cases_that_flip_come_first_with_since_when(client: httpx.Client, store: Store) -> None:
     history = {
         "always wrong": "000",
@@ -104,6 +121,8 @@ def test_cases_that_flip_come_first_with_since_when(client: httpx.Client, store:
     assert "good" not in shown.partition("Case Now")[2]
     html = client.get("/suite?suite=refunds").text
     assert '<a href="/runs/aaaa2000/case?id=unsteady"><span aria-hidden="true">✗</span><span class="sr">failed' in html
+    signs = re.findall(r'<a href="/runs/(\w+)/case\?id=mended">.*?<span class="sr">(\w+)', html)
+    assert signs == [("aaaa2000", "passed"), ("aaaa1000", "passed"), ("aaaa0000", "failed")], "newest first"
 
 
 def test_a_case_without_an_answer_or_that_a_run_does_not_have_is_not_called_passed(
