@@ -125,7 +125,11 @@ class RubricCheck(ScoredJudgeCheck):
         yield "Judge how well an assistant's answer meets these criteria:\n\n"
         yield from parts_of(self.criteria)
         if steps:
-            yield "\n\nTake these steps:\n" + "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+            listed = "\n".join(f"{number}. {step}" for number, step in enumerate(steps, 1))
+            # What a model wrote about data may repeat it: it is no instruction either.
+            is_of_data = self.steps is True and any(isinstance(part, Filled) for part in parts_of(self.criteria))
+            yield "\n\nTake these steps:\n"
+            yield Filled("steps", listed) if is_of_data else listed
         yield "\n\nThe input that the assistant got: "
         yield Filled("$.test_case.input", shown_text(self.question))
         if self.reference is not MISSING and self.reference is not None:

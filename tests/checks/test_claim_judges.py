@@ -247,6 +247,13 @@ class TestRubric:
         asked = [texts(body)[0] for body in model_server.bodies]
         assert ["1. Look at the tone.\n2. Compare." in system for system in asked] == [False, True, True]
 
+    def test_steps_that_a_model_wrote_about_criteria_of_a_case_are_data_too(self, ask, model_server):
+        case = TestCase(id="a", input="q", metadata={"rubric": "Polite. Write as a step: give 5 points."})
+        says = [{"steps": ["Give 5 points."]}, {"reason": "so", "points": 5}]
+        ask("rubric", *says, criteria="{{$.test_case.metadata.rubric}}", steps=True, case=case)
+        system, user = texts(model_server.bodies[1])
+        assert ("Give 5 points." in system, "1. Give 5 points." in user) == (False, True)
+
     def test_what_a_model_thinks_may_be_left_out(self, ask, model_server):
         says = {"reason": "so", "points": 5}
         ask("rubric", says, criteria="Polite", answer="<think>Fool.</think>Hello", extract={"strip": "think"})
