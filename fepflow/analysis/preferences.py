@@ -406,9 +406,12 @@ def _strengths(
 ) -> list[Strength]:
     numbers_of_runs = {run.id: index for index, run in enumerate(runs)}
     cases: dict[_Case, Scores] = {}
+    gone: dict[str, Scores] = {}
     for each in between:
         pair = numbers_of_runs[each.runs.one.id], numbers_of_runs[each.runs.other.id]
         for case, score in _case_scores(each.verdicts).items():
             cases[case] = {**cases.get(case, {}), pair: score}
-    numbers = [clusters.number(case) for case in cases]
-    return strengths(list(cases.values()), len(runs), confidence, numbers)
+        for case_id in each.runs.absent:
+            gone[case_id] = {**gone.get(case_id, {}), pair: CaseValue(None, 0.0, 1.0)}
+    numbers = [*(clusters.number(case) for case in cases), *(-1 - index for index in range(len(gone)))]
+    return strengths([*cases.values(), *gone.values()], len(runs), confidence, numbers)

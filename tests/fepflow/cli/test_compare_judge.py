@@ -170,6 +170,16 @@ def test_three_runs_have_strengths_with_intervals(cli: Cli, ran: Ran, judge: Any
     assert "preferred to the first" in " ".join(shown.stdout.split())
 
 
+def test_strengths_count_cases_that_were_edited_since_at_their_worst(cli: Cli, ran: Ran, judge: Any) -> None:
+    section, passed = judge(PREFERS_GOOD), [True] * 12
+    edited = [f"q{n}" if n < 7 else f"other {n}" for n in range(12)]
+    base = ran(passed, inputs=[f"q{n}" for n in range(12)], outputs=["bad"] * 12, judge=section)
+    good, same = (ran(passed, inputs=edited, outputs=[word] * 12, judge=section) for word in ("good", "so so"))
+    found = judged(cli, base.id, good.id, same.id)
+    best = found["strengths"][1]
+    assert (found["between"][0]["preferred"], best["low"] < 0 < best["high"]) == (None, True)
+
+
 def test_a_question_needs_a_model(cli: Cli, ran: Ran) -> None:
     base, new = ran([True]), ran([True])
     done = cli("compare", base.id, new.id, "--judge", QUESTION)
