@@ -29,11 +29,12 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
-from fepflow.store.records import FILTERS, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
+from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.env_vars import UncalledTarget
 from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
 from fepflow.suite.reader import load_suite, read_snapshot
+from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.target import KINDS
 from fepflow.suite.variants import label_of, run_name, tags_of
 from fepflow.tasks.create_run import CreatedRun, RunOptions, suite_of_run
@@ -90,7 +91,7 @@ def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable
     if not store.results.progress(source.id).outputs:
         raise UserError(f"Run {short} has no outputs to judge: it is {source.status}.")
     if suite is not None:
-        return Rescorable(source, _validated(suite, source), f"by {suite} as it is now")
+        return Rescorable(source, _validated(suite, source), f"by {suite} as it is now{_with_set(suite, source)}")
     kind = next((kind for kind in FOREIGN if kind in (source.suite.get("target") or {})), None)
     if kind is not None or source.is_requested:
         made_by = "over the network" if kind is None else FOREIGN[kind]
@@ -100,14 +101,15 @@ def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable
         )
     file = Path(source.suite_path) if source.suite_path else None
     if file is not None and file.is_file():
-        return Rescorable(source, _validated(file, source), f"by {file} as it is now")
+        return Rescorable(source, _validated(file, source), f"by {file} as it is now{_with_set(file, source)}")
     gone = f"{file} is not there any more" if file else "it has no file"
     return Rescorable(source, _validated_snapshot(store, source), f"by the run's own copy of its suite, as {gone}")
 
 
 def _validated(path: Path, source: RunRecord) -> SuiteValidation:
-    env = UncalledTarget(read_document(path).data, SUITE_VARIABLES)
-    validation = validate_loaded(load_suite(path, env))
+    replacements = _of_target(path, source)
+    env = UncalledTarget(with_replacements(read_document(path), replacements).data, SUITE_VARIABLES)
+    validation = validate_loaded(load_suite(path, env, replacements), replacements=replacements)
     validation.require()
     if not validation.variants:
         return validation
@@ -116,6 +118,19 @@ def _validated(path: Path, source: RunRecord) -> SuiteValidation:
             return variant
     had = f"variant {label_of(source.variant)}" if source.variant else "no variant"
     raise UserError(f"{path} has variants, and none is that of run {source.id[:8]}, which has {had}.")
+
+
+def _of_target(path: Path, source: RunRecord) -> list[Replacement]:
+    """Return what the run had replaced in its own suite (`--set`) that says whom it asks: its outputs are of that."""
+    if source.suite_path is None or path.resolve() != Path(source.suite_path):
+        return []
+    replaced = (Replacement(tuple(steps), value) for steps, value in (source.options or {}).get(REPLACED, ()))
+    return [each for each in replaced if each.path[0] in ("target", "user")]
+
+
+def _with_set(path: Path, source: RunRecord) -> str:
+    options = [each.option for each in _of_target(path, source)]
+    return f", with {listed(options)} as the run had it" if options else ""
 
 
 def _validated_snapshot(store: Store, source: RunRecord) -> SuiteValidation:
@@ -197,7 +212,7 @@ def create_rescore(
     return CreatedRun(store.runs.get(run.id), loaded)
 
 
-_KEPT = (FILTERS, "suite_cases", "sample", "origin", REUSE_OUTPUTS)
+_KEPT = (FILTERS, "suite_cases", "sample", "origin", REUSE_OUTPUTS, REPLACED)
 """Options of a run that are as true of its outputs when they are judged anew."""
 
 

@@ -19,7 +19,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
-from fepflow.store.records import REUSE_OUTPUTS, Cause, NewRun, RunRecord
+from fepflow.store.records import REPLACED, REUSE_OUTPUTS, Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
@@ -101,6 +101,8 @@ def create_run(
         case_options = {**(case_options or {}), "origin": validation.origin.data()}
     if options.reuse_outputs:
         case_options = {**(case_options or {}), REUSE_OUTPUTS: True}
+    if replaced := [[list(each.path), each.value] for each in options.replacements]:
+        case_options = {**(case_options or {}), REPLACED: replaced}
     run_id, loaded, repeats = uuid4().hex, suite_of_run(validation, options), options.repeats or suite.repeats
     run = NewRun(
         id=run_id,

@@ -45,6 +45,9 @@ PART_OPTIONS = ("sample", "suite_cases", *FILTERS)
 REUSE_OUTPUTS = "reuse_outputs"
 """The option of a run that takes outputs of earlier runs in place of calls."""
 
+REPLACED = "set"
+"""The option of a run with values in place of its suite's: their paths and values."""
+
 RESCORING = "rescoring"
 """The option of a run whose outputs are of an earlier one."""
 FROM_FILE = "file"

@@ -112,6 +112,8 @@ def plan(store: Store, agent: Agent, tmp_path: Path) -> Plan:
         document = {"name": "s", "target": target, "test_cases": source, "checks": list(checks), **sections}
         path = tmp_path / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
-        return create_run(store, validate_suite(path), options).run.id
+        return create_run(
+            store, validate_suite(path, replacements=options.replacements if options else ()), options
+        ).run.id
 
     return make

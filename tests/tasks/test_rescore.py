@@ -14,6 +14,7 @@ from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import Cause, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
+from fepflow.suite.replacements import Replacement
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_rescore import create_rescore, find_rescorable
@@ -170,6 +171,29 @@ async def test_outputs_of_another_target_are_no_verdict_of_the_suite(
     assert "another one by now (target.http.url)" in verdict.reasons[0]
     again = new_run(store, run.id)
     assert "another one by now" in (await rescored(again.id))[2].reasons[0], "rescoring twice hides nothing"
+
+
+async def test_a_target_that_the_run_had_replaced_in_its_suite_holds_for_its_rescoring_by_that_file(
+    plan: Plan, store: Store, agent: Agent, tmp_path: Path
+) -> None:
+    gone = {"http": {"url": "http://127.0.0.1:9/gone"}}
+    replaced = [
+        Replacement(("target", "http", "url"), agent.url),
+        Replacement(("gate",), {"min": {"exact_match": 0.01}}),
+    ]
+    rules = {"gate": {"min": {"exact_match": 0.99}}}
+    first = plan(["a"], target=gone, options=RunOptions(replacements=replaced), **rules)
+    assert (await ran(first)).outcome == "pass"
+    assert "with --set target.http.url as the run had it" in find_rescorable(store, first, None).told
+    run = new_run(store, first)
+    _, _, verdict = await rescored(run.id)
+    assert run.suite["target"]["http"]["url"] == agent.url
+    assert run.rescoring["target"] is None
+    assert verdict.outcome == "inconclusive", "the gate is the file's"
+    assert new_run(store, run.id).rescoring["target"] is None
+    other = tmp_path / "other.json"
+    other.write_text((tmp_path / "suite.json").read_text(encoding="utf-8"), encoding="utf-8")
+    assert "another one by now (target.http.url)" in new_run(store, first, other).rescoring["target"]
 
 
 async def test_the_gate_alone_needs_no_check(plan: Plan, store: Store, agent: Agent, edit: Callable[..., Path]) -> None:
