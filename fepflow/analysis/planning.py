@@ -221,17 +221,18 @@ def _spending(store: Store, name: str, check: str) -> Spending | None:
         case_id for case_id in by_run[0] if all(len(passes.get(case_id, ())) == newest.repeats for passes in by_run)
     ]
     parts = variance_parts([[passes[case_id] for case_id in complete] for passes in by_run],
-                           _votes(store, newest, check))  # fmt: skip
+                           votes_of(store, newest, check))  # fmt: skip
     if parts is None or parts.total == 0:
         return None
     return Spending(parts, newest.repeats, [f"run {run.id[:8]}" for run in runs])
 
 
-def _votes(store: Store, run: RunRecord, check: str) -> list[list[float]]:
-    """Return what samples of a judge said of each answer, where it was asked several times."""
+def votes_of(store: Store, run: RunRecord, check: str) -> list[list[float]]:
+    """Return what samples of a judge, or the judges of a jury, said of each answer."""
     votes = []
     for row in store.results.check_rows(run.id, types=JUDGES):
-        samples = ((row.result or {}).get("metadata") or {}).get("samples")
+        details = ((row.result or {}).get("results") or {}).get("metadata")
+        samples = details.get("jury") or details.get("samples") if isinstance(details, dict) else None
         if row.check_id == check and isinstance(samples, dict):
             said = [each.get("passed") for each in samples.get("said", ())]
             votes.append([float(vote) for vote in said if isinstance(vote, bool)])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.analysis.planning import votes_of
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
@@ -105,6 +106,30 @@ def test_the_variance_between_runs_is_of_the_same_cases_in_any_order(cli: Cli, s
     parts = plan["spending"]["parts"]
     assert (parts["run"], parts["repeat"]) == (0, 0), "each case came out twice as it was"
     assert parts["case"] > 0.2
+
+
+def test_votes_of_samples_and_juries_are_read_from_earlier_runs(store: Store) -> None:
+    said = {"said": [{"passed": True}, {"passed": False}, {"error": "busy"}]}
+    store.runs.create(NewRun("cafe0009", "planned", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(3)])
+    answers: list[dict[str, object]] = [{"samples": said}, {"jury": said, "samples": {}}, {}]
+    store.results.write(
+        "cafe0009",
+        [NewOutput(n, 0, "b" * 64, Output(value="x")) for n in range(3)],
+        [
+            NewCheckResult(
+                n,
+                0,
+                "right",
+                "a" * 64,
+                CheckResult(
+                    check_type="llm_judge", status="completed", results={"metadata": found}, evaluated_at=utc_now()
+                ),
+                True,
+            )
+            for n, found in enumerate(answers)
+        ],
+    )
+    assert votes_of(store, store.runs.get("cafe0009"), "right") == [[1.0, 0.0], [1.0, 0.0]]
 
 
 def test_clusters_are_planned_for_by_how_far_their_results_agreed(cli: Cli, suite: Path, store: Store) -> None:
