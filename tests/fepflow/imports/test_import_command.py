@@ -54,7 +54,7 @@ def test_a_suite_of_results_has_the_time_and_cost_that_were_recorded(tmp_path: P
     assert command("import", "run.json", "--no-run", "-o", "suite").exit_code == 0
     assert command("validate", "suite/suite.yaml").exit_code == 0
     target = validate_suite(Path("suite/suite.yaml"), {}).loaded.section("target")
-    paths = {name: f"$.metadata.{name}" for name in ("scores", "latency_ms", "usd")}
+    paths = {name: f"$.metadata.{name}" for name in ("latency_ms", "usd")}
     assert target.recorded.metadata == paths
     first, second = map(json.loads, Path("suite/outputs.jsonl").read_text().splitlines())
     assert (first["metadata"]["latency_ms"], first["metadata"]["usd"]) == (90_000, 0.5)
