@@ -1,7 +1,7 @@
 """Judging claim by claim: a model lists what a text says, then gives a verdict on each item; the score is their share.
 
 The lists and the words are our own, after the idea of RAGAS and DeepEval: their figures are not to be compared with
-ours. `ragas.*` are the originals.
+ours.
 """
 
 from __future__ import annotations

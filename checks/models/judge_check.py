@@ -151,7 +151,9 @@ class JudgeCheck(ModelCheck):
     jury: Jury = Field(
         default="majority", description="How the jury decides: the majority of verdicts, or the mean of scores."
     )
-    pass_at: float | None = Field(default=None, allow_inf_nan=False, description="Score from which on it passes.")
+    pass_at: float | None = Field(
+        default=None, strict=True, allow_inf_nan=False, description="Score from which on it passes."
+    )
 
     @field_validator("samples")
     @classmethod
@@ -371,7 +373,7 @@ class ScoredJudgeCheck(JudgeCheck):
 
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
-    pass_at: float = Field(default=0.7, ge=0, le=1, description="Score from which on it passes, 0 to 1.")
+    pass_at: float = Field(default=0.7, strict=True, gt=0, le=1, description="Score from which on it passes, 0 to 1.")
 
     def check_response_schema(self) -> dict[str, Any]:
         """See JudgeCheck."""
