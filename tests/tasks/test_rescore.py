@@ -184,16 +184,20 @@ async def test_a_target_that_the_run_had_replaced_in_its_suite_holds_for_its_res
     rules = {"gate": {"min": {"exact_match": 0.99}}}
     first = plan(["a"], target=gone, options=RunOptions(replacements=replaced), **rules)
     assert (await ran(first)).outcome == "pass"
-    assert "with --set target.http.url as the run had it" in find_rescorable(store, first, None).told
-    run = new_run(store, first)
+    assert (
+        "with --set target.http.url as the run had it"
+        in (await asyncio.to_thread(find_rescorable, store, first, None)).told
+    )
+    run = await asyncio.to_thread(new_run, store, first)
     _, _, verdict = await rescored(run.id)
     assert run.suite["target"]["http"]["url"] == agent.url
     assert run.rescoring["target"] is None
     assert verdict.outcome == "inconclusive", "the gate is the file's"
-    assert new_run(store, run.id).rescoring["target"] is None
+    assert (await asyncio.to_thread(new_run, store, run.id)).rescoring["target"] is None
     other = tmp_path / "other.json"
     other.write_text((tmp_path / "suite.json").read_text(encoding="utf-8"), encoding="utf-8")
-    assert "another one by now (target.http.url)" in new_run(store, first, other).rescoring["target"]
+    by_other = await asyncio.to_thread(new_run, store, first, other)
+    assert "another one by now (target.http.url)" in by_other.rescoring["target"]
 
 
 async def test_the_gate_alone_needs_no_check(plan: Plan, store: Store, agent: Agent, edit: Callable[..., Path]) -> None:
