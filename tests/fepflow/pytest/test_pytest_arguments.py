@@ -17,7 +17,7 @@ from tests.fepflow.pytest.pytest_project import Project, text_of
         ("['france'], CHECKS", "evaluate: test_cases[0]: is a str, not a TestCase"),
         ("CASES, ['contains']", "evaluate: checks[0]: is a str, not a check"),
         ("CASES, [Check(type='contians', arguments={})]", "there is no check type contians (did you mean contains?)"),
-        ("CASES, [Check(type='contains', arguments={})]", "evaluate: check contains: contains cannot take these"),
+        ("CASES, [Check(type='regex', arguments={})]", "evaluate: check regex: regex cannot take these"),
         ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is no number of samples"),
         ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is no number of samples"),
         ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is no share"),
