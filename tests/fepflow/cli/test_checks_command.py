@@ -22,9 +22,12 @@ def test_all_types_are_listed_with_their_versions_and_a_sentence():
 
 
 def test_a_type_is_shown_with_its_arguments_required_ones_first():
-    output = run("subset").output
-    assert output.startswith("subset (1.0.0)\n\nLook for required items in a collection. Results: `{passed: bool")
-    assert output.index("collection (list; required)") < output.index("case_sensitive (true or false; default true)")
+    output = run("regex").output
+    assert output.startswith("regex (1.0.0)\n\nSearch a text for a regular expression")
+    assert output.index("pattern (text; required)") < output.index("text (text; default `$.output.value`)")
+
+
+COMMON = "\nEvery check also takes extract, pass_at, any.\n"
 
 
 def test_a_type_without_arguments_and_words_is_shown_as_well():
@@ -33,7 +36,7 @@ def test_a_type_without_arguments_and_words_is_shown_as_well():
 
     registry.register("silent")(type("Silent", (BaseCheck,), {}))
     try:
-        assert run("silent").output == "silent (1.0.0)\n\n\n\n"
+        assert run("silent").output == f"silent (1.0.0)\n\n\n\n{COMMON}"
     finally:
         del registry._registered["silent"]
 

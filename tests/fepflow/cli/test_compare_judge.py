@@ -63,6 +63,7 @@ def test_the_run_whose_answers_are_better_in_both_orders_is_preferred(
     back = judged(cli, new, base)
     assert (back["between"][0]["preferred"], back["exit_code"]) == ("base", 1)
     assert back["usage"]["requests"] == 0  # both orders had been asked
+    assert judged(cli, base, new, "--no-cache")["usage"]["requests"] == 16
 
 
 def test_a_judge_that_always_prefers_the_first_answer_prefers_no_run(cli: Cli, ran: Ran, judge: Any) -> None:
@@ -104,6 +105,15 @@ def test_half_of_the_judgements_in_error_show_no_preference(cli: Cli, ran: Ran, 
     assert between["won"] == between["n_completed"]
     assert between["preferred"] is None
     assert "key-of-the-judge" not in json.dumps(between)
+
+
+def test_a_limit_of_costs_is_refused_where_no_price_is_known(
+    cli: Cli, ran: Ran, judge: Any, model_server: ModelServer
+) -> None:
+    base, new = two(ran, ["bad"], ["good"], judge(PREFERS_GOOD))
+    done = cli("compare", base, new, "--judge", QUESTION, "--max-usd", "0.01")
+    assert "The price of openai/stand-in?prefer=good is not known, so nothing can be limited by it" in done.stderr
+    assert (done.exit_code, len(model_server.seen)) == (2, 0)
 
 
 def test_a_single_pair_shows_no_preference(cli: Cli, ran: Ran, judge: Any) -> None:
