@@ -196,7 +196,7 @@ def test_two_ticked_runs_are_compared(browser: Watched) -> None:
     for box in browser.all("input[name=run]"):
         box.click()
     browser.driver.find_element(By.XPATH, "//button[contains(., 'Compare')]").click()
-    browser.shows("base aaaa1111", "New bbbb2222")
+    browser.shows("Base aaaa1111", "New bbbb2222")
     harmless(browser)
 
 
