@@ -37,7 +37,7 @@ def test_a_draw_is_labelled_by_keys_and_the_judge_is_calibrated(tmp_path: Path) 
             browser.all("form[action$=calibrate] button")[0].click()
             browser.shows("beside people's labels", "8 labels")
             figures = {row.find_element(By.TAG_NAME, "th").text: row.text for row in browser.all("tbody tr")}
-            assert figures["kappa"].startswith("kappa 1 ")
+            assert figures["The same beyond chance"].startswith("The same beyond chance 1 ")
         assert {label.case_id: label.label for label in store.labels.current(run.id)} == {
             f"c{number}": number % 2 == 0 for number in range(8)
         }
