@@ -86,7 +86,7 @@ def help_page() -> Iterator[Line]:
 
 
 def start() -> Iterator[Line]:
-    """What commands compute before they have anything to do: in seconds of CPU, children included."""
+    """Measure the CPU seconds, children included, that commands take before they have anything to do."""
     with house() as home, endpoint(0.0) as url:
         suite = home.suite(url, 1)
         # In turns, so that what else the machine does falls on all alike.

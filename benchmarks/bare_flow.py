@@ -7,19 +7,19 @@ from prefect import flow, task
 
 @task
 def plan(suite: str) -> str:
-    """Where a run reads its suite."""
+    """Stand in for reading the suite."""
     return suite
 
 
 @task
 def call(suite: str) -> str:
-    """Where a run calls and checks."""
+    """Stand in for calls and checks."""
     return suite
 
 
 @task
 def decide(suite: str) -> str:
-    """Where a run gives its verdict."""
+    """Stand in for the verdict."""
     return suite
 
 

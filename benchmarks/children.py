@@ -1,4 +1,4 @@
-"""What the benchmarks start as processes of their own: an endpoint, and the same work done in other ways.
+"""Processes that the benchmarks start: an endpoint, and the same work done in other ways.
 
     python -m benchmarks.children endpoint SECONDS    serves until it is terminated; prints its address
     python -m benchmarks.children bare URL N          a bare aiohttp loop, 64 at a time
@@ -70,7 +70,7 @@ def cases(count: int) -> Iterator[Case]:
 
 
 def reply(question: str) -> Reply:
-    """What the endpoint says."""
+    """Return the endpoint's answer."""
     answer = f"We have looked for you: {question[:60]} It is on its way, an order takes three to five days to arrive."
     return {"answer": answer, "topic": "delivery", "score": 0.9}
 
@@ -118,7 +118,7 @@ async def bare(url: str, count: int) -> None:
 
 
 async def judging(url: str, count: int) -> None:
-    """As `bare`, asking a language model to judge what the endpoint says."""
+    """Do what `bare` does, and ask a language model to judge what the endpoint says."""
     waiting = cases(count)
     judged = 0
 

@@ -15,7 +15,7 @@ import click
 from benchmarks.measuring import ROOT, House, Line, house
 
 BIN = ROOT / ".venv-ecp" / "bin"
-"""Where `make bench` installs ecp-sdk and ecp-runtime: the pytest plugin of the latter breaks pytest."""
+"""Folder in which `make bench` installs ecp-sdk and ecp-runtime: the pytest plugin of the latter breaks pytest."""
 
 SHORT, SLOW, STEP_SECONDS, WORKERS, TURNS = 200, 40, 0.5, 8, 3
 MAX_FRESH, MAX_REUSED, MAX_SLOW = 0.5, 2.0, 4.0
@@ -65,7 +65,7 @@ def _reused(home: House, suite: Path, name: str, budget: float, theirs: float) -
 
 
 def _reference(manifest: Path) -> float:
-    """How long the protocol's own runner takes for a manifest, which has to pass there."""
+    """Return the seconds that the protocol's own runner takes for a manifest, which has to pass there."""
     began = time.perf_counter()
     command = [str(BIN / "ecp"), "run", "--manifest", str(manifest)]
     ended = subprocess.run(command, cwd=manifest.parent, env=os.environ, capture_output=True, text=True, check=False)  # noqa: S603  # of our own making

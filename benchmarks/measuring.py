@@ -124,13 +124,13 @@ def _service(*arguments: str) -> Iterator[str]:
 
 
 def requests_at(url: str) -> int:
-    """How many requests have come to the stand-in for models."""
+    """Return the number of requests that have come to the stand-in for models."""
     with urlopen(url, timeout=5) as answer:  # noqa: S310  # our own loopback address
         return sum(json.load(answer)["requests"].values())
 
 
 def calls_at(url: str) -> int:
-    """How many calls have come to an endpoint."""
+    """Return the number of calls that have come to an endpoint."""
     with urlopen(f"{url}/count", timeout=5) as answer:  # noqa: S310  # our own loopback address
         return int(answer.read())
 
@@ -142,7 +142,7 @@ class House:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
         self.folder = folder
         self.count_url = f"http://127.0.0.1:{port}/api/task_runs/count"
-        """Where Prefect's API counts its task runs."""
+        """Return the address at which Prefect's API counts its task runs."""
         self.env = {
             **kept,
             "FEPFLOW_HOME": str(folder / "fepflow"),
@@ -183,7 +183,7 @@ class House:
         return record
 
     def seconds_inside(self) -> float:
-        """How long the newest run took from taking its lease to its verdict."""
+        """Return the seconds that the newest run took from taking its lease to its verdict."""
         run = self.newest()
         ended, began = (datetime.fromisoformat(run[name]) for name in ("completed_at", "started_at"))
         return (ended - began).total_seconds()

@@ -22,7 +22,7 @@ from benchmarks.measuring import Line, free_port
 
 CASES, CONNECTIONS, SECONDS = 10, 8, 8.0
 CALLERS = 2
-"""That request runs at the same time: as many as one processor answers without a queue."""
+"""Number of callers that request runs at the same time: as many as one processor answers without a queue."""
 CREATED_MS = 300.0
 """Within which `POST /api/evaluations` answers, 99 of 100 times."""
 

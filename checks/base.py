@@ -40,7 +40,7 @@ MODIFIERS = ("extract", "pass_at", "any")
 _GIVEN_MODIFIERS = "check_modifiers"
 
 MISSING = object()
-"""What an argument among `check_optional_paths` is when its path found nothing."""
+"""Value of an argument among `check_optional_paths` whose path found nothing."""
 
 PATH_SCHEMA = {"type": "string", "pattern": r"^\$\.", "description": "JSONPath over the evaluation context."}
 """JSON Schema of an argument that is a path."""

@@ -220,7 +220,7 @@ logger = logging.getLogger("fepflow.checks")
 
 GivenCheck = AnyCheck | dict[str, Any]
 GivenChecks = Sequence[GivenCheck | Sequence[GivenCheck]]
-"""For all cases, or a sequence for each; in a union of two sequences mypy finds no type for a list of several kinds."""
+"""Checks for all cases, or a sequence for each. In a union of two sequences mypy finds no type for a mixed list."""
 
 MAX_WAITING = 64
 """Test cases whose waiting checks are under way at once."""

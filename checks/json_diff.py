@@ -19,7 +19,7 @@ Tolerance = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
 class FieldRule(TypedDict, total=False):
-    """How fields are compared that need not be equal."""
+    """Options for fields that need not be equal."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]  # pydantic's way to close a TypedDict
 

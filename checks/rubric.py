@@ -21,7 +21,7 @@ OF_PLACEHOLDERS = "$."
 
 MOST_STEPS = 10
 MOST_CHARACTERS = 500
-"""Of a step that a model writes."""
+"""Longest step that a model may write."""
 
 _POINTS = 5
 

@@ -49,7 +49,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Interfaces:
-    """Where the interfaces are, for programs on this machine; written to the home folder."""
+    """Addresses of the interfaces, for programs on this machine; written to the home folder."""
 
     pid: int
     rest: str

@@ -30,7 +30,7 @@ _logger.setLevel(logging.ERROR)  # a warning would be a line for each request th
 
 
 class HttpServer(uvicorn.Server):
-    """As uvicorn's, which after a signal would end the process before the audit log and the store are closed.
+    """A uvicorn server whose process does not end on a signal before the audit log and the store are closed.
 
     `tls` is the files of the certificate chain and of its key.
     """

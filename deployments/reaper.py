@@ -46,7 +46,7 @@ from fepflow.tasks.reaping import reap
 from fepflow.text import brief, printable
 
 SETTLED = timedelta(minutes=2)
-"""After a change of a schedule, and before a run was missed: Prefect plans runs once a minute."""
+"""Time from a change of a schedule until a run can be missed: Prefect plans runs once a minute."""
 TOLERANCE = timedelta(seconds=1)
 
 _emitted: set[tuple[str, datetime]] = set()
@@ -117,10 +117,10 @@ def _emit_event(deployment: DeploymentResponse, due: datetime) -> str:
 
 
 EVERY_SECONDS = 20.0
-"""Between looks for dead runs: with the 30 s of a lease, one is noticed within a minute."""
+"""Pause between looks for dead runs: with the 30 s of a lease, one is noticed within a minute."""
 LAST_SECONDS = 3.0
 DISPATCH_SECONDS = 0.2
-"""Between looks for requested runs."""
+"""Pause between looks for requested runs."""
 LONGEST_PAUSE = 10.0
 """The same while Prefect, or the store, is away."""
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)

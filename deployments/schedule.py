@@ -42,12 +42,12 @@ from fepflow.suite.folders import allow_below
 
 FLOW = "evaluate"
 TAG = "scheduled"
-"""On each deployment that `fepflow schedule` has made, and so on its runs."""
+"""Tag of each deployment that `fepflow schedule` has made, and so of its runs."""
 REMOVED = "fepflow-removed"
-"""On a deployment whose schedule was removed while a run of it was under way."""
+"""Tag of a deployment whose schedule was removed while a run of it was under way."""
 UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 SLUG = "fepflow"
-"""Of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
+"""Slug of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
 
 
 def schedule_of(cron: str | None, every: float | None, timezone: str) -> SCHEDULE_TYPES:

@@ -36,7 +36,7 @@ from fepflow.text import shortened
 START_SECONDS = 240
 STOP_SECONDS = 15
 LOOK_SECONDS = 2.0
-"""Between looks of `hold` for errors in the log."""
+"""Pause between looks of `hold` for errors in the log."""
 
 _ERROR = re.compile(
     r"^(?P<time>\d\d:\d\d:\d\d)\.\d+ \| (?:ERROR|CRITICAL) *\| "

@@ -38,7 +38,7 @@ PRELOADED = "fepflow.deployments.warm_start"
 ENGINE = command_to_string([get_sys_executable(), "-m", "prefect.engine"])
 """The command of a run for which neither its pool nor its deployment names another one."""
 WATCH_SECONDS = 10.0
-"""Between looks at the flow run of a process; one that is cancelled and still there at the second look is ended."""
+"""Pause between looks at a process's flow run; one that is cancelled and there at the second look, too, is ended."""
 GRACE_SECONDS = 2.5
 """Time that a process has after SIGTERM."""
 

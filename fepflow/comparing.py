@@ -48,12 +48,12 @@ class Comparison:
 
     @property
     def judge(self) -> dict[str, Any] | None:
-        """What the judge prefers, if one was asked."""
+        """Preferences of the judge, if one was asked."""
         return self._data.get("judge")
 
     @property
     def warnings(self) -> list[str]:
-        """What limits the comparison, and what could not be known of results that are not in the store."""
+        """Limits of the comparison, and what could not be known of results that are not in the store."""
         return [*self._data.get("notes", ()), *(each for run in self._data["compared"] for each in run["warnings"])]
 
     def to_dict(self) -> dict[str, Any]:

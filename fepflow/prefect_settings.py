@@ -1,4 +1,4 @@
-"""Where Prefect's API is by Prefect's own settings, read without importing prefect.
+"""The address of Prefect's API by Prefect's own settings, read without importing prefect.
 
 Prefect takes its settings once, at import: `PREFECT_API_URL` is set before, where the local server is used.
 """

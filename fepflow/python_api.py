@@ -32,7 +32,7 @@ logger = logging.getLogger("fepflow")
 
 
 class Options(TypedDict, total=False):
-    """What `run` takes beside the suite, named as the options of `fepflow run`. Default: as the suite says."""
+    """Options of `run` beside the suite, named as those of `fepflow run`. Default: as the suite says."""
 
     limit: float
     seed: int

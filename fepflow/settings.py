@@ -1,4 +1,4 @@
-"""What the operator configures: `FEPFLOW_*` variables."""
+"""Settings of the operator: `FEPFLOW_*` variables."""
 
 from __future__ import annotations
 

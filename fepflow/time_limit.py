@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 AGAIN_SECONDS = 0.05
-"""From one try to stop a thread to the next: a callback of the garbage collector may have swallowed the exception."""
+"""Pause between tries to stop a thread: a callback of the garbage collector may have swallowed the exception."""
 
 
 class _Stopped(SystemExit):

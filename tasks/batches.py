@@ -1,4 +1,4 @@
-"""How a run is cut: into shards, which machines execute, and batches, the unit of orchestration."""
+"""Cuts a run into shards, which machines execute, and batches, the unit of orchestration."""
 
 from __future__ import annotations
 

@@ -85,14 +85,14 @@ class RunContext:
         """The earlier run whose outputs are judged anew; None for a run whose target is asked."""
         self.traces = traces
         self.spans = spans
-        """Where the run is traced; None where nobody asked for it."""
+        """Trace of the run; None where nobody asked for it."""
         self.shared_limits = SharedLimits(
             suite.target.limits, suite.target.calls_at_once, self.target_client.budget.left
         )
         self.models = models
         self.shard_spec = shard_spec
         self.is_resumed = is_resumed
-        """Whether the store had outputs or check results when the run was opened."""
+        """Return whether the store had outputs or check results when the run was opened."""
         self.retried: Retried | None = None
         """The verdict that the run had before, if it had one."""
         self.escalations = 0
@@ -118,10 +118,10 @@ class RunContext:
         )
         """True if there may be checks that call models, or simulated users, as far as is known."""
         self.counts: Counter[str] = Counter()
-        """How far this process has come: calls answered and failed, checks passed, failed and in error."""
+        """Progress of this process: calls answered and failed, checks passed, failed and in error."""
         self.finished = False
         self.stopping_shards = False
-        """Whether the flag that stops the run was raised from here, for its shards."""
+        """True once the flag that stops the run was raised from here, for its shards."""
         self._next_notification = 0.0
 
     async def extend(self, n_cases: int, repeats: int) -> None:

@@ -310,7 +310,7 @@ def without_checks(case: TestCase) -> str:
 
 
 class _Asked:
-    """What a suite's target is asked for a case. Its target is opened for a case that has changed, and never called."""
+    """Requests of a suite's target for cases. The target is opened for a case that has changed, and never called."""
 
     def __init__(self, validation: SuiteValidation, suite: Suite) -> None:
         self._validation, self._suite = validation, suite

@@ -31,38 +31,38 @@ from fepflow.tasks.local_run import LEASE_SECONDS
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What a caller asks of a run beyond the suite file; None leaves the file's word standing."""
+    """A caller's wishes for a run beyond the suite file; None leaves the file's word standing."""
 
     limit: float | None = None
-    """Only a random sample of so many cases; below 1 a fraction of them."""
+    """Size of a random sample of the cases; below 1 a fraction of them."""
     seed: int = DEFAULT_SEED
-    """Of the sample."""
+    """Seed of the sample."""
     repeats: int | None = None
     concurrency: int | None = None
     timeout: float | None = None
     """Seconds that one call may take; of an ECP agent, its start and each step."""
     tags: Sequence[str] = ()
     metadata: dict[str, str] = field(default_factory=dict)
-    """Only cases whose metadata has these values."""
+    """Values that the metadata of cases must have."""
     failing_in: str | None = None
-    """Only cases that did not pass in this run."""
+    """A run; only cases that did not pass in it are taken."""
     errors_in: str | None = None
-    """Only cases of this run with a call that had no answer, or a check that ended in an error."""
+    """A run; only its cases with a call that had no answer, or a check that ended in an error, are taken."""
     case_patterns: Sequence[str] = ()
-    """Only cases with one of these ids, in which `*`, `?` and `[…]` stand for characters, as in the names of files."""
+    """Ids of cases, in which `*`, `?` and `[…]` stand for characters, as in the names of files."""
     cases: frozenset[str] | None = None
-    """Only the cases with these ids."""
+    """Ids of the cases."""
     first: int | None = None
-    """Only so many of these, in the order of the suite."""
+    """Number of these that are taken, in the order of the suite."""
     verdict_mode: str | None = None
     cache: bool | None = None
-    """Whether answers of models that are kept are used."""
+    """True if kept answers of models may be used."""
     version: str | None = None
     """Name of the target's version."""
     reuse_outputs: bool = False
     """True if outputs of earlier runs take the place of calls with the same request."""
     variants: Sequence[tuple[str, str]] = ()
-    """Only the variants of the suite that have these values, by name."""
+    """Values, by name, that variants of the suite must have."""
     replacements: Sequence[Replacement] = ()
     """Values of the suite that this run replaces."""
 

@@ -34,7 +34,7 @@ MAX_REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Where a verdict was given, and whether it is news.
+    """A verdict's place in the history of its suite: where it was given, and whether it is news.
 
     `before` is the outcome, pass or fail, that the suite had last; None if it had none. `deployment` is a name such as
     `evaluate/nightly`, None for a run that was started by hand.

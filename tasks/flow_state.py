@@ -1,4 +1,4 @@
-"""How a run shows in Prefect: its log, the state of its flow run, the ending of the flow run's name, and a tag.
+"""The look of a run in Prefect: its log, the state of its flow run, the ending of the flow run's name, and a tag.
 
 The state follows the exit code, under Prefect's own names: what the UI lists by default goes by these names.
 """

@@ -32,11 +32,11 @@ HOLD_SECONDS = 2.0
 """Seconds in which a place serves one call after the other before others may have it. Prefect's server computes for
 about 50 ms to give a part and to take it back."""
 IDLE_SECONDS = 0.2
-"""Without a call for so long, a place is given back."""
+"""Time without a call after which a place is given back."""
 COURTESY_SECONDS = 0.05
-"""After giving a place back, a run asks for one again only so much later: others may be waiting for it."""
+"""Pause after giving a place back, before a run asks for one again: others may be waiting for it."""
 POLL_SECONDS = (0.5, 4.0)
-"""Between two requests for places that others have: the first pause, and the longest. Those that Prefect's server
+"""Pauses between two requests for places that others have: the first, and the longest. Those that Prefect's server
 advises are up to 30 s long, and places stay empty meanwhile."""
 ANSWER_SECONDS = 1.0
 """A place is kept while Prefect's API does not answer in this time."""

@@ -97,8 +97,8 @@ reaped_elsewhere: ContextVar[bool] = ContextVar("fepflow_reaped_elsewhere", defa
 """Set in a process whose parent reaps every 20 s: its run does not ask Prefect for all runs under way."""
 
 local_run: ContextVar[LocalRun | None] = ContextVar("fepflow_local_run", default=None)
-"""Not an argument, as between the two is a Prefect flow, whose parameters are JSON that Prefect's API stores. A flow
-that a worker executes has none."""
+"""The local run of a flow. It is no argument: a flow's parameters are JSON that Prefect's API stores. A flow that a
+worker executes has none."""
 
 local_variants: ContextVar[LocalVariants | None] = ContextVar("fepflow_local_variants", default=None)
 """The variants that the parent of such runs executes; while one is executed, `local_run` is set, too."""

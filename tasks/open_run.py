@@ -49,7 +49,7 @@ from fepflow.tasks.rescore import Rescoring
 from fepflow.tasks.spans import open_spans
 
 WAIT_SECONDS = 2.0
-"""Between two tries to take the lease of a shard."""
+"""Pause between two tries to take the lease of a shard."""
 
 logger = logging.getLogger("fepflow.run")
 
@@ -162,7 +162,7 @@ async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None
 async def _working(
     context: RunContext, renew: Callable[[], bool], what: str, flow_run_id: str | None
 ) -> AsyncIterator[None]:
-    """While a run, or a part of it, is worked on: its rows are written, its lease is kept, and it can be stopped."""
+    """Write a run's rows, keep its lease and watch for a stop while the run, or a part of it, is worked on."""
     try:
         await asyncio.to_thread(delete_expired_responses, context.store)
         async with (

@@ -1,4 +1,4 @@
-"""How far a run is, as a progress artifact on its page in Prefect; of a run in shards, counted by the parent."""
+"""Progress of a run, as an artifact on its page in Prefect; of a run in shards, counted by the parent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fepflow.tasks.flow_state import run_log
 from fepflow.text import slug
 
 SECONDS = 2.0
-"""Between two updates, at least."""
+"""Shortest pause between two updates."""
 
 OF_AGE = 50
 """And a fiftieth of the run's age: Prefect changes the artifact in place, but keeps an event of each update."""
@@ -25,7 +25,7 @@ OF_COUNTING = 20
 """And so many times what counting took, so that a large run is not held up by it."""
 
 LAST_SECONDS = 1.0
-"""How long the end of a run waits for its last update."""
+"""Longest wait for the last update at the end of a run."""
 
 
 @asynccontextmanager
@@ -92,7 +92,7 @@ def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]
 
 
 LOOK_SECONDS = 1.0
-"""Between two looks, at least; counting a large run takes longer, and is done more seldom."""
+"""Shortest pause between two looks; counting a large run takes longer, and is done more seldom."""
 
 
 @asynccontextmanager

@@ -50,7 +50,7 @@ PREFECT_TIMEOUT = 20.0
 UNCLAIMED = timedelta(seconds=30)
 """Time that a process has from its flow run's last state on until its run must be claimed in the store."""
 OWN_TIME = timedelta(seconds=10)
-"""What an executor has for telling Prefect by itself how its run ended."""
+"""Time that an executor has for telling Prefect by itself how its run ended."""
 
 EVENTS_TIME = timedelta(minutes=5)
 """Time for Prefect's server to hear how the task runs of a living process ended: they come as events."""
@@ -250,7 +250,7 @@ def _state(run: RunRecord) -> State[Any]:
 
 
 STARTING = timedelta(minutes=10)
-"""What a process has from the moment that Prefect has it started until it has taken its run's lease.
+"""Time that a process has from the moment that Prefect has it started until it has taken its run's lease.
 
 Prefect itself says of one that ended before, and of a worker that ended see `worker_is_gone`: this is for a worker
 that still lives and has lost the process. On a machine with ten times more to do than it can, a living process took

@@ -26,14 +26,14 @@ from fepflow.tasks.flow_state import run_log
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
-"""Between two looks at a shard's flow run."""
+"""Pause between two looks at a shard's flow run."""
 BEGIN_SECONDS = {StateType.PENDING: 120.0, StateType.RUNNING: 60.0}
-"""How long a worker may take from accepting a shard until its process runs, and that until it holds the lease, or says
+"""Longest time from accepting a shard until the worker's process runs, and from then until it holds the lease, or says
 that it is done; after that its machine is taken to be gone. One that was only slow still does its shard."""
 UNASKED_SECONDS = 60.0
-"""After so long without a worker a warning is logged."""
+"""Time without a worker after which a warning is logged."""
 RERUN_SECONDS = [2.0, 10.0, 30.0]
-"""Before each new execution of a lost shard: enough to survive a restart of the store or of Prefect."""
+"""Pause before each new execution of a lost shard: enough to survive a restart of the store or of Prefect."""
 RERUNS = len(RERUN_SECONDS)
 
 
@@ -87,7 +87,7 @@ class _Watch:
         self._since = monotonic()
         self._warned = False
         self.too_late = False
-        """Whether the run's deadline is over, and no worker has begun. The verdict says what is missing."""
+        """Return whether the run's deadline is over, and no worker has begun. The verdict says what is missing."""
 
     async def end(self) -> State[Any]:
         """Wait for the final state. While Prefect or the store is away, polling goes on, and so does the shard."""

@@ -38,7 +38,7 @@ CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 """The variable by which instrumentations of models are told to record what was said: explanations quote it."""
 
 FLUSH_SECONDS, UNREACHABLE_SECONDS, GIVE_UP_SECONDS = 10.0, 2.0, 1.0
-"""How long the end of a run waits for its last spans; how long if none could be exported; and then for its thread."""
+"""Longest waits at the end of a run: for its last spans; for them if none could be exported; then for its thread."""
 
 MAX_ID = 200
 

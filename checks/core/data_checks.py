@@ -121,7 +121,7 @@ class UserModels:
 
 
 _PLAYED = {**CHAT, "temperature": 1.0}
-"""At a temperature of 0, the user of each repeat would say the same again."""
+"""Parameters of a simulated user. At a temperature of 0, the user of each repeat would say the same again."""
 
 _CONFIGS = ("model_config", "llm_config", "embedding_config", "provider_config")
 _HARMLESS = frozenset({"timeout", "max_retries"})
@@ -129,7 +129,7 @@ _HARMLESS = frozenset({"timeout", "max_retries"})
 
 FILE = "test cases from a file", "the suite (judge, embedding)"
 REQUEST = "requests over the network", "the operator"
-"""Who may not say where a model is, and who says it."""
+"""The one who may not say where a model is, and the one who says it."""
 
 
 class CaseChecks:

@@ -37,7 +37,7 @@ Key = str | int
 
 
 class Rule(NamedTuple):
-    """How a field and all inside of it are compared. `order` says whether that of a list matters."""
+    """Rules for comparing a field and all inside of it. `order` says whether that of a list matters."""
 
     ignore: bool = False
     tolerance: float = 0.0
@@ -67,7 +67,7 @@ class PathRule(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """How many fields were compared, how many of them differ, and the first of those in words."""
+    """Result of a comparison: how many fields were compared, how many differ, and the first of those in words."""
 
     fields: int
     differing: int

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     Schema = Mapping[str, Any] | str | type[BaseModel]
 else:
     Schema = Annotated[dict[str, Any], BeforeValidator(read_schema, json_schema_input_type=dict[str, Any] | str)]
-"""What `read_schema` takes; the field holds the object."""
+"""Type of a field whose value `read_schema` reads; the field holds the object."""
 
 
 def is_quick(schema: dict[str, Any], data: Any) -> bool:

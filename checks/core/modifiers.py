@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:[eE][+-]?\d{
 
 
 class Extract(BaseModel):
-    """How the part of a text that is checked is taken out of it. Steps apply in the order of the fields."""
+    """Steps that take the part to check out of a text. They apply in the order of the fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
 
@@ -180,11 +180,11 @@ def _is_finite(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Modifiers:
-    """What holds for one check beside the arguments of its type."""
+    """Modifiers of one check: arguments that every check type takes, applied around the call of its own."""
 
     check_type: str
     given: Mapping[str, Any]
-    """Those that its declaration has, and `pass_at` of its type."""
+    """Modifiers that the declaration has, and `pass_at` of the type."""
     extract: Extract | None = None
     subject: str = ""
     """Argument that `extract` is applied to."""
@@ -193,7 +193,7 @@ class Modifiers:
     alternatives: str = ""
     """Argument whose items are alternatives; empty without `any`."""
     all_of_them: bool = False
-    """With `negate`, the check must pass for each alternative."""
+    """True with `negate`: the check must then pass for each alternative."""
 
     def extracted(self, arguments: dict[str, Any], *, in_loop: bool) -> dict[str, Any]:
         """Return resolved arguments, with the part of the subject that is checked."""

@@ -44,7 +44,7 @@ MOST_SAMPLES = 15
 MOST_JUDGES = 15
 
 SAMPLED_TEMPERATURE = 1.0
-"""At 0, a model that is asked more than once would only say the same again."""
+"""Temperature of several samples: at 0, a model would only say the same again."""
 
 Format = type[BaseModel] | dict[str, Any]
 """The format of a response: a JSON Schema or, from code, a pydantic model class."""
@@ -52,7 +52,7 @@ Format = type[BaseModel] | dict[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """What a judge is asked: the question, with its placeholders, and the schema of the response, if it is known."""
+    """A judge's question, with its placeholders, and the schema of the response, if it is known."""
 
     question: str
     schema: Any

@@ -21,7 +21,7 @@ CONTEXT = Field(
 
 MOST_CONTEXTS = 100
 MOST_CHARACTERS = 400_000
-"""Of all contexts together: about what models with a large window can read."""
+"""Largest size of all contexts together: about what models with a large window can read."""
 
 
 def shown_text(value: Any) -> str:

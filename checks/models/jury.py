@@ -18,9 +18,11 @@ JUDGES = "judges"
 
 @dataclass(frozen=True)
 class JuryRule:
-    """How a jury decides. `passes` says whether a mean score does, None if no score decides; `scale` has the lowest and
-    the highest score that a judge may give, None if they are not known. `lost` are members of a response that are
-    unknown while a judge is missing.
+    """Rule by which a jury decides.
+
+    `passes` says whether a mean score does, None if no score decides; `scale` has the lowest and the highest score that
+    a judge may give, None if they are not known. `lost` are members of a response that are unknown while a judge is
+    missing.
     """
 
     kind: Jury

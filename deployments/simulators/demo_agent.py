@@ -37,7 +37,7 @@ Fault = Literal["unavailable", "dropped", "slow"]
 
 @dataclass(frozen=True)
 class FaultSchedule:
-    """What goes wrong, and how long an answer takes: the same for the same seed, question and try."""
+    """Faults and delays of answers: the same for the same seed, question and try."""
 
     seed: int
 

@@ -420,7 +420,7 @@ _JUDGED = re.compile(r'<(judged-[0-9a-f]{32}) text="\d+">\n(.*?)\n</\1>', re.DOT
 
 
 def _preferred(text: str, word: str) -> str:
-    """Which of the last two judged texts has a word: `first`, `second`, or `neither` if both or none has."""
+    """Return which of the last two judged texts has a word: `first`, `second`, or `neither` if both or none has."""
     first, second = (word in judged for _, judged in _JUDGED.findall(text)[-2:])
     return "neither" if first == second else "first" if first else "second"
 

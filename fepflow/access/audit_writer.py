@@ -32,7 +32,7 @@ _DAY = 86_400
 
 
 LATE_SECONDS = 1.0
-"""After which a request that changes nothing is answered though its entry is in the file only."""
+"""Time after which a request that changes nothing is answered though its entry is in the file only."""
 
 MAX_LATE = 10_000
 """Entries that wait for the table."""

@@ -43,7 +43,7 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True)
 class AnsweredQuestion:
-    """What people and judges answered to a question about pairs of two runs.
+    """Answers of people and judges to a question about pairs of two runs.
 
     `people` is None if none has answered. `total` is how many pairs could be answered.
     """

@@ -104,7 +104,7 @@ class ExpectedLabels:
 
     @property
     def counted(self) -> Counter[str]:
-        """How many cases expect each label."""
+        """Number of cases that expect each label."""
         return self._counted
 
 

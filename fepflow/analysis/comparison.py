@@ -35,7 +35,7 @@ from fepflow.text import cut, listed
 from fepflow.verdict.regression_rules import MetricDifference
 
 _MODEL_SECTIONS = {**dict.fromkeys(map(str, JUDGES), "judge"), "semantic_similarity": "embedding"}
-"""What else of a suite decides what checks of a type give."""
+"""Sections of a suite that decide, too, what checks of a type give."""
 
 _TELLING = ("target", "repeats", "plugins", "the code of its plugins")
 """Parts of a suite that leave its checks and metrics as they are, and may change their values all the same."""
@@ -56,7 +56,7 @@ class Flip:
     base: float
     new: float
     same_output: str | None = None
-    """What has changed if it is not the output, as both runs judge the same one."""
+    """Cause of a change that is not the output, as both runs judge the same one."""
 
 
 @dataclass(frozen=True, slots=True)

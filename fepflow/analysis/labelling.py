@@ -151,7 +151,7 @@ def _said(labels: list[StoredLabel], outputs: list[OutputKey]) -> tuple[StoredLa
 
 @dataclass(frozen=True)
 class ShownOutput:
-    """What a person sees of an output: nothing of it is from the judge's answer, which would sway them.
+    """An output as a person sees it: nothing of it is from the judge's answer, which would sway them.
 
     `asked` is the question that the judge was asked, `steps` those by which it was to judge, and `seen` what else it
     was shown, by name, where it is not the case's own `input`, `expected` or the `output`.

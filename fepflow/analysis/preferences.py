@@ -1,4 +1,4 @@
-"""Which run's outputs are preferred, by a judge or by people: pairs of outputs, and what preferences show of runs.
+"""Preferences of a judge or of people between outputs, pair by pair, and what they show of runs.
 
 A pair is the outputs of two runs for the same repeat of the same test case, contents included. A pair without a
 preference (an output or a judgement is missing) and a case that was edited or removed since could have gone either way:
@@ -184,7 +184,7 @@ def as_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """What the preferences between two runs show: of the `other` one over the `one`, which was listed before.
+    """A summary of the preferences between two runs: of the `other` one over the `one`, which was listed before.
 
     `won` pairs went to the other run, `lost` to the one; of `tied`, `same` had the same outputs. `decided_by_position`
     were preferred in both orders for where they stood: `first_twice`, or `second_twice`. `p_adjusted` is Holm's, over
@@ -214,7 +214,7 @@ class Preference:
 
     @property
     def by_position(self) -> Counter[Position]:
-        """How often a position was preferred in both orders, by the position."""
+        """Number of pairs in which a position was preferred in both orders, by the position."""
         return Counter(verdict.by_position for verdict in self.verdicts if verdict.by_position is not None)
 
     @property
@@ -302,7 +302,7 @@ class Preferences:
 
 @dataclass(frozen=True, slots=True)
 class JudgedPreferences:
-    """What a judge prefers, and what it took to ask: `usage` as in RequestContext, `limit` why not all were asked."""
+    """A judge's preferences, and the cost of asking: `usage` as in RequestContext, `limit` why not all were asked."""
 
     question: str
     model: str

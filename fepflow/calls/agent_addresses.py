@@ -37,7 +37,7 @@ METADATA = frozenset(
         "fd20:ce::254",
     )
 )
-"""Where clouds tell a machine its secrets. One of them is a global address."""
+"""Addresses at which clouds tell a machine its secrets. One of them is a global address."""
 
 _GLOBAL_UNICAST = ip_network("2000::/3")
 """Public addresses of IPv6. `is_global` also holds prefixes that nobody has, or that stand for internal addresses."""

@@ -26,7 +26,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 SHUTDOWN_SECONDS = 5.0
-"""How long an application may take to shut down."""
+"""Longest time that an application may take to shut down."""
 
 _SETTING = "target.http.app"
 

@@ -100,7 +100,7 @@ class CallRecord:
     progress: Progress = field(default_factory=Progress)
     """The progress of the last attempt."""
     ends_at: float | None = None
-    """When the time for the case is over, by the event loop's clock."""
+    """End of the time for the case, by the event loop's clock."""
     began: float = 0.0
     """The start of the first attempt, by the monotonic clock."""
     lasted: float = 0.0

@@ -1,4 +1,4 @@
-"""From a suite's target section to the target itself."""
+"""Builds a target from a suite's target section."""
 
 from __future__ import annotations
 

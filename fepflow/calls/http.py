@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 MAX_REDIRECTS = 5
 _SHOWN_BYTES = 65_536
 _LARGE_BYTES = 30_000
-"""From this size on a response is parsed in a thread: as JSON, so much may take a millisecond."""
+"""Size from which on a response is parsed in a thread: as JSON, so much may take a millisecond."""
 
 _IN_PROCESS = "http://testserver"
 """The address that an application sees, unless the suite names one."""

@@ -14,7 +14,7 @@ METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
 
 LARGE_TEXT = 30_000
-"""From so many characters on a text is read in a thread: as JSON, they may take a millisecond."""
+"""Number of characters from which on a text is read in a thread: as JSON, they may take a millisecond."""
 
 # No protocol names a code for an agent that has too much to do. These are the statuses of HTTP, which many use as
 # codes, and what JSON-RPC APIs with limits have in common.

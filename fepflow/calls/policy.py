@@ -128,7 +128,7 @@ FAILURES = 20
 Further calls for a case do not count: they are made for those that fail."""
 
 GRACE_SECONDS = 10.0
-"""How long an endpoint that seems to be down may take to come back, as after a restart; until then calls wait."""
+"""Time in which an endpoint that seems to be down may come back, as after a restart; until then calls wait."""
 
 PROBE_SECONDS = 1.0
 """One call in so many seconds finds out whether it is back."""

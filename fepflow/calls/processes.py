@@ -22,10 +22,10 @@ from typing import IO, Final
 from fepflow.calls import keeper
 
 KILL_SECONDS = 5.0
-"""How long the end of a process is waited for that was killed: longer only if the system holds it."""
+"""Longest wait for the end of a killed process: it takes longer only if the system holds it."""
 
 WATCH_SECONDS = 0.2
-"""How often it is looked whether a process has ended."""
+"""Pause between looks whether a process has ended."""
 
 _TAIL = 4_000
 _CHUNK = 65_536

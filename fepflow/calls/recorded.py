@@ -19,7 +19,7 @@ from fepflow.suite.test_cases import id_text, read_records
 
 VALUE = "$.value"
 LATENCY = "latency_ms"
-"""What a suite may map of a record in place of the time that reading it took."""
+"""Member of a record that a suite may map in place of the time that reading it took."""
 
 
 @dataclass(frozen=True, slots=True)

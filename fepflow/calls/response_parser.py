@@ -24,7 +24,7 @@ _NO_CONTENT = (204, 205)
 _RETRYABLE_STATUS = (408, 425, 429)
 _BYTE_ORDER_MARK = "\ufeff"
 _QUOTED_CHARACTERS = 65_536
-"""Of a text that is quoted in an error, what is looked at."""
+"""Number of characters that are looked at of a text that is quoted in an error."""
 
 WHOLE = "$"
 """The path of a whole answer. Where it is one of several places, the answer may be text."""

@@ -140,20 +140,20 @@ class ThreadPool:
 
 
 READERS = ThreadPool("readers", 1)
-"""For answers of a target that are not small: decoding, redacting, finding what was asked for. Two of them would not be
-faster, for Python computes in one thread at a time, and the event loop would wait for both."""
+"""A thread for large answers of a target: it decodes, redacts and looks up. Two of them would not be faster, for Python
+computes in one thread at a time, and the event loop would wait for both."""
 
 SEARCHES = ThreadPool("searches", 12)
-"""For searches that leave the interpreter to others meanwhile; with more those would have no processor for it."""
+"""Threads for searches that leave the interpreter to others; with more of them, those would have no processor."""
 
 LOOKUPS = ThreadPool("lookups", 4)
-"""For work in Python that looks at the clock; with more the event loop would wait longer for its turn."""
+"""Threads for work in Python that looks at the clock; with more the event loop would wait longer for its turn."""
 
 USER_CHECK_POOL = ThreadPool("checks", 1)
-"""For checks that are not ours: one at a time, as in a plain loop, so that they need not be safe for threads."""
+"""The thread of checks that are not ours: one at a time, as in a plain loop, so that they need not be thread-safe."""
 
 EMBEDDERS = ThreadPool("embedders", 1)
-"""For embedders of the user's own: one batch at a time, for models are large, and often not safe for threads."""
+"""The thread of the user's own embedders: one batch at a time, for models are large, and often not thread-safe."""
 
 OTHERS_CALLS = ThreadPool("calls", 64)
-"""For functions that call a model and wait."""
+"""Threads for functions that call a model and wait."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from fepflow.traces.span import Span
 
 POLL_SECONDS = 0.02
-"""How often the spool is looked into."""
+"""Pause between looks into the spool."""
 
 _WITH_ANSWER = 100_000_000
 """Nanoseconds between the end of a span and the answer, at most, if it ended with that."""

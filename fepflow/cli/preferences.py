@@ -1,4 +1,4 @@
-"""What a judge prefers, in the terminal."""
+"""A judge's preferences, in the terminal."""
 
 from __future__ import annotations
 

@@ -32,11 +32,11 @@ MAX_COLUMNS = 1_000
 MAX_EXCEL_ROWS = 1_048_576
 """Excel's own limit."""
 MAX_EXCEL_BYTES = 100_000_000
-"""Of a workbook, unpacked: its texts are held in memory."""
+"""Largest workbook, unpacked: its texts are held in memory."""
 
 _ROWS_AT_ONCE = 4
-"""Of Parquet. Arrow unpacks a value for each row that refers to it before its size can be seen: 40 MB in a file of 2 kB
-took 1.3 GB with 32 rows."""
+"""Rows of Parquet that are read at once. Arrow unpacks a value for each row that refers to it before its size can be
+seen: 40 MB in a file of 2 kB took 1.3 GB with 32 rows."""
 _DEEPEST = 50
 _NO_JSON = "has no JSON form"
 _MAP_COLUMNS = "leave the column out: map those that you need, as in `input: $.question`"

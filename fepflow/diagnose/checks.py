@@ -209,7 +209,7 @@ def case_check_problems(
 
 
 class _Issue(NamedTuple):
-    """What is wrong with one check, at a path in it."""
+    """A problem with one check, at a path in it."""
 
     path: DocumentPath
     message: str

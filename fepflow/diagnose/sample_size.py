@@ -1,4 +1,4 @@
-"""Whether a run will have enough test cases for what its gate asks, known before anything is called."""
+"""Finds suites with too few test cases for what their gate asks, before anything is called."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ _PATTERNS = {
 """Messages for a text that does not match, by how the pattern starts."""
 
 _SWITCHES = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
-"""What YAML 1.1 took for booleans, and YAML 1.2 for texts."""
+"""Words that are booleans in YAML 1.1, and texts in YAML 1.2."""
 
 _NUMBERS = ("int_type", "int_parsing", "float_type", "float_parsing")
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
@@ -180,7 +180,7 @@ def _joined(messages: Sequence[str]) -> str:
 _MANY = 20
 _LONGEST = 60
 _SURE = 0.8
-"""How alike names are that can hardly be different ones: tests and test_cases are less."""
+"""Likeness of names that can hardly be different ones: tests and test_cases are less alike."""
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:

@@ -49,7 +49,7 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(slots=True)
 class Place:
-    """Where a value stands, from 0, with the places of its parts: of a mapping by key, each with that of the key."""
+    """The place of a value, from 0, and those of its parts: of a mapping by key, each with that of the key."""
 
     line: int
     column: int
@@ -299,7 +299,7 @@ def _unknown_tag(event: Event) -> MarkedYAMLError:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@ +-]*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"})
-"""What some version of YAML does not take for a text."""
+"""Pattern of what some version of YAML does not take for a text."""
 
 
 def dump_yaml(value: Any) -> str:

@@ -12,7 +12,7 @@ from fepflow.errors import Problem
 from fepflow.text import shortened
 
 FLOW_COLON = "found unexpected ':'"
-"""What the C parser says of `{model: local:letters}`."""
+"""Message of the C parser about `{model: local:letters}`."""
 
 _SHOWN = 60
 _QUOTE = "put the text in quotes"
@@ -22,7 +22,7 @@ _NO_SPACE = re.compile(r"^\s*(?:- +)?([A-Za-z_][\w-]*):(?![\s/])\S")
 
 @dataclass(frozen=True)
 class _ParseError:
-    """Where the parser stopped, and the beginning of what it was reading; lines and columns from 0."""
+    """The place where the parser stopped, and the beginning of what it was reading; lines and columns from 0."""
 
     file: str
     problem: str

@@ -202,7 +202,7 @@ EVALUATOR = "fepflow"
 """The `evaluator` in the `metadata` of a report that was made of a run of ours."""
 
 NOT_AVAILABLE = "N/A"
-"""What lm-evaluation-harness writes where there is no standard error."""
+"""Word of lm-evaluation-harness where there is no standard error."""
 
 
 def why_no_number(value: Any) -> str | None:

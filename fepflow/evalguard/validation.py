@@ -164,7 +164,7 @@ STANDARD_CATEGORIES = (
     "question_answering",
     "toxicity_detection",
 )
-"""Those of EvalGuard's specification and of its own tasks: it has no other list of them."""
+"""Names in EvalGuard's specification and in its own tasks: it has no other list of them."""
 
 _RANGE = re.compile(r"thresholds\.([^.\[]+)(?:\[(\d+)\])?")
 

@@ -243,7 +243,7 @@ _CONFIG = {
 _COMMON = {"config": _CONFIG, "padding": 4}
 _FIT = {"type": "fit-x", "contains": "padding"}
 _BASE = "https://vega.github.io/vega-datasets/"
-"""What the library puts before a link that is a path."""
+"""Prefix that the library puts before a link that is a path."""
 
 
 def interactive(chart: dict[str, Any]) -> Markup:

@@ -1,4 +1,4 @@
-"""What a model was asked by a check, and what it answered, in words."""
+"""The question of a check to a model, and the model's answer, in words."""
 
 from __future__ import annotations
 

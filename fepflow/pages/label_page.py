@@ -1,4 +1,4 @@
-"""How far judges can be trusted, in the words of a colleague, and the labels that lead to knowing it."""
+"""The agreement of judges with people, in the words of a colleague, and the labels that lead to knowing it."""
 
 from __future__ import annotations
 

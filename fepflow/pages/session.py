@@ -26,7 +26,7 @@ from fepflow.pages.rendering import NAMES, asset_address, read_asset, render
 
 COOKIE = "fepflow_session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
-"""Over https: browsers take a cookie of this name from this very host only, and send it to no other."""
+"""Name of the cookie over https: browsers take it from this very host only, and send it to no other."""
 
 KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 

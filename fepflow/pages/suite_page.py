@@ -31,7 +31,7 @@ _RANK: dict[Outcome | None, int] = {"pass": 0, "inconclusive": 1, "fail": 2}
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What the runs of a suite up to one with a verdict say: their outcomes, oldest first, a metric, and alarms."""
+    """A summary of a suite's runs up to one with a verdict: their outcomes, oldest first, a metric, and alarms."""
 
     outcomes: list[tuple[str, datetime, Outcome]]
     metric: dict[str, Any] | None

@@ -1,4 +1,4 @@
-"""What every FEP model has in common."""
+"""The base of all FEP models."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Literal
 from fepflow.protocol.model import utc_now
 
 Kind = Literal["judge", "embedding"]
-"""What a model is asked for, and the section of a suite that holds what its checks do not say themselves."""
+"""Kinds of requests to models, each named as the section of a suite with the defaults of such checks."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def score_in(results: Mapping[str, Any]) -> float | None:
 
 
 class ExecutionContext(Result):
-    """What the checks saw (FEP 4.1)."""
+    """Context that the checks saw (FEP 4.1)."""
 
     test_case: TestCase
     output: Output
@@ -151,7 +151,7 @@ class TestCaseResult(Result):
 
 
 class ResultsView:
-    """What one asks of all results together, be they in memory or in the store."""
+    """Questions about all results together, be they in memory or in the store."""
 
     if TYPE_CHECKING:
 
@@ -243,7 +243,7 @@ class ResultsView:
 
 
 class ExperimentMetadata(FepModel):
-    """What the evaluation was for (FEP 3.2)."""
+    """Purpose of the evaluation (FEP 3.2)."""
 
     name: str | None = None
     metadata: dict[str, Any] | None = None

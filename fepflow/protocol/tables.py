@@ -16,7 +16,7 @@ from fepflow.protocol.results import USAGE, CheckResult, EvaluationRunResult, Te
 from fepflow.protocol.test_case import Output, TestCase
 
 Kind = Literal["text", "index", "int", "float", "bool", "time"]
-"""Of a column; only an index is in every row. Times have their zone, UTC."""
+"""Type of a column; only an index is in every row. Times have their zone, UTC."""
 
 Row = dict[str, Any]
 

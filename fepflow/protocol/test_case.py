@@ -157,7 +157,7 @@ def case_in_full(case: Any) -> Any:
 
 
 class Output(FepModel):
-    """What the system under test gave for one test case (FEP 2.2). Any JSON value may be `value`.
+    """The answer of the system under test to one test case (FEP 2.2). Any JSON value may be `value`.
 
     A target that failed is an output with `value: null` and the cause in `metadata.error`; one that failed at a later
     step has the steps before it as value, `{steps: [...]}`, and `metadata.error.partial` is true.

@@ -1,4 +1,4 @@
-"""What a judge prefers, as rows, markdown and JSON data."""
+"""A judge's preferences, as rows, markdown and JSON data."""
 
 from __future__ import annotations
 

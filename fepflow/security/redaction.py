@@ -28,13 +28,13 @@ SHORTEST = 4
 """Characters: what is shorter is found everywhere, and no secret."""
 
 _SHORTEST_IN_ENVIRONMENT = 8
-"""Of a variable that is only named like a secret: `AUTH_MODE=none` is none."""
+"""Shortest secret in a variable that is only named like one: `AUTH_MODE=none` is none."""
 
 _WORKING_DIRECTORY = "PWD"
 """The variable in which shells have it; elsewhere `pwd` is a password."""
 
 _SHORTEST_FOLDED = 8
-"""From so many characters on, a secret is found in lower case and upper case, too."""
+"""Length from which on a secret is found in lower case and upper case, too."""
 
 _SHORTEST_BASE64 = 6
 

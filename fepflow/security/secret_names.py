@@ -1,4 +1,4 @@
-"""What is named like a secret: variables, headers, parameters of an address, members of an object."""
+"""Recognizes names of secrets: of variables, headers, parameters of an address, members of an object."""
 
 from __future__ import annotations
 

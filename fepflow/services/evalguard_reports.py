@@ -22,7 +22,7 @@ OnFile = Callable[[Path, Sequence[str]], None]
 
 @dataclass
 class ImportSummary:
-    """How many reports are new in the store, were there already, and are bad; `skipped` files are no reports."""
+    """Counts of reports that are new in the store, were there already, or are bad; `skipped` files are no reports."""
 
     added: int = 0
     known: int = 0

@@ -19,9 +19,10 @@ MOST_COMPARED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to show. Without `failed`: everything, of one case or of all; `check_id` and `errors` are about failures.
+    """Selection of results to show.
 
-    `errors` leaves what is neither a pass nor a fail: calls without an answer, checks that ended in error.
+    Without `failed`: everything, of one case or of all; `check_id` and `errors` are about failures. `errors` leaves
+    what is neither a pass nor a fail: calls without an answer, checks that ended in error.
     """
 
     failed: bool = False

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ASK_SECONDS = 5.0
 GONE_SECONDS = 30.0
-"""How long a run that is over waits for a Prefect API that does not answer: its client would try for minutes."""
+"""Longest wait of a finished run for a Prefect API that does not answer: its client would try for minutes."""
 ASK_SECONDS_STOPPED = 0.5
 GONE_SECONDS_STOPPED = 1.0
 """The same once the user has stopped the run, and waits."""

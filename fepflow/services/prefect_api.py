@@ -1,4 +1,4 @@
-"""Where Prefect's API is, and the local server that the command line starts as a process of its own."""
+"""The address of Prefect's API, and the local server that the command line starts as a process of its own."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def flow_run_address(flow_run_id: str) -> str | None:
 
 UI_SECONDS, ASK_AGAIN = 1.0, 60.0
 _default_uis: dict[str, tuple[float, str | None]] = {}
-"""Where the UI that a server opens by default is, by the server's address, and when that was asked."""
+"""Addresses of the UI that a server opens by default, by the server's address, with the time of asking."""
 
 
 def _default_ui(root: str) -> str:
@@ -335,7 +335,7 @@ def without_credentials(address: str) -> str:
 
 
 SECONDS = 3.0
-"""How long Prefect's API is waited for: the page has more to show."""
+"""Longest wait for Prefect's API: the page has more to show."""
 MAX_RUNS = 200
 
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 Note = Callable[[str], None]
 
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 4}
-"""Of an outcome that stops a release; an inconclusive one that the gate allows has 0."""
+"""Exit codes of outcomes that stop a release, by outcome; an inconclusive one that the gate allows has 0."""
 STOP_SECONDS = 8.0
-"""How long who cancels a run waits for its end."""
+"""Time for which a caller who cancels a run waits for its end."""
 MOST_NAMES = 30
 """Variables that a warning names."""
 STOPPED = 130

@@ -40,8 +40,10 @@ class LabelPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LabelledUnit:
-    """What is independent of the others: a test case, or a cluster of them. `missing` are the expected labels of the
-    results that are missing, None for one that is not known."""
+    """A unit that is independent of the others: a test case, or a cluster of them.
+
+    `missing` are the expected labels of the results that are missing, None for one that is not known.
+    """
 
     pairs: Sequence[LabelPair]
     missing: Sequence[str | None] = ()
@@ -91,8 +93,8 @@ class _Class:
         return interval_of(kind, share, self._effective(confidence, missing, factor), confidence)[1]
 
     def _effective(self, confidence: float, missing: int, factor: float | None) -> float:
-        """How many independent results these are worth. With some missing, a unit counts once: they might have
-        differed from its others."""
+        """Return how many independent results these are worth. With some missing, a unit counts once: they might
+        have differed from its others."""
         assert self.units is not None
         if self.once:
             return (self.number + missing) * (factor or 1.0)

@@ -38,7 +38,7 @@ Method = Literal[
     "classification",
     "none",
 ]
-"""How an interval came about.
+"""Method by which an interval was computed.
 
 `wilson` and `clopper-pearson` are of a proportion; `bounded`, `bounded-skewed` and `bounded-exact` of a mean of scores
 with a range, `t` Student's of a mean without one, which only describes; `order-statistics` of a quantile,

@@ -126,7 +126,7 @@ def _fit(wins: Sequence[Sequence[float]], close: float = _CLOSE) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """How strong a run is beside the first one, as the logarithm of the odds that it is preferred: 0 for the first.
+    """Strength of a run beside the first one: the logarithm of the odds that it is preferred, 0 for the first.
 
     `value` is None where no finite strength fits best. `low` and `high` are None for no bound.
     """

@@ -1,4 +1,4 @@
-"""Whose outputs people and judges prefer, pair by pair."""
+"""Preferences of people and judges between outputs, pair by pair."""
 
 from __future__ import annotations
 

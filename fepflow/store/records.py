@@ -29,7 +29,7 @@ from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTi
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]
 Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network", "import", "rescore"]
-"""What began a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
+"""Cause of a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
 outputs that exist (FEP 5), one for a run whose target is called at guarded addresses only, an import of another
 tool's results, or the wish to judge the outputs of an earlier run anew."""
 FailureKind = Literal["failed", "error"]

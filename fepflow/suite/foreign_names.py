@@ -1,4 +1,4 @@
-"""What other tools for evaluations call things, and where those are in a suite of fepflow.
+"""Names that other tools for evaluations have for things, and where those are in a suite of fepflow.
 
 Keys are in lower case, without dashes and underscores.
 """

@@ -64,7 +64,7 @@ class Step(Section):
 
 
 class Grader(Section):
-    """What must hold of an answer; which fields it needs depends on its type."""
+    """A requirement on an answer; which fields it needs depends on its type."""
 
     type: Literal["text_match", "llm_judge", "tool_usage"]
     field: Literal["public_output", "evaluation_context", "private_thought"] = "public_output"

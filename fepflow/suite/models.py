@@ -159,7 +159,7 @@ margin."""
 
 
 class RegressionGate(Section):
-    """By how much metrics may be worse than in a baseline, over the test cases that both have."""
+    """Limits on how much worse than a baseline metrics may be, over the test cases that both have."""
 
     margin: NonNegative | dict[str, NonNegative] = Field(
         description="How much worse is still accepted: of all shares that passed, or by metric."
@@ -204,7 +204,7 @@ JudgeValue = Literal["raw", "corrected"]
 
 
 class Gate(Section):
-    """What must hold for a pass."""
+    """Requirements for a pass."""
 
     max_impact: Impact | None = Field(None, description="Worst EvalGuard impact that still passes.")
     min: dict[str, float] = Field({}, description="Smallest value that still passes, by metric.")
@@ -245,7 +245,7 @@ class Gate(Section):
 
 
 class Slices(Section):
-    """What metrics come to in each part of the test cases, such as each topic."""
+    """Metrics of parts of the test cases, such as each topic."""
 
     by: Annotated[str, Field(min_length=1)] = Field(description="Field of the test cases' metadata.")
     min: float | dict[str, float] | None = Field(
@@ -258,7 +258,7 @@ class Slices(Section):
 
 
 class ModelDefaults(Section):
-    """What holds for all checks that call a model of one kind, unless they say otherwise themselves."""
+    """Defaults of all checks that call a model of one kind."""
 
     llm_config: dict[str, Any] = Field(
         {}, alias="model_config", description="Which model, and how it is asked; as the checks have it."
@@ -302,8 +302,8 @@ class JudgeDefaults(ModelDefaults):
 
 
 class Budget(Section):
-    """What the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`, `usd`), and
-    those of models that checks call."""
+    """Limits on what the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`,
+    `usd`), and those of models that checks call."""
 
     tokens: Annotated[int, Field(gt=0)] | None = None
     usd: Annotated[float, Field(gt=0)] | None = None

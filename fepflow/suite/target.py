@@ -394,7 +394,7 @@ class Target(Section):
     mcp: McpTarget | None = None
     recorded: RecordedTarget | None = None
     given: SkipJsonSchema[GivenOutputs | None] = None
-    """Of runs that were requested with their outputs; a suite file cannot have it."""
+    """Outputs of a run that was requested with them; a suite file cannot have this."""
     trace: Trace | None = Field(
         None, description="Traces of the calls: the agent's spans, its tool calls, tokens and cost ($.output.trace)."
     )

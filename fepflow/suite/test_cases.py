@@ -90,7 +90,7 @@ def read_test_cases(
 
 
 class _Reader:
-    """From records to test cases, taking note of every error on the way."""
+    """Reader of records into test cases, which takes note of every error on the way."""
 
     def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_table: bool) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected, "turns": dataset.turns}

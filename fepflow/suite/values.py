@@ -14,7 +14,7 @@ from fepflow.jsonpath.template import compile_template
 from fepflow.text import seconds
 
 LIMIT_NAME = "[^/%&<>]+"
-"""What Prefect takes as the name of a global limit."""
+"""Name of a global limit, as Prefect takes it."""
 
 
 def _size(value: Any) -> Any:
@@ -78,8 +78,8 @@ AGGREGATE_PATTERN = (
 
 
 class Aggregate(NamedTuple):
-    """How a metric aggregates results. `level`: quantile, or the share of each@, 0 to 1. `k`: attempts in pass@k and
-    pass^k. `label`: the class of precision, recall and F1; None for the mean over classes."""
+    """Rule by which a metric aggregates results. `level`: quantile, or the share of each@, 0 to 1. `k`: attempts in
+    pass@k and pass^k. `label`: the class of precision, recall and F1; None for the mean over classes."""
 
     kind: AggregateKind
     level: float = 0.5

@@ -91,7 +91,7 @@ TOOLS: dict[str, Callable[..., Any]] = {"lookup_order": lookup_order, "check_ref
 
 
 class ProtocolError(Exception):
-    """What a request is answered with that cannot be served."""
+    """Return the answer to a request that cannot be served."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -23,7 +23,7 @@ Answers = dict[str, dict[str, Any]]
 
 
 def read_answers(file: Path, model: str) -> Answers:
-    """What to answer, by question. Raises ValueError for a file that has no answers of the model."""
+    """Return the answers by question. Raises ValueError for a file that has no answers of the model."""
     answers: Answers = {}
     for line in file.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)

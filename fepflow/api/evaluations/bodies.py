@@ -64,7 +64,7 @@ MAX_KEY = 200
 
 CASE_ID = r"^[A-Za-z0-9._:@-]{1,200}$"
 GRADER_ID = r"^(?!.*--)[A-Za-z0-9]([A-Za-z0-9_-]{0,62}[A-Za-z0-9])?$"
-"""No grader's id holds `--`: that stands between it and the number of a check in the ids of an evaluation's checks."""
+"""Pattern of a grader's id. It holds no `--`, which stands between it and the number of a check in the checks' ids."""
 
 LINES = ("application/x-ndjson", "application/jsonl", "application/jsonlines", "application/x-jsonlines")
 """Content types of JSON lines."""

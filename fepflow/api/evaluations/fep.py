@@ -32,11 +32,11 @@ from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
 
 CAUSE: Literal["evaluate"] = "evaluate"
 NAME = "evaluate"
-"""Of an evaluation whose request names no experiment."""
+"""Name of an evaluation whose request names no experiment."""
 AT_ONCE = 16
 """Evaluations that ask models, or run checks of others, at once; others wait."""
 MAX_SECONDS = 300
-"""That one may take."""
+"""Longest time that an evaluation may take."""
 
 
 class Pending(BaseModel):

@@ -105,7 +105,7 @@ STATUSES: dict[OperationStatus, Sequence[RunStatus]] = {
     "failed": ("failed", "interrupted"),
     "cancelled": ("cancelled",),
 }
-"""What runs are called that are so. One that was interrupted has failed to those who wait for its result."""
+"""Names of the states of runs. An interrupted run has failed to those who wait for its result."""
 
 
 MAX_NAME = 150

@@ -34,7 +34,7 @@ from fepflow.store.records import CaseResult, Grader, OutputFacts, RunRecord, Ru
 from fepflow.store.store import Store
 
 SEPARATOR = "--"
-"""Between a grader's id and the number of a check, in the check's id; no grader's id holds it."""
+"""Separator of a grader's id and the number of a check, in the check's id; no grader's id holds it."""
 
 _OUTPUT, _EXPECTED = "$.output.value", "$.test_case.expected"
 _COMPARED = {"actual": _OUTPUT, "expected": _EXPECTED}
@@ -262,10 +262,10 @@ MAX_STORED_GRADERS = 1_000
 MAX_URL = 2_000
 
 AGENT_OUTPUT = ["$.output", "$.response", "$"]
-"""Where the response is in what an agent answers."""
+"""Path to the response in an agent's answer."""
 MAX_ANSWER = 1_000_000
 TIMEOUT = "30s"
-"""What an agent has for a test case, all attempts together."""
+"""Time that an agent has for a test case, all attempts together."""
 
 
 class EvaluationService:

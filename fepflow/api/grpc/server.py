@@ -62,7 +62,7 @@ def _options(max_message: int) -> list[tuple[str, int]]:
 
 
 HEALTHS = ("", *SERVICES)
-"""What health knows: the whole server, and its services."""
+"""Names that health checks know: the whole server, and its services."""
 
 
 class _Healths(health.aio.HealthServicer):  # type: ignore[name-defined, misc]  # its stubs are without asyncio

@@ -58,7 +58,7 @@ Render = Callable[[str, FepflowError], Response]
 OPEN_PATHS = frozenset(
     {"/healthz", "/livez", "/readyz", "/v1/health", "/v1/openapi.json", "/api/openapi.json", "/openapi.json"}
 )
-"""What anybody may read: whether we are there, and how we are spoken to. It is neither limited nor recorded."""
+"""Paths that anybody may read: whether we are there, and how we are spoken to. They are not limited or recorded."""
 
 INTERFACES = ("/v1", "/api")
 """Below them there are interfaces for programs."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 SMALL_BYTES = 65_536
-"""What is no answer may have so many: litellm takes minutes to look at megabytes of it, and blocks its thread."""
+"""Largest response that is no answer: litellm takes minutes to look at megabytes of it, and blocks its thread."""
 
 
 current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
@@ -201,7 +201,7 @@ CLIENT_TIMEOUT = 600.0
 """Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
 
 MOST_TOKENS = 100_000_000
-"""Of one response: larger numbers count as not reported."""
+"""Most tokens of one response: larger numbers count as not reported."""
 
 _ENVIRONMENT = {
     # Without these it fetches a list of prices, and one of headers, over the network when it is imported.

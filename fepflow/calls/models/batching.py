@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 MAX_TEXTS = 64
 MAX_CHARACTERS = 100_000
-"""In one request: a third of what providers take, if each character is a token."""
+"""Most characters in one request: a third of what providers take, if each character is a token."""
 
 BATCH_WINDOW = 0.005
 """Seconds that a text waits for others."""

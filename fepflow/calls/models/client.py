@@ -27,7 +27,7 @@ from fepflow.protocol.model_response import CachedResponse
 T = TypeVar("T")
 
 CLOSE_SECONDS = 2.0
-"""How long closing waits for the thread, which may be busy with what cannot be cancelled, such as an import."""
+"""Longest wait for the thread at the end, which may be busy with what cannot be cancelled, such as an import."""
 
 
 class LoopThread:
@@ -118,9 +118,9 @@ class ModelClient:
         self._answering: SingleFlight[Any] = SingleFlight()
         self.batcher = Batcher()
         self._endpoints: dict[_Key, EndpointState] = {}
-        """By provider, address and key."""
+        """Endpoints by provider, address and key."""
         self._models: dict[_Key, ModelState] = {}
-        """By name, address and key."""
+        """Models by name, address and key."""
         self._home = asyncio.get_running_loop()
         self._thread = LoopThread("fepflow-llm", _litellm.close)
 

@@ -310,10 +310,10 @@ class RequestContext:
 
 
 CHAT_BYTES = 4_000_000
-"""Of a chat response. A judgement has kilobytes."""
+"""Largest chat response. A judgement has kilobytes."""
 
 EMBEDDING_BYTES = 48_000_000
-"""Of the vectors of a whole request: 64 texts, of 8,192 numbers each, of 20 digits, are 11 million."""
+"""Largest response with the vectors of a request: 64 texts, of 8,192 numbers each, of 20 digits, are 11 million."""
 
 CHAT_VALUES = 20_000
 

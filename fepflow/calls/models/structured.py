@@ -131,7 +131,7 @@ OUTPUT_MODES: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
 """Best first; a mode that the model rejects gives way to the next."""
 
 MAX_CORRECTIONS = 2
-"""How often the model is asked to correct its response."""
+"""Number of times that the model is asked to correct its response."""
 
 MAX_QUOTED = 20_000
 """Characters of a response that the model is shown again."""

@@ -77,7 +77,7 @@ Reply = str | Failure
 
 
 RESPONSE_SECONDS = 0.5
-"""How long the loop of async functions may not answer before it is given up: one of them holds it up."""
+"""Time without an answer after which the loop of async functions is given up: one of them holds it up."""
 
 given_up = Event()
 """Set once a call was cut off in this process: it may still be at work."""
@@ -203,7 +203,7 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
 
 
 LOAD_SECONDS = 120.0
-"""How long `validate` waits for an agent's code to be loaded."""
+"""Longest wait of `validate` for an agent's code to be loaded."""
 _ROOM = 100_000
 """Bytes that a reply may have beside its answer."""
 

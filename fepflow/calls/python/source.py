@@ -29,7 +29,7 @@ FUNCTION = "target.python.function"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a function is: `name` (`answer`, `Agent.answer`) in `module`, loaded from `file`.
+    """The place of a function: `name` (`answer`, `Agent.answer`) in `module`, loaded from `file`.
 
     Its imports begin at `folder`. `setting` is where the suite names it.
     """

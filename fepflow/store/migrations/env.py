@@ -1,4 +1,4 @@
-"""What alembic runs for every command: the migrations, on the connection that it was given."""
+"""Alembic's script for every command: runs the migrations, on the connection that it was given."""
 
 from __future__ import annotations
 
