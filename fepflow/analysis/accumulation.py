@@ -20,8 +20,6 @@ from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
 from fepflow.checks.constants import SCORED_JUDGES, CheckType
-from fepflow.checks.core.argument_paths import class_of
-from fepflow.checks.schemas import score_path
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -196,6 +194,8 @@ def _own_metric(
 
     What others' checks give is known by their results only: the score counts if none of them is a pass or a fail.
     """
+    from fepflow.checks.schemas import score_path  # here, as reading the store needs no check
+
     paths = {score_path(check) for check in carriers[check_id].declared}
     path = paths.pop() if len(paths) == 1 else None
     counts = counted.get(check_id)
@@ -273,9 +273,12 @@ def _known(check: Check, path: str) -> Scale | None:
         return Scale(0.0, 1.0)
     if (check.type, path) == ("tool_usage", "$.score"):
         return Scale(0.0, 1.0)
-    check_class = class_of(check) if path in SCORES else None
-    if check_class is not None and check_class.check_range is not None:
-        return Scale(*check_class.check_range)
+    if path in SCORES:
+        from fepflow.checks.core.argument_paths import class_of  # here, as reading the store needs no check
+
+        check_class = class_of(check)
+        if check_class is not None and check_class.check_range is not None:
+            return Scale(*check_class.check_range)
     if check.type == CheckType.LLM_JUDGE:
         return _declared(check.arguments.get("response_format"), path.removeprefix("$.response.").split("."))
     return None

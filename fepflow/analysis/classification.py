@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.checks.base import default_paths
-from fepflow.checks.classification import MAX_LABEL, ClassificationCheck, label_of
 from fepflow.checks.constants import CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.jsonpath.path import compile_path, is_path
@@ -51,6 +49,9 @@ def expected_label(case: TestCase, check: Check) -> str | None:
     """Return the label that a `classification` check expects of a test case; None if it is not known beforehand."""
     if check.type != CheckType.CLASSIFICATION:
         return None
+    from fepflow.checks.base import default_paths  # here, as reading the store needs no check
+    from fepflow.checks.classification import MAX_LABEL, ClassificationCheck, label_of
+
     arguments = {**default_paths(ClassificationCheck), **check.arguments}
     expected, case_sensitive = arguments["expected"], arguments.get("case_sensitive", False)
     if is_path(expected):
@@ -87,6 +88,8 @@ class ExpectedLabels:
         """Return a label as the cases have it: a metric may name it in other upper and lower case."""
         if label is None:
             return None
+        from fepflow.checks.classification import label_of  # here, as reading the store needs no check
+
         exact = label_of(label, case_sensitive=True)
         folded = label_of(label, case_sensitive=False)
         return exact if exact in self._counted and folded not in self._counted else folded

@@ -59,7 +59,7 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/protocol/test_case.py", 'if "expected" in case.model_fields_set:', "if case.expected:"
     ),
     f"{REST}::test_a_request_that_is_not_valid_is_refused_and_stores_nothing": Mutation(
-        "checks/engine.py", "    if len(test_cases) != len(outputs):", "    if False:"
+        "checks/engine.py", "    if outputs is not None and len(test_cases) != len(outputs):", "    if False:"
     ),
     "tests/conformance/test_fep.py::test_an_example_of_the_specification": Mutation(
         "checks/contains.py",
@@ -75,7 +75,7 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/engine.py", "*shared] if own else list(shared)", "*shared] if own else []"
     ),
     f"{ENGINE}::test_a_list_a_case_runs_for_that_case": Mutation(
-        "checks/engine.py", "*(per_case[index] if per_case else ())", "*(per_case[0] if per_case else ())"
+        "checks/engine.py", "{case.id: per_case[index] for", "{case.id: per_case[0] for"
     ),
     f"{REST}::test_checks_may_be_shared_for_each_case_or_inside_of_it": Mutation(
         "fepflow/api/evaluations/requests.py", "return [*(self.test_cases[index].checks or ()), *(", "return [*("
@@ -214,7 +214,7 @@ MUTATIONS: dict[str, Mutation] = {
         "checks/registry.py", '    "threshold": ("fepflow.checks.threshold:ThresholdCheck",),\n', ""
     ),
     "tests/checks/test_llm_judge.py": Mutation(
-        "checks/llm_judge.py", '"response": sample.response, ', '"response": {}, '
+        "checks/models/judge_check.py", '"response": sample.response, ', '"response": {}, '
     ),
     "tests/checks/test_semantic_similarity.py": Mutation(
         "checks/semantic_similarity.py", '"cosine": _cosine, "dot": _dot', '"cosine": _cosine, "dot": _cosine'

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -67,7 +67,8 @@ class Pool:
         if self.worker is not None:
             worker = psutil.Process(self.worker.pid)
             for process in [*worker.children(recursive=True), worker]:
-                process.kill()
+                with suppress(psutil.NoSuchProcess):  # it has just ended by itself
+                    process.kill()
             self.worker.wait()
             self.worker = None
 

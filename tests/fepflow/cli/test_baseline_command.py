@@ -94,6 +94,9 @@ def test_runs_that_were_topped_up_differently_cannot_be_pooled(ran: Ran) -> None
     run = ran([True] * 5)
     drawn = run.replaced(n_cases=4, options={"sample": {"of": 5, "cases": 5, "seed": 1, "limit": None}})
     require_poolable([drawn, drawn.replaced(id="again")])
-    for other in (run, drawn.replaced(options={"sample": {"of": 5, "cases": 5, "seed": 2, "limit": None}})):
+    for other in (
+        run.replaced(id="all"),
+        drawn.replaced(id="other", options={"sample": {"of": 5, "cases": 5, "seed": 2, "limit": None}}),
+    ):
         with pytest.raises(UserError, match="they have other test cases"):
             require_poolable([drawn, other])
