@@ -30,6 +30,7 @@ _SECTIONS = {
     **dict.fromkeys(("datasetRuns", "dataset_runs"), "run"),
 }
 _EVENTS = {"trace-create": "trace", "score-create": "score", "dataset-run-item-create": "run_item"}
+_RUN_IDS = ("datasetRunId", "dataset_run_id")
 _TRACE_ONLY = frozenset(
     {
         *("userId", "user_id", "sessionId", "session_id", "bookmarked", "public", "release", "environment"),
@@ -156,7 +157,7 @@ class _Rows:
             return True
         trace_id = member(row, "traceId", "trace_id")
         if kind == "run_item":
-            run = member(row, "datasetRunName", "dataset_run_name", "runName", "run_name")
+            run = member(row, "datasetRunName", "dataset_run_name", "runName", "run_name", *_RUN_IDS)
             self.run_items[None if run is None else str(run)].append(row)
         elif kind in ("score", "observation"):
             if trace_id is None:
@@ -193,6 +194,9 @@ class _Reader:
         for item_id, item in rows.items.items():
             self._add_case(item_id, item.get("input"), member(item, "expectedOutput", "expected_output"), item)
         runs = []
+        if None in rows.run_items:
+            what = "items of dataset runs do not say of which run they are: they are taken for one run"
+            notes.by_hand(what, advice="export them with datasetRunName or datasetRunId")
         if rows.run_items:
             runs = [self._run(name, run_items, archived) for name, run_items in rows.run_items.items()]
         elif not rows.items:

@@ -136,6 +136,19 @@ def test_what_was_exported_for_langfuse_can_be_imported(cli: Cli, fill_run: Fill
     assert [output.scores["says_so"].passed for output in result.runs[0].outputs] == [True, False]
 
 
+def test_runs_without_names_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    run = [{"datasetItemId": "i1", "traceId": f"t{n}", "datasetRunId": f"r{n}"} for n in (1, 2)]
+    result = imported(folder_of(tmp_path, items=ITEMS, run=run, traces=TRACES))
+    assert [(run.variant, run.repeats) for run in result.runs] == [({"run": "r1"}, 1), ({"run": "r2"}, 1)]
+    assert "do not say of which run" not in hands(result)
+
+
+def test_items_that_say_no_run_at_all_need_a_hand(tmp_path: Path) -> None:
+    run = [{"datasetItemId": "i1", "traceId": f"t{n}"} for n in (1, 2)]
+    result = imported(folder_of(tmp_path, items=ITEMS, run=run, traces=TRACES))
+    assert "items of dataset runs do not say of which run they are" in hands(result)
+
+
 def experiment(number: int, **fields: Any) -> dict[str, Any]:
     span = f"s{number}"
     return {
