@@ -83,6 +83,7 @@ def read_import(path: Path, name: str | None = None, format_name: str | None = N
     for known in FORMATS.values():
         if known.looks_like(source):
             return source, known.read(source)
+    source.require_first_record()
     raise InputError(Problem("is in no format that can be imported", source.name, advice=_known()))
 
 

@@ -109,6 +109,11 @@ class Source:
         errors = ErrorCollector(self.name)
         return next((record for _, record in records(self.path, self._format, errors)), None)
 
+    def require_first_record(self) -> None:
+        """Raise InputError if the first record of a JSONL file cannot be read: why, and in which line."""
+        if not self.is_folder and self.ending in (".jsonl", ".ndjson"):
+            next(self.json_lines(), None)
+
     def records(self) -> Iterator[tuple[int, Any]]:
         """Yield the records of a JSONL or CSV file with their lines; raises InputError after the last good one"""
         errors = ErrorCollector(self.name)

@@ -10,7 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fepflow.cli.main import fepflow
+from fepflow.datasets.records import MAX_LINE_BYTES
 from fepflow.diagnose.validate_suite import validate_suite
+from fepflow.errors import InputError
+from fepflow.imports.formats import read_import
 from fepflow.services.run_service import open_store
 
 RUN = {
@@ -98,3 +101,22 @@ def test_a_run_whose_calls_all_failed_has_no_outputs_to_write(tmp_path: Path) ->
     (tmp_path / "run.json").write_text(json.dumps({"testCases": [case], "testPassed": 1}))
     assert "every call failed" in str(command("import", "run.json", "--no-run", "-o", "suite").exception)
     assert "INCONCLUSIVE" in command("import", "run.json").output
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"a": "é"}\n'.encode("latin-1"), "rows.jsonl:1: is not UTF-8"),
+        (b"\n" + b"[" * 5000 + b"]" * 5000, "rows.jsonl:2: "),
+        (b'{"a": "' + b"x" * MAX_LINE_BYTES + b'"}', "rows.jsonl:1: this line is larger than"),
+    ],
+)
+def test_a_first_line_that_cannot_be_read_is_told_and_not_an_unknown_format(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as raised:
+        read_import(path, "rows.jsonl")
+    assert message in str(raised.value.problems[0])
+    assert "in no format" not in str(raised.value.problems[0])
