@@ -21,6 +21,8 @@ _BAD_NEWS = re.compile(
     r"toxic|hallucinat|harm(?!less)|bias(?!_free)|unsafe|error|fail|leak|jailbreak|violat|pii\b", re.IGNORECASE
 )
 """Names of scorers whose true is likely bad: what came over as a pass is then a fail."""
+_NUMBERS = {"float", "int"}
+"""Kinds of values that are numbers, but too large or infinite: their scorer stays, in error."""
 
 
 @dataclass
@@ -98,7 +100,11 @@ class ScorerValues:
 
         Of `yes_or_no`, which say that 1 is right and 0 is wrong, those with no other value say so of each output.
         """
-        left = {name for name, seen in self._seen.items() if seen.labels or (seen.strange and not seen.known)}
+        left = {
+            name
+            for name, seen in self._seen.items()
+            if seen.labels or (seen.strange.keys() - _NUMBERS and not seen.known)
+        }
         for name in left:
             self._note(name, self._seen[name])
         binary = {name for name in yes_or_no if name in self._seen and self._seen[name].binary} - left
