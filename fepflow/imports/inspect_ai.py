@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ NAME = "inspect_ai"
 VERSION = 2
 
 _ZIP = b"PK\x03\x04"
-_SAMPLE = re.compile(r"samples/(?P<id>.*)_epoch_(?P<epoch>\d{1,6})(?:\.json|/sample\.json)", re.DOTALL)
+_SAMPLE = re.compile(r"samples/(?P<id>.*)_epoch_(?P<epoch>-?\d{1,20})(?:\.json|/sample\.json)", re.DOTALL)
 _ATTACHMENT = "attachment://"
 _MOST_EPOCHS = 10_000
+_MOST_KEPT = 500_000_000
+"""Characters of JSON that are kept of all samples: a log of a few megabytes may unpack to far more."""
 
 GRADES: dict[str, tuple[bool | None, float]] = {
     "C": (True, 1.0),
@@ -139,12 +142,14 @@ def _require_samples(found: bool, header: Mapping[str, Any], file: str) -> None:
 
 
 def _members(archive: Archive, names: list[str]) -> Iterator[dict[str, Any] | _Damaged]:
-    for name in names:
+    # Ids that are the same text, and a sample written twice, have members of the same name.
+    copies = [(name, copy) for name in names for copy in range(archive.copies(name))]
+    for name, copy in copies:
         match = _SAMPLE.fullmatch(name)
         assert match is not None
         sample_id, epoch = match["id"], int(match["epoch"])
         try:
-            sample = json.loads(archive.read(name))
+            sample = json.loads(archive.read(name, copy))
             # The newer layout of large samples: metadata and messages are members of their own.
             beside = name.removesuffix("sample.json") + "metadata.json"
             if name.endswith("/sample.json") and beside in archive:
@@ -165,8 +170,12 @@ class _Reader:
         self._name, self._notes = name, notes
         self._task: str | None = None
         self._cases: list[dict[str, Any]] = []
-        self._index: dict[str, int] = {}
+        self._index: dict[tuple[str, str], int] = {}
+        self._by_text: dict[str, int] = {}
+        self._names: set[str] = set()
+        self._claimed: set[int] = set()
         self._known: set[int] = set()
+        self._kept = 0
         self._runs: list[tuple[str, str, ImportedRun]] = []
 
     def imported(self) -> Imported:
@@ -191,14 +200,19 @@ class _Reader:
         self._task = task
         config = mapping(about.get("config"))
         of_log = _LogReader(log, self._notes, str(about.get("model") or ""))
-        indices = [self._place(str(each)) for each in _sample_ids(about)]
+        indices = self._place_all(_sample_ids(about))
         outputs: dict[tuple[int, int], ImportedOutput] = {}
         for sample in log.samples:
             index, epoch, output = self._sample(sample, of_log)
             indices.append(index)
+            if output is None:
+                continue
             if (index, epoch) in outputs:
-                self._notes.by_hand("a sample stands twice in one epoch: the last one counts", file=log.name)
+                what = "a sample stands twice in one epoch: the last output counts, and scores that differ are errors"
+                self._notes.by_hand(what, path=f"sample {self._cases[index]['id']}, epoch {epoch}", file=log.name)
+                output = _merged(outputs[index, epoch], output)
             outputs[index, epoch] = output
+            self._keep(log.name, output.value, output.metadata)
         found = list(outputs.values())
         epochs = _whole(config.get("epochs")) or 1
         repeats = max([epochs, *(epoch for _, epoch in outputs)])
@@ -221,29 +235,95 @@ class _Reader:
         for index in set(indices) - self._known:
             self._cases[index].setdefault("input", None)
 
-    def _place(self, sample_id: str) -> int:
-        if sample_id not in self._index:
-            self._index[sample_id] = len(self._cases)
-            self._cases.append({"id": sample_id})
-        return self._index[sample_id]
+    def _keep(self, file: str, *values: Any) -> None:
+        """Count values that are kept. Raises InputError once all of them are too large."""
+        self._kept += sum(len(json.dumps(value)) for value in values if value)
+        if self._kept > _MOST_KEPT:
+            message = f"holds more than {_MOST_KEPT:,} bytes of inputs, outputs and metadata"
+            raise InputError(Problem(message, file, advice="import a log of fewer samples"))
 
-    def _sample(self, sample: dict[str, Any] | _Damaged, log: _LogReader) -> tuple[int, int, ImportedOutput]:
+    def _place_all(self, ids: list[Any]) -> list[int]:
+        """Return the cases of the ids that the header lists; only those in two types are told apart by it."""
+        types: dict[str, set[str]] = {}
+        for each in ids:
+            types.setdefault(str(each), set()).add(type(each).__name__)
+        return [self._place(each, claims=len(types[str(each)]) > 1) for each in ids]
+
+    def _place(self, sample_id: Any, *, claims: bool = True) -> int:
+        """Return the case of an id. The number 1 and the text "1" are two ids, and the later gets a suffix."""
+        text, key = str(sample_id), (type(sample_id).__name__, str(sample_id))
+        index = self._index.get(key)
+        if index is None and text in self._by_text:
+            same_text = self._by_text[text]
+            if not claims or same_text not in self._claimed:
+                index = same_text
+        if index is None:
+            index = len(self._cases)
+            name = next(name for name in _suffixed(text) if name not in self._names)
+            if name != text:
+                what = f"ids of samples are the same text, {brief(text, 60)!r}: a later one became {brief(name, 60)!r}"
+                self._notes.by_hand(what, file=self._name)
+            self._cases.append({"id": name})
+            self._names.add(name)
+            self._by_text.setdefault(text, index)
+        if claims:
+            self._index[key] = index
+            self._claimed.add(index)
+        return index
+
+    def _sample(self, sample: dict[str, Any] | _Damaged, log: _LogReader) -> tuple[int, int, ImportedOutput | None]:
+        """Return the case, the epoch and the output of a sample; no output if its epoch cannot be one."""
         if isinstance(sample, _Damaged):
             self._notes.by_hand(f"a sample cannot be read, and is an error: {sample.reason}", file=log.name)
-            index = self._place(sample.id)
+            # Its id is known only from a name, as a text.
+            index = self._place(sample.id, claims=False)
+            if _whole(sample.epoch) is None:
+                self._note_epoch(sample.id, sample.epoch, log.name)
+                return index, 0, None
             return index, sample.epoch, ImportedOutput(index, None, sample.epoch - 1, error=sample.reason)
         epoch = _whole(sample.get("epoch", 1))
-        if sample.get("id") is None or epoch is None:
-            raise InputError(Problem("has a sample without id or epoch", log.name))
-        index = self._place(str(sample["id"]))
-        case = _case(sample)
+        if sample.get("id") is None:
+            raise InputError(Problem(f"has a sample without id, in epoch {brief(str(epoch), 40)}", log.name))
+        index = self._place(sample["id"])
+        case = {**_case(sample), "id": self._cases[index]["id"]}
         if index not in self._known:
             self._known.add(index)
             self._cases[index] = case
+            self._keep(log.name, case)
         elif case["input"] != self._cases[index]["input"]:
             message = f"the sample {case['id']!r} has another input in another epoch or log"
             raise InputError(Problem(message, log.name, advice="import each log by itself"))
+        if epoch is None:
+            self._note_epoch(sample["id"], sample["epoch"], log.name)
+            return index, 0, None
         return index, epoch, log.output(sample, index, epoch - 1)
+
+    def _note_epoch(self, sample_id: Any, epoch: Any, file: str) -> None:
+        what = f"a sample has the epoch {brief(repr(epoch), 40)}, and is left out: epochs are 1 to {_MOST_EPOCHS:,}"
+        self._notes.by_hand(what, path=f"sample {brief(str(sample_id), 60)}", file=file)
+
+
+def _suffixed(text: str) -> Iterator[str]:
+    yield text
+    yield from (f"{text}-{number}" for number in count(2))
+
+
+def _merged(first: ImportedOutput, second: ImportedOutput) -> ImportedOutput:
+    """Return one output of two of the same sample and epoch: an error of either stays, scores that differ are one."""
+    error = second.error or first.error
+    if error is not None:
+        return replace(second, value=None, error=error, scores={})
+    scores = dict(second.scores)
+    for name in first.scores.keys() | second.scores.keys():
+        found = {(each.passed, each.score, each.error) for each in _scores_of(name, first, second)}
+        if len(found) > 1:
+            scores[name] = Score(error="the sample stands twice in this epoch, with scores that differ")
+    return replace(second, scores=scores)
+
+
+def _scores_of(name: str, *outputs: ImportedOutput) -> Iterator[Score]:
+    for output in outputs:
+        yield output.scores.get(name, Score(error="the log has no score of this scorer for the sample"))
 
 
 def _sample_ids(about: Mapping[str, Any]) -> list[Any]:

@@ -30,11 +30,14 @@ class MemberError(Exception):
 
 
 class Archive:
-    """An open zip archive; `names` are its members in their order. Of members with the same name the last counts."""
+    """An open zip archive; `names` are its members in their order, each once: several may have the same name."""
 
     def __init__(self, zipped: ZipFile, name: str) -> None:
         self._stream = zipped.fp
-        self._members = {info.filename: info for info in zipped.infolist() if not info.is_dir()}
+        self._members: dict[str, list[ZipInfo]] = {}
+        for info in zipped.infolist():
+            if not info.is_dir():
+                self._members.setdefault(info.filename, []).append(info)
         self.name = name
         self.names = list(self._members)
         self._left = MAX_UNPACKED_BYTES
@@ -42,9 +45,13 @@ class Archive:
     def __contains__(self, name: str) -> bool:
         return name in self._members
 
-    def read(self, name: str) -> bytes:
-        """Return a member, unpacked. Raises MemberError for a damaged, encrypted or too large one."""
-        info = self._members[name]
+    def copies(self, name: str) -> int:
+        """Return how many members have this name."""
+        return len(self._members[name])
+
+    def read(self, name: str, copy: int = -1) -> bytes:
+        """Return a member, unpacked; of several the last one. Raises MemberError: damaged, encrypted or too large."""
+        info = self._members[name][copy]
         if info.flag_bits & _ENCRYPTED:
             raise MemberError("is encrypted")
         if info.compress_type not in _METHODS:

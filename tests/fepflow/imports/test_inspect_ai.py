@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
+from fepflow.imports import inspect_ai
 from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported, Score
 from fepflow.imports.inspect_ai import read
@@ -251,3 +252,65 @@ def test_a_log_that_was_declared_invalid_needs_a_hand(tmp_path: Path) -> None:
 def test_a_true_that_is_likely_bad_news_is_told(tmp_path: Path, name: str, is_told: bool) -> None:
     told = hands(of(tmp_path, sample(scores={name: {"value": True}})))
     assert ("its name sounds the other way round" in told) is is_told
+
+
+@pytest.mark.parametrize("ids", [[], [1, "1", "1-2"]])
+def test_a_number_and_the_same_text_are_two_ids(tmp_path: Path, ids: list[Any]) -> None:
+    samples = [sample(1, answer="one"), sample("1", answer="text"), sample("1-2", answer="other")]
+    (tmp_path / "log.json").write_text(json.dumps({**header(ids), "samples": samples}))
+    for result in (of(tmp_path, *samples, ids=ids), imported(tmp_path / "log.json")):
+        assert [case["id"] for case in result.cases] == ["1", "1-2", "1-2-2"]
+        assert [output.value for output in result.runs[0].outputs] == ["one", "text", "other"]
+        assert "ids of samples are the same text, '1': a later one became '1-2'" in hands(result)
+        assert "missing" not in hands(result)
+
+
+def test_an_id_that_the_header_writes_in_another_type_is_the_same(tmp_path: Path) -> None:
+    result = of(tmp_path, sample(1), ids=["1"])
+    assert [case["id"] for case in result.cases] == ["1"]
+    assert result.notes.is_complete
+
+
+def test_scores_that_differ_in_two_copies_of_a_sample_are_errors(tmp_path: Path) -> None:
+    twice = [{"match": {"value": "C"}, "same": {"value": 1}}, {"match": {"value": "I"}, "same": {"value": 1}}]
+    samples = [sample(scores=scores) for scores in twice]
+    (tmp_path / "log.json").write_text(json.dumps({**header(), "samples": samples}))
+    for result in (of(tmp_path, *samples), imported(tmp_path / "log.json")):
+        (scores,) = scores_of(result)
+        assert scores["match"] == Score(error="the sample stands twice in this epoch, with scores that differ")
+        assert scores["same"].score == 1
+
+
+def test_an_error_in_one_of_two_copies_of_a_sample_stays_one(tmp_path: Path) -> None:
+    (output,) = of(tmp_path, sample(error={"message": "broke"}, scores={}), sample()).runs[0].outputs
+    assert (output.error, output.value, output.scores) == ("broke", None, {})
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_a_scorer_without_one_finite_value_is_a_check_in_error(tmp_path: Path, value: float) -> None:
+    result = of(tmp_path, sample(scores={"s": {"value": value}}))
+    assert result.runs[0].checks == ["s"]
+    assert scores_of(result)[0]["s"].error is not None
+
+
+@pytest.mark.parametrize("epoch", [-1, 0, 10**9])
+def test_a_sample_of_an_epoch_that_cannot_be_is_named_and_missing(tmp_path: Path, epoch: int) -> None:
+    samples = [sample("a"), sample("b", epoch)]
+    (tmp_path / "log.json").write_text(json.dumps({**header(), "samples": samples}))
+    for result in (of(tmp_path, *samples), imported(tmp_path / "log.json")):
+        assert f"sample b: a sample has the epoch {epoch}, and is left out" in hands(result)
+        assert len(result.cases) == 2
+        assert (len(result.runs[0].outputs), result.runs[0].repeats) == (1, 1)
+        assert "1 sample of the evaluation are not in the log" in hands(result)
+
+
+def test_what_is_kept_of_a_log_is_bounded_and_what_is_dropped_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspect_ai, "_MOST_KEPT", 2000)
+    large = "x" * 1500
+    assert len(of(tmp_path, *(sample(name, events=[large]) for name in "abc")).cases) == 3
+    with pytest.raises(InputError, match="holds more than 2,000 bytes of inputs, outputs and metadata"):
+        of(tmp_path, *(sample(name, metadata={"k": large}) for name in "abc"))
+    with pytest.raises(InputError, match="holds more than 2,000 bytes"):
+        of(tmp_path, *(sample("a", epoch, large) for epoch in (1, 2)))
