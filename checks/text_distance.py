@@ -31,13 +31,14 @@ class TextDistanceCheck(BaseCheck):
 
     - `ratio`: twice the number of characters in a longest common subsequence, divided by the length of both texts.
     - `levenshtein`: 1 minus the edit distance divided by the length of the longer text.
-    - `token_f1`: F1 of the words that both texts have, in any order, as SQuAD counts them.
+    - `token_f1`: F1 of the words that both texts have, in any order, after the idea of SQuAD.
     - `rouge_l`: F1 of the longest common subsequence of words.
 
     Composed and decomposed characters are the same (Unicode NFC). SQuAD and ROUGE also ignore case: set
-    `case_sensitive: false` to compare with their figures. SQuAD leaves out articles, which `token_f1` keeps. The score
-    says how alike the words are, not whether the texts agree: a sentence and its negation are very similar. All but
-    `token_f1` compare texts of up to about 100,000 characters, or words, with an error for longer ones.
+    `case_sensitive: false` to compare with their figures. SQuAD leaves out articles and reads `don't` as `dont`;
+    `token_f1` keeps articles and reads two words. ROUGE's own code drops letters other than a to z. The score says how
+    alike the words are, not whether the texts agree: a sentence and its negation are very similar. All but `token_f1`
+    compare texts of up to about 100,000 characters, or words, with an error for longer ones.
     """
 
     check_type: ClassVar[str] = "text_distance"

@@ -20,13 +20,16 @@ _SEPARATOR = "'\u2019\u00a0\u202f\u2009"
 
 _RUN = (
     r"(?P<sign>[-+\u2212]?)[$\u20ac\u00a3\u00a5\u20b9]?"
-    r"(?P<digits>[.,]?\d(?:\d|[.,/:\u2044{}](?=\d){})*)(?P<power>[eE][-+]?\d+)?"
+    r"(?P<digits>[.,]?\d(?:\d|[.,/:\u2044{}](?=\d){})*"
+    r"(?:\x20?[\u00bc-\u00be\u2150-\u215e]|[\u00b2\u00b3\u00b9\u2070-\u2079\u207b]+|\^[{{(]?-?\d+)?"
+    r"|\\[dt]?frac\{{[^{{}}]{{1,100}}\}}\{{[^{{}}]{{1,100}}\}})(?P<power>[eE][-+]?\d+)?"
 )
 _RUNS = {
     "point": re.compile(_RUN.format(_SEPARATOR, "")),
     "comma": re.compile(_RUN.format(_SEPARATOR, r"|\x20(?=\d{3}(?!\d))")),
 }
-"""Digits with all that joins them, so that a date, a time or a fraction is seen as one thing that is no number."""
+"""Digits with all that joins them, so that a date, a time, a fraction or a power (3½, 10², 10^3, LaTeX's \\frac{1}{2})
+is seen as one thing that is no number."""
 
 _GROUPS = r"[1-9]\d{{0,2}}(?:(?P<mark>[{}{}])\d{{3}})(?:(?P=mark)\d{{3}})*"
 _READABLE = {
