@@ -48,6 +48,9 @@ class JSONDiffCheck(BaseCheck):
     `{tolerance: 0.01, percent: 5, order: false}`. A path is made of names, indices, `*` and `..`, and a rule holds for
     all inside of it that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. Where two rules
     lead to the same field, the last one counts. If no field is left, the check ends in an error.
+
+    In a list in any order, elements that are not equal are paired so that most of their fields agree. If there are more
+    than 40,000 pairs to try (200 elements in each of two lists), the check ends in an error.
     """
 
     check_type: ClassVar[str] = "json_diff"

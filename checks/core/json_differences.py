@@ -21,8 +21,8 @@ from fepflow.text import cut, printable
 MOST_NODES = 200_000
 """Values inside of both documents together."""
 
-MOST_PAIRED = 200
-"""Elements of a list in any order that are paired with their likes; those that are equal need none of that."""
+MOST_PAIRS = 40_000
+"""Pairs of elements that are tried to find the likes in lists in any order; those that are equal need none of that."""
 
 MOST_STEPS = 200_000
 """Values that are compared to pair elements of lists in any order."""
@@ -219,8 +219,7 @@ class _Comparing:
             else:
                 left.append(other)
         rest = sorted(index for likes in waiting.values() for index in likes)
-        if len(left) <= MOST_PAIRED and len(rest) <= MOST_PAIRED:
-            pairs += self._alike(actual, expected, rest, left, at)
+        pairs += self._alike(actual, expected, rest, left, at)
         taken = {index for index, _ in pairs}, {other for _, other in pairs}
         rest, left = [index for index in rest if index not in taken[0]], [one for one in left if one not in taken[1]]
         pairs += _in_order(rest, left, lambda index: rest[index], lambda index: left[index])
@@ -229,22 +228,52 @@ class _Comparing:
     def _alike(
         self, actual: list[Any], expected: list[Any], rest: list[int], left: list[int], at: _Reached
     ) -> Iterator[tuple[int, int]]:
-        """Yield pairs, those first of which the largest share of fields agrees."""
+        """Yield pairs: as many as possible without a difference, then those whose largest share of fields agrees."""
+        if not at.open and not at.rule.tolerance and not at.rule.percent:
+            # Of values that hold no others, only equal ones agree.
+            rest = [index for index in rest if isinstance(actual[index], dict | list)]
+            left = [other for other in left if isinstance(expected[other], dict | list)]
         scores = []
+        agreeing: dict[int, list[int]] = {other: [] for other in left}
         for other in left:
             inside = self._inside(at, other)
             for index in rest:
-                if self._steps > MOST_STEPS:
+                if self._steps > MOST_STEPS or len(left) * len(rest) > MOST_PAIRS:
                     raise CheckArgumentsError("lists in any order have too many elements that differ")
                 found = _Found(most=0)
                 self.nodes(found, actual[index], expected[other], inside, "$")
-                if found.differing < found.fields or not found.fields:
-                    scores.append((found.differing / max(found.fields, 1), index != other, other, index))
-        taken: set[tuple[str, int]] = set()
+                if not found.differing:
+                    agreeing[other].append(index)
+                elif found.differing < found.fields:
+                    scores.append((found.differing / found.fields, index != other, other, index))
+        matched = _matched(agreeing)
+        yield from matched.items()
+        taken = {("actual", index) for index in matched} | {("expected", other) for other in matched.values()}
         for _, _, other, index in sorted(scores):
             if ("actual", index) not in taken and ("expected", other) not in taken:
                 taken |= {("actual", index), ("expected", other)}
                 yield index, other
+
+
+def _matched(agreeing: Mapping[int, list[int]]) -> dict[int, int]:
+    """Return the most pairs of elements that agree: one that was paired gives way if there is another for its partner.
+
+    The keys of `agreeing` are expected elements, those of what is returned actual ones.
+    """
+    matched: dict[int, int] = {}
+
+    def pair(other: int, tried: set[int]) -> bool:
+        for index in sorted(agreeing[other], key=lambda index: index != other):
+            if index not in tried:
+                tried.add(index)
+                if index not in matched or pair(matched[index], tried):
+                    matched[index] = other
+                    return True
+        return False
+
+    for other in agreeing:
+        pair(other, set())
+    return matched
 
 
 def _in_order(

@@ -108,8 +108,21 @@ def test_a_list_in_any_order_is_paired_by_what_agrees() -> None:
     assert score(people, wanted, rules) == 1
     assert score(people, wanted, {"$": {"order": False, "tolerance": 0.5}}) == 1
     assert score(people, wanted) == 0
+    close = {"$": {"order": False, "tolerance": 0.6}}
+    assert score([1.0, 1.9], [1.5, 0.5], close) == 1, "1.0 agrees with both, 1.9 with the first only"
     nested = {"$.a": "unordered"}
     assert score({"a": [[2, 1], [3]]}, {"a": [[3], [1, 2]]}, nested) == 1, "lists inside are in any order, too"
+
+
+def test_elements_that_are_too_many_to_pair_are_an_error_and_no_fail() -> None:
+    rules = {"$": "unordered", "$[*].age": {"tolerance": 0.5}}
+    wanted = [{"name": n, "age": n} for n in range(250)]
+    error = result([{"name": n, "age": n + 0.1} for n in reversed(range(250))], wanted, rules).error
+    assert error is not None
+    assert "too many elements that differ" in error.message
+    assert score(list(range(250)), list(range(1, 251)), {"$": "unordered"}) == pytest.approx(249 / 250)
+    strangers = [{"x": n} for n in range(5_000)]
+    assert score(strangers, wanted[:3], rules) == 0, "however many a stranger's answer has"
 
 
 def test_nothing_to_compare_is_an_error_and_no_pass() -> None:
