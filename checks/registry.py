@@ -137,10 +137,11 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
 
 def _is_same(known: CheckClass, other: CheckClass) -> bool:
     """Return whether both are the same piece of code, perhaps loaded twice."""
-    return (known.__qualname__, _file_of(known)) == (other.__qualname__, _file_of(other))
+    return (known.__qualname__, file_of(known)) == (other.__qualname__, file_of(other))
 
 
-def _file_of(check_class: CheckClass) -> str:
+def file_of(check_class: CheckClass) -> str:
+    """Return the file whose code a class is, else its module."""
     module = sys.modules.get(check_class.__module__)
     return getattr(module, "__file__", None) or check_class.__module__
 

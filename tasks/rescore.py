@@ -46,7 +46,7 @@ class Rescoring:
         self._unanswered = frozenset(run.rescoring.get("unanswered", ()))
         self._suites = source.suite, run.suite
         self._shared = declared_checks(source.suite), declared_checks(run.suite)
-        self.same_plugins = _same_plugins(source)
+        self._same_files = _unchanged_plugins(source)
 
     def answers(self, case_index: int) -> bool:
         """Return whether the earlier run has asked for this case of the new one."""
@@ -69,7 +69,7 @@ class Rescoring:
         """
         if check is None or check.error is not None or row["status"] == "error":
             return False
-        if check.source is not None and not self.same_plugins:  # it may call what else is in the file
+        if check.file is not None and check.file not in self._same_files:  # it may call what else is in the file
             return False
         result = decode(row["result"])
         version = (result.get("metadata") or {}).get("check_version", "")
@@ -77,13 +77,15 @@ class Rescoring:
         return version == check.version and bool(hashed == row["content_hash"])
 
 
-def _same_plugins(source: RunRecord) -> bool:
-    """Return whether the files of a run's plugins are as they were."""
+def _unchanged_plugins(source: RunRecord) -> frozenset[str]:
+    """Return the files of a run's plugins, if all are as they were. The code of installed packages is not known."""
     folder = Path(source.suite_path).parent if source.suite_path else Path.cwd()
     try:
-        return suite_hash(source.suite, source.repeats, folder) == source.suite_hash
+        if suite_hash(source.suite, source.repeats, folder) != source.suite_hash:
+            return frozenset()
     except OSError:
-        return False
+        return frozenset()
+    return frozenset(str((folder / name).resolve()) for name in source.suite.get("plugins") or ())
 
 
 async def take_outputs(context: RunContext, work: BatchWork) -> Taken:

@@ -34,7 +34,7 @@ from fepflow.checks.constants import CheckType
 from fepflow.checks.core.modifiers import AlternativeResults, Modifiers, split_modifiers
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
-from fepflow.checks.registry import find_check, is_ours, source_hash
+from fepflow.checks.registry import file_of, find_check, is_ours, source_hash
 from fepflow.documents.messages import closest, did_you_mean
 from fepflow.errors import (
     CheckArgumentsError,
@@ -308,7 +308,8 @@ class CompiledCheck:
         self._template = self._arguments.template
         self._modifiers = self._arguments.modifiers
         self.warnings += [UNKNOWN_ARGUMENT % (declared.type, name) for name in self._arguments.unknown]
-        is_others = not is_ours(check_class) or check_class.check_type == CheckType.CUSTOM_FUNCTION
+        self.file = None if is_ours(check_class) else file_of(check_class)
+        is_others = self.file is not None or check_class.check_type == CheckType.CUSTOM_FUNCTION
         self._is_others = is_others
         waits = issubclass(check_class, BaseAsyncCheck) or iscoroutinefunction(unwrap(check_class.__call__))
         self._in_thread = is_others and not waits

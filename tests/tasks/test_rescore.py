@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.checks import registry
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import Cause, NewOutput, NewRun, RunRecord
@@ -331,11 +332,11 @@ async def test_a_rescore_that_was_interrupted_or_has_errors_is_resumed(
     assert (await rescored(again.run.id))[2].outcome == "pass"
 
 
-async def test_errors_of_checks_are_computed_again(
-    plan: Plan, store: Store, tmp_path: Path, edit: Callable[..., Path]
+async def test_checks_of_a_plugin_are_computed_again_if_its_code_is_another(
+    plan: Plan, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin = tmp_path / "mine.py"
-    plugin.write_text(PLUGIN.format(body="return {'passed': helper(text)}", helper="return text == 'a'"))
+    plugin.write_text(as_it_was := PLUGIN.format(body="return {'passed': helper(text)}", helper="return text == 'a'"))
     check = {"type": "mine_rescored", "arguments": {"text": "$.output.value"}}
     first = plan(["a", "b"], checks=[check], plugins=["mine.py"])
     assert (await ran(first)).outcome == "fail"
@@ -344,6 +345,14 @@ async def test_errors_of_checks_are_computed_again(
     plugin.write_text(PLUGIN.format(body="return {'passed': helper(text)}", helper="return True  # now"))
     taken, computed, verdict = await rescored(new_run(store, first).id)
     assert (taken.checks, computed, verdict.outcome) == (0, 2, "pass"), "what a plugin's check calls has changed"
+    plugin.write_text(as_it_was)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "mine.py").write_text(PLUGIN.format(body="return {'passed': helper(text)}", helper="return False"))
+    (elsewhere / "suite.json").write_bytes((tmp_path / "suite.json").read_bytes())
+    monkeypatch.delitem(registry._registered, "mine_rescored")
+    taken, computed, verdict = await rescored(new_run(store, first, elsewhere / "suite.json").id)
+    assert (taken.checks, computed, verdict.outcome) == (0, 2, "fail"), "another file with the same class"
 
 
 PLUGIN = """
