@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fepflow.calls.base import TargetResponse, refuse_reserved_names
+from fepflow.calls.base import TargetResponse, attempt_under_way, refuse_reserved_names
 from fepflow.calls.response_parser import describe, found_metadata
 from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
@@ -30,23 +30,40 @@ class _Record:
 
 
 class RecordedTarget:
-    """Answers each test case with its record; every repeat of a case gets the same answer.
+    """Answers each test case with its record; every repeat gets the same answer unless records have a `repeat`.
 
     Where the record is in the file is no part of its address: what it says is.
     """
 
-    def __init__(self, config: target.RecordedTarget, records: dict[str, _Record]) -> None:
+    def __init__(self, config: target.RecordedTarget, records: dict[str, dict[int, _Record]]) -> None:
         self._config = config
         self._records = records
+        self._hashes: dict[str, str] = {}
         self.fingerprint = content_hash("recorded", config.output, config.metadata)
         self.secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:
-        """Return the record of a case, `{value, metadata}`; raises TargetError `missing_output`."""
-        record = self._records.get(case.id)
+        """Return the record of a case, `{value, metadata}`; raises TargetError `missing_output`.
+
+        Of records with a `repeat`, which one is asked for is not known here: a hash of all stands for them.
+        """
+        if self._config.repeat is None:
+            return self._answer(case.id, 1)
+        if case.id not in self._hashes:
+            records = self._records.get(case.id, {})
+            answers = ((repeat, records[repeat].answer) for repeat in sorted(records))
+            said = [[repeat, *((answer.value, answer.metadata) if answer else ())] for repeat, answer in answers]
+            self._hashes[case.id] = content_hash(said)
+        return {"id": case.id, "records": self._hashes[case.id]}
+
+    def _answer(self, case_id: str, repeat: int) -> dict[str, Any]:
         path = self._config.path
-        if record is None:
+        records = self._records.get(case_id)
+        if not records:
             raise _missing(f"{path} has no record for this test case (by {self._config.id or 'order'})")
+        record = records.get(repeat)
+        if record is None:
+            raise _missing(f"{path} has no record for repeat {repeat} of this test case (by {self._config.repeat})")
         if record.answer is None:
             where = f"{path}:{record.line}"
             raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
@@ -55,12 +72,14 @@ class RecordedTarget:
 
     def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield each output, as checks see it, with the id of its test case."""
-        for case_id, record in self._records.items():
+        for case_id, record in _all(self._records):
             if record.answer is not None:
                 yield case_id, output_context(Output(value=record.answer.value, metadata=record.answer.metadata))
 
     async def call(self, request: Any) -> TargetResponse:
-        """Return the recorded answer."""
+        """Return the recorded answer, of the repeat whose attempt is under way; raises TargetError."""
+        if self._config.repeat is not None:
+            request = self._answer(request["id"], attempt_under_way.get().repeat + 1)
         return TargetResponse(**request)
 
     async def aclose(self) -> None:
@@ -70,8 +89,9 @@ class RecordedTarget:
 def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
     """Read the records in `file`, each mapped as `config` says, and match them with test cases.
 
-    Raises InputError: what `read_records` refuses, an id that is missing or stands twice, no output in any record,
-    and, when matched by order, a number of records that is not the number of cases. JSONPathError for an invalid path.
+    Raises InputError: what `read_records` refuses, an id that is missing or stands twice in a repeat, no output in any
+    record, and, when matched by order, a number of records that is not the number of cases. JSONPathError for an
+    invalid path.
     """
     others = {name: path for name, path in config.metadata.items() if name != LATENCY}
     refuse_reserved_names(others, "target.recorded.metadata")
@@ -95,10 +115,10 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     return RecordedTarget(config, by_id)
 
 
-def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, _Record]:
+def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, dict[int, _Record]]:
     assert config.id is not None  # asked for only then
-    path = compile_path(config.id)
-    records: dict[str, _Record] = {}
+    path, repeat_path = compile_path(config.id), config.repeat and compile_path(config.repeat)
+    records: dict[str, dict[int, _Record]] = {}
     problems = []
     for record, document in pairs:
         try:
@@ -107,26 +127,49 @@ def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, _Record]:
             message = f"has no id at {config.id}; the record is {describe(document)}"
             problems.append(Problem(message, config.path, record.line))
             continue
-        if case_id in records:
-            message = f"the id {case_id!r} stands in line {records[case_id].line} already"
+        repeat, of_repeat = 1, ""
+        if repeat_path:
+            try:
+                repeat = _number_of_repeat(repeat_path.resolve(document))
+            except (JSONPathError, TypeError, ValueError):
+                message = f"has no number from 1 at {config.repeat} (target.recorded.repeat)"
+                problems.append(Problem(message, config.path, record.line))
+                continue
+            of_repeat = f" with repeat {repeat}"
+        same = records.setdefault(case_id, {})
+        if repeat in same:
+            message = f"the id {case_id!r}{of_repeat} stands in line {same[repeat].line} already"
             problems.append(Problem(message, config.path, record.line))
-        records.setdefault(case_id, record)
+        same.setdefault(repeat, record)
     if problems:
         raise InputError(problems[:20])
     return records
 
 
-def _by_order(records: list[_Record], config: target.RecordedTarget, case_ids: Sequence[str]) -> dict[str, _Record]:
+def _number_of_repeat(value: Any) -> int:
+    """Return the number of a repeat, a text in CSV; raises TypeError or ValueError for anything but 1, 2, …"""
+    if isinstance(value, bool) or str(value) != str(number := int(value)) or number < 1:
+        raise ValueError
+    return number
+
+
+def _by_order(
+    records: list[_Record], config: target.RecordedTarget, case_ids: Sequence[str]
+) -> dict[str, dict[int, _Record]]:
     if len(records) != len(case_ids):
         message = f"holds {len(records):,} records, but there are {len(case_ids):,} test cases"
         advice = "name the test case's id in a record: target.recorded.id"
         raise InputError(Problem(message, config.path, advice=advice))
-    return dict(zip(case_ids, records, strict=True))
+    return {case_id: {1: record} for case_id, record in zip(case_ids, records, strict=True)}
 
 
-def _refuse_all_without_output(records: dict[str, _Record], config: target.RecordedTarget) -> None:
-    first = next(iter(records.values()), None)
-    if first is not None and all(record.answer is None for record in records.values()):
+def _all(records: dict[str, dict[int, _Record]]) -> Iterator[tuple[str, _Record]]:
+    yield from ((case_id, record) for case_id, same in records.items() for record in same.values())
+
+
+def _refuse_all_without_output(records: dict[str, dict[int, _Record]], config: target.RecordedTarget) -> None:
+    first = next((record for _, record in _all(records)), None)
+    if first is not None and all(record.answer is None for _, record in _all(records)):
         message = f"no record has anything at {config.output} (target.recorded.output); the first is {first.what}"
         raise InputError(Problem(message, config.path, first.line))
 

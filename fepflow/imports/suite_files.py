@@ -65,20 +65,25 @@ def _recorded(
     if len(answered) < len(imported.runs):
         count = len(imported.runs) - len(answered)
         imported.notes.by_hand(f"{count} of {len(imported.runs)} runs are left out of the folder: every call failed")
+    repeats = max(run.repeats for run in answered)
+    if any(run.repeats != repeats for run in answered):
+        imported.notes.by_hand(f"some runs have fewer than {repeats} repeats: those that they lack are errors")
     for number, run in enumerate(answered, 1):
-        if any(output.repeat for output in run.outputs):
-            imported.notes.by_hand("a recorded target gives every repeat the same answer: only the first is written")
         records = []
         for output in run.outputs:
-            if output.repeat == 0:
-                recorded = recorded_output(output, ids)
-                record: dict[str, Any] = {"id": cases[output.case].id, "metadata": recorded.metadata or {}}
-                records.append(record if output.error is not None else {**record, "value": recorded.value})
+            recorded = recorded_output(output, ids)
+            record: dict[str, Any] = {"id": cases[output.case].id}
+            record |= {"repeat": output.repeat + 1} if repeats > 1 else {}
+            record["metadata"] = recorded.metadata or {}
+            records.append(record if output.error is not None else {**record, "value": recorded.value})
         files["outputs.jsonl" if len(answered) == 1 else f"outputs-{number}.jsonl"] = _lines(records, imported)
     if len(files) > 1:
         suite["variants"] = {"outputs": list(files)}
     path = "${variant.outputs}" if len(files) > 1 else next(iter(files))
     target: dict[str, Any] = {"path": path, "id": "$.id", "output": "$.value"}
+    if repeats > 1:
+        target["repeat"] = "$.repeat"
+        suite["repeats"] = repeats
     kept = {name for run in answered for output in run.outputs for name in output.metadata}
     kept = {name for name in kept if re.fullmatch(r"[A-Za-z_]\w*", name) and name not in _OF_CALLS}
     # Without a time that was recorded, that of reading would be taken for the agent's.

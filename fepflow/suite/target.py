@@ -215,12 +215,21 @@ class RecordedTarget(Section):
         None, description="Default: by the file's ending. otlp and atif are traces: spans, and trajectories, in JSON."
     )
     id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
+    repeat: JSONPathText | None = Field(
+        None, description="A record's repeat, from 1, beside `id`; default: every repeat gets the same output."
+    )
     output: JSONPathText = Field(
         "$.value", description="Where the output is in a record; default: value, else actual_output."
     )
     metadata: dict[str, JSONPathText] = Field(
         {}, description="What else to keep of a record, by name; `latency_ms` in place of the time that reading takes."
     )
+
+    @model_validator(mode="after")
+    def _repeat_beside_id(self) -> RecordedTarget:
+        if self.repeat is not None and self.id is None:
+            raise ValueError("repeat needs id: records are told apart by both")
+        return self
 
 
 class PythonTarget(Section):

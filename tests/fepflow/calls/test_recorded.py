@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.calls.base import Target as OpenTarget
 from fepflow.calls.base import output_hash
-from fepflow.calls.client import RetryPolicy
+from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
@@ -72,6 +72,29 @@ async def test_a_case_without_a_record_is_a_missing_output(opened: Any) -> None:
     assert output.failure is not None
     assert output.metadata is not None
     assert output.metadata["attempts"] == 1
+
+
+async def test_records_of_repeats_answer_their_repeats_and_one_that_lacks_is_a_missing_output(opened: Any) -> None:
+    records = [{"id": "a", "n": 2, "value": "second"}, {"id": "a", "n": "1", "value": "first"}]
+    target = opened([*records, {"id": "2", "n": 2, "value": "only"}], id="$.id", repeat="$.n")
+    client = TargetClient(target, RetryPolicy(1, 1))
+    asked = [(FIRST, 0), (FIRST, 1), (SECOND, 0), (SECOND, 1)]
+    outputs = [(await client.ask(case, repeat)).output() for case, repeat in asked]
+    assert [output.value for output in outputs] == ["first", "second", None, "only"]
+    assert "no record for repeat 1 of this test case" in str(outputs[2].failure)
+    other = opened([*records, {"id": "2", "n": 2, "value": "other"}], id="$.id", repeat="$.n")
+    assert output_hash(target, FIRST, 0) == output_hash(other, FIRST, 0)
+    assert output_hash(target, SECOND, 1) != output_hash(other, SECOND, 1)
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5, True, None, "x", [1]])
+def test_a_repeat_is_a_number_from_one_and_stands_once(opened: Any, number: Any) -> None:
+    with pytest.raises(InputError, match=r"outputs\.jsonl:1: has no number from 1 at \$\.n"):
+        opened([{"id": "a", "n": number, "value": 1}], id="$.id", repeat="$.n")
+    with pytest.raises(InputError, match=r"outputs\.jsonl:2: the id 'a' with repeat 1 stands in line 1 already"):
+        opened([{"id": "a", "n": 1, "value": 1}] * 2, id="$.id", repeat="$.n")
+    with pytest.raises(ValueError, match="repeat needs id"):
+        opened([], repeat="$.n")
 
 
 async def test_a_record_without_an_output_says_where_it_is_and_what_it_has(opened: Any) -> None:

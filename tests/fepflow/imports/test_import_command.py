@@ -64,6 +64,19 @@ def test_a_suite_of_results_has_the_time_and_cost_that_were_recorded(tmp_path: P
     assert "latency_ms" not in second["metadata"]
 
 
+def test_all_repeats_of_results_are_written(tmp_path: Path) -> None:
+    rows = [
+        {"span_id": n, "root_span_id": n, "input": n[0], "output": n, "scores": {"s": 1}} for n in ("a1", "a2", "b1")
+    ]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert command("import", "rows.jsonl", "--as", "braintrust", "--no-run", "-o", "suite").exit_code == 0
+    assert command("validate", "suite/suite.yaml").exit_code == 0
+    loaded = validate_suite(Path("suite/suite.yaml"), {}).loaded
+    assert (loaded.suite.repeats, loaded.section("target").recorded.repeat) == (2, "$.repeat")
+    records = map(json.loads, Path("suite/outputs.jsonl").read_text().splitlines())
+    assert [(record["value"], record["repeat"]) for record in records] == [("a1", 1), ("a2", 2), ("b1", 1)]
+
+
 def test_results_written_as_a_suite_are_valid(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     written = command("import", "run.json", "--no-run", "-o", "suite")
