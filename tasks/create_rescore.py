@@ -74,6 +74,10 @@ class CaseChanges:
     """Removed cases that had not passed."""
     checked_again: int = 0
     """Cases with the same question, and something else that checks may read."""
+    otherwise_checked: list[str] = field(default_factory=list)
+    """Cases whose own checks are other ones."""
+    own_checks: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
+    """Ids of the checks that such cases had themselves, and have now."""
 
 
 def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable:
@@ -178,7 +182,7 @@ def create_rescore(
         if suite.repeats != source.repeats:
             had = f"Run {source.id[:8]} has {plural(source.repeats, 'repeat')} of each case, not {suite.repeats}"
             notes.append(f"{had} as the suite asks for.")
-    notes += _notes_of_suite(store, source, snapshot)
+    notes += _notes_of_suite(store, source, snapshot, changes)
     notes += _notes_of_source(store, source)
     asked = _asked_run(store, source)
     options = {name: value for name, value in (source.options or {}).items() if name in _KEPT}
@@ -261,6 +265,7 @@ def _changes(
     changes, seen = CaseChanges(), set[str]()
     in_part = source.part is not None or "sample" in (source.options or {})
     asked = _Asked(validation, suite)
+    shared = [list(declared_checks(each)) for each in (source.suite, validation.loaded.snapshot)]
     index = 0
     kept: set[str] = set()
     waiting = iter(validation.cases)
@@ -281,6 +286,10 @@ def _changes(
                 changes.unanswered.append(index)
             elif without_checks(then) != without_checks(case):
                 changes.checked_again += 1
+            if (then.checks or []) != (case.checks or []):
+                changes.otherwise_checked.append(case.id)
+            for ids, taken, each in zip(changes.own_checks, shared, (then, case), strict=True):
+                ids.update(check_ids([to_check(check) for check in each.checks or ()], taken))
             index += 1
     if not seen:
         raise UserError(f"No test case of {validation.path} is one of run {source.id[:8]}: they are matched by id.")
@@ -416,7 +425,7 @@ def _asked_of(suite: Mapping[str, Any]) -> dict[str, Any]:
 
 def _notes_of_cases(source: RunRecord, changes: CaseChanges) -> Iterator[str]:
     if changes.changed:
-        what = "ask something else by now, so their outputs are no answers, and they count as missing"
+        what = "with another question by now; outputs of before do not answer it, and count as missing"
         yield f"{plural(len(changes.changed), 'test case')} of run {source.id[:8]} {what}: {_named(changes.changed)}."
     if changes.new:
         yield f"{plural(len(changes.new), 'test case')} without an output, as new: {_named(changes.new)}."
@@ -427,24 +436,28 @@ def _notes_of_cases(source: RunRecord, changes: CaseChanges) -> Iterator[str]:
     if changes.checked_again:
         what = "with the same question, and other data to check by"
         yield f"{plural(changes.checked_again, 'test case')} {what}: all of their checks are computed."
+    if changes.otherwise_checked:
+        cases = changes.otherwise_checked
+        yield f"{plural(len(cases), 'test case')} with other checks of their own than before: {_named(cases)}."
 
 
 def _named(ids: Sequence[str]) -> str:
-    named = [cut(case_id, 60) for case_id in ids[:NAMED]]
+    named = [cut(name, 120) for name in ids[:NAMED]]
     return listed([*named, f"{len(ids) - NAMED} more"] if len(ids) > NAMED else named)
 
 
-def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any]) -> Iterator[str]:
+def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any], changes: CaseChanges) -> Iterator[str]:
     """Yield sentences about checks and rules that are other ones than the earlier run had."""
     then, now = declared_checks(source.suite), declared_checks(snapshot)
     totals = {counts.check_id: counts for counts in store.results.check_totals(source.id)}
+    own_then, own_now = changes.own_checks
     gone = [
         f"{check_id} ({failed} had failed)" if (failed := totals[check_id].failed) else check_id
-        for check_id in then
-        if check_id not in now and check_id in totals
+        for check_id in [*then, *sorted(own_then - then.keys())]
+        if check_id not in now and check_id not in own_now and check_id in totals
     ]
     if gone:
-        yield f"Checks of run {source.id[:8]} that the suite has no more: {listed(gone)}."
+        yield f"Checks of run {source.id[:8]} that the suite has no more: {_named(gone)}."
     if changed := [check_id for check_id in now if check_id in then and then[check_id] != now[check_id]]:
         yield f"Checks that have changed since: {listed(changed)}."
     if new := [check_id for check_id in now if check_id not in then]:

@@ -229,6 +229,20 @@ async def test_a_failing_check_that_is_removed_is_named(
     assert "exact_match (1 had failed)" in " ".join(verdict.warnings)
 
 
+async def test_a_failing_check_of_a_case_that_is_removed_is_named(
+    plan: Plan, store: Store, edit: Callable[..., Path]
+) -> None:
+    hard = {"checks": [{**LENIENT, "id": "hard", "arguments": {"phrases": ["z"]}}]}
+    first = plan(cases("a", "b", a=hard))
+    assert (await ran(first)).outcome == "fail"
+    edit(test_cases=cases("a", "b"))
+    _, _, verdict = await rescored(new_run(store, first).id)
+    assert verdict.outcome == "pass"
+    said = " ".join(verdict.warnings)
+    assert "that the suite has no more: hard (1 had failed)." in said
+    assert "1 test case with other checks of their own than before: a." in said
+
+
 async def test_a_failed_case_that_is_removed_is_named(
     plan: Plan, store: Store, agent: Agent, edit: Callable[..., Path]
 ) -> None:
