@@ -75,7 +75,8 @@ class Extract(BaseModel):
     @cached_property
     def _tags(self) -> re.Pattern[str]:
         names = "|".join(map(re.escape, self.strip))
-        return re.compile(rf"<(/?)({names})(?:\s[^<>]{{0,200}})?>", re.IGNORECASE)
+        # An opening tag without its > belongs to an answer that was cut off.
+        return re.compile(rf"<(/?)(?:{names})(?:\s[^<>]{{0,200}})?>|<(?:{names})(?=\s|\Z)", re.IGNORECASE)
 
     def apply(self, value: Any, limit: float) -> Any:
         """Return the part of a value that is checked; a search may take `limit` seconds.

@@ -56,6 +56,7 @@ def test_a_check_sees_the_part_of_a_text_that_is_extracted(passed, answer, extra
         ("I do not know", {"regex": r"\d+"}, r'extract: /\d+/ is not found in "I do not know"'),
         ("b", {"regex": "(a)?b"}, 'extract: /(a)?b/ is not found in "b"'),
         ("<think>42", {"strip": ["think"]}, "extract: <think> is not closed"),
+        ("<think it is 42", {"strip": ["think"]}, "extract: <think> is not closed"),
         ("<think>42</think>\n", {"strip": ["think"]}, 'extract: nothing is left of "<think>42</think>\\n"'),
         ("```json\n42", {"fence": "json"}, "extract: there is no code fence of json that is closed"),
         ("```python\n42\n```", {"fence": "json"}, "extract: there is no code fence of json in"),
