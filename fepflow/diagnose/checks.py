@@ -15,6 +15,7 @@ from fepflow.checks.core.compiled import CompiledCheck, meant_argument, unknown_
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import find_check
+from fepflow.checks.schemas import result_shape
 from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.loader import Document
@@ -229,6 +230,9 @@ def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_I
         yield _Issue(("arguments", name), unknown_argument(check, name), meant_argument(check_class, name))
     arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
     compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
+    shape = result_shape(check.model_copy(update={"arguments": {**arguments, "pass_at": None}}))
+    if arguments.get("pass_at") is not None and shape is not None and not shape.keys() & {"score", "response"}:
+        yield _Issue(("arguments", "pass_at"), f"{check.type} gives no score here", "leave pass_at out")
     if compiled.error is not None:
         yield from _argument_issues(check, compiled.error)
     elif config_error := compiled.config_error():

@@ -167,7 +167,7 @@ def _cure(kind: str, value: Any) -> str | None:
 
 def _ours(message: str) -> str:
     """Return `Input should be less than 5` as `must be less than 5`."""
-    text = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", message).removesuffix(" after validation")
+    text = re.sub(r"^(Input|String|List|Dictionary|Value) should ", "must ", message).replace(" after validation", "")
     return text[:1].lower() + text[1:]
 
 

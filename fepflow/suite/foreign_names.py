@@ -92,6 +92,7 @@ CHECK: Mapping[str, str] = {
     **dict.fromkeys(("check", "kind", "evaluator", "assert", "assertion", "class"), "it is type"),
     **dict.fromkeys(("name", "metric", "key", "label"), "a check's name is its id"),
     **dict.fromkeys(("weight", "severity"), "what must hold is said by gate"),
+    **dict.fromkeys(("threshold", "minscore", "passthreshold"), "the least score that passes is pass_at"),
 }
 """Keys of a check."""
 

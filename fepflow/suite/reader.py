@@ -15,11 +15,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.messages import did_you_mean, validation_messages
+from fepflow.documents.messages import closest, did_you_mean, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend
-from fepflow.protocol.check import Check, checks_in_full
+from fepflow.protocol.check import CHECK_KEYS, Check, checks_in_full
 from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
@@ -307,13 +307,14 @@ def _problems_of(
 
 
 def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | None:
-    """Return an error of a check that is written `{contains: {...}}` as one message, and leave out the other."""
-    if not isinstance(check, dict) or len(check) != 1 or not isinstance(next(iter(check.values())), dict):
+    """Return an error of a check that is written `contains: Paris` as one message, and leave out the other."""
+    names = [str(name) for name in check if name not in CHECK_KEYS] if isinstance(check, dict) else []
+    if len(names) != 1 or "type" in check or names[0] in foreign_names.CHECK or closest(names[0], [*CHECK_KEYS]):
         return item
-    (name,) = check
+    (name,) = names
     if item.path == (name,):
         return None
-    advice = f"write {{type: {brief(str(name), 60)}, ...}}, with the arguments beside the type"
+    advice = f"write {{type: {brief(name, 60)}, ...}}, with the arguments beside the type"
     return replace(item, advice=advice) if item.path == ("type",) else item
 
 

@@ -99,6 +99,8 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("checks: [{type: contains, args: {}}]", 4, "no argument args", "arguments stand beside type"),
     ("checks: [{name: a, type: contains}]", 4, "contains has no argument name", "its id"),
     ("checks: [{type: contains, txt: $.output.value}]", 4, "contains has no argument txt", "did you mean text?"),
+    ("checks: [{type: json_diff, threshold: 0.9}]", 4, "json_diff has no argument threshold", "that passes is pass_at"),
+    ("checks: [{type: exact_match, pass_at: 0.9}]", 4, "exact_match gives no score here", "leave pass_at out"),
     ("checks: [{type: contains, phrases: a, versoin: 1.0.0}]", 4, "no argument versoin", "did you mean version?"),
     ("checks: [{type: contains, phrases: a, passat: 1}]", 4, "no argument passat", "did you mean pass_at?"),
     ("checks: [{type: contains, phrases: a, arguments: {phrases: b}}]", 4, "beside type and in arguments", "keep one"),

@@ -151,6 +151,10 @@ tags: smoke
             "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
         ),
         (
+            "checks: [{contains: Paris, id: city}]",
+            "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
+        ),
+        (
             "test_cases: {path: cases.csv, expected: {answer: $.a}}",
             "test_cases.expected: must be one path, such as $.answer; an object of several fields is `metadata: "
             "{NAME: $.field, ...}`, and checks read it as $.test_case.metadata.NAME",
