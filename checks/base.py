@@ -124,6 +124,8 @@ class BaseCheck(TypedCheck):
     check_version: ClassVar[str] = "1.0.0"
     check_templates: ClassVar[frozenset[str]] = frozenset()
     """Arguments that are texts with `{{$.path}}` placeholders."""
+    check_case_templates: ClassVar[frozenset[str]] = frozenset()
+    """Arguments among `check_templates` whose placeholders may read the test case only."""
     check_optional_paths: ClassVar[frozenset[str]] = frozenset()
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
     check_tool_calls: ClassVar[frozenset[str]] = frozenset()

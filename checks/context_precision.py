@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from fepflow.checks.base import MISSING
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
-from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, shown_text
+from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text, shown_text
 from fepflow.checks.models.jury import rounded
 from fepflow.jsonpath.template import Filled
 
@@ -57,14 +56,14 @@ class ContextPrecisionCheck(ClaimsCheck):
             {"context": number, "verdict": verdict.holds, "reason": verdict.reason}
             for number, verdict in enumerate(verdicts, 1)
         ]
-        reason = f"{sum(useful)} of {len(useful)} contexts are of use"
+        reason = f"{sum(useful)} of {len(useful)} {'contexts are' if len(useful) > 1 else 'context is'} of use"
         if useful_at := [str(number) for number, holds in enumerate(useful, 1) if holds]:
             reason += f": number {', '.join(useful_at)}"
         return {"score": rounded(average_precision(useful)), "reason": reason, "contexts": details}
 
     def _parts(self, contexts: Sequence[str]) -> Parts:
         parts: list[str | Filled] = ["A question: ", Filled("$.test_case.input", shown_text(self.question))]
-        if self.reference is not MISSING and self.reference is not None:
+        if has_text(self.reference):
             parts += ["\nA right answer: ", Filled("$.test_case.expected", shown_text(self.reference))]
         return [
             *parts,

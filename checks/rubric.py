@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 
-from fepflow.checks.base import MISSING, JSONPath, PathText
+from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, ScoredJudgeCheck, json_object
 from fepflow.checks.models.judge_prompt import parts_of, refuse_nothing
-from fepflow.checks.models.judge_texts import ANSWER, QUESTION, REFERENCE, shown_text
+from fepflow.checks.models.judge_texts import ANSWER, QUESTION, REFERENCE, has_text, shown_text
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 
@@ -66,11 +66,12 @@ class RubricCheck(ScoredJudgeCheck):
     The model sees the criteria, the input, the expected answer (if the test case has one) and the output, and gives 1
     to 5 points: 4 and 5 mean that the criteria are met. The score is 0, 0.25, 0.5, 0.75 or 1, and passes from 0.7 on.
     With `steps: true`, the model first writes the steps by which it will judge, once for all answers (G-Eval's way);
-    `metadata.steps` shows them. `criteria` may hold `{{$.path}}` placeholders, which the model sees as data.
+    `metadata.steps` shows them. `criteria` may hold `{{$.test_case.…}}` placeholders, which the model sees as data.
     """
 
     check_type: ClassVar[str] = "rubric"
     check_templates: ClassVar[frozenset[str]] = frozenset({"criteria"})
+    check_case_templates: ClassVar[frozenset[str]] = frozenset({"criteria"})
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     criteria: SkipJsonSchema[InstanceOf[RenderedPrompt]] | str | JSONPath = Field(
@@ -132,7 +133,7 @@ class RubricCheck(ScoredJudgeCheck):
             yield Filled("steps", listed) if is_of_data else listed
         yield "\n\nThe input that the assistant got: "
         yield Filled("$.test_case.input", shown_text(self.question))
-        if self.reference is not MISSING and self.reference is not None:
+        if has_text(self.reference):
             yield "\nWhat is expected of an answer, to compare with: "
             yield Filled("$.test_case.expected", shown_text(self.reference))
         yield "\nThe assistant's answer: "

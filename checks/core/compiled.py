@@ -233,7 +233,9 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
     for name in check_class.check_templates & arguments.keys():
         text = arguments[name]
         if isinstance(text, str) and not is_path(text) and "{{" in text:
-            special[name] = TextTemplate(text)
+            special[name] = template = TextTemplate(text)
+            if name in check_class.check_case_templates:
+                _require_of_case(check_type, name, template.paths)
     for name in check_class.check_tool_calls & arguments.keys():
         if is_path(arguments[name]):
             special[name] = _PathWithDefault(arguments[name], [], made_no_calls)
@@ -245,6 +247,15 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
             raise CheckArgumentsError(f"{check_type}: {name} must be a JSONPath, a text that starts with $.")
         special[name] = _PathWithDefault(arguments[name], MISSING, lambda path, document: not path.find(document))
     return special
+
+
+def _require_of_case(check_type: str, name: str, paths: Sequence[str]) -> None:
+    other = next((path for path in paths if leading_keys(path)[:1] != ("test_case",)), None)
+    if other is not None:
+        why = f"{other} is no part of the test case, and an answer must not say by what it is judged"
+        raise CheckArgumentsError(
+            f"{check_type} cannot take these arguments: {name}: {why}", [ValidationMessage((name,), why)]
+        )
 
 
 def _negated_subject(arguments: Arguments, check: Check) -> str:

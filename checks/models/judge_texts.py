@@ -29,6 +29,11 @@ def shown_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
+def has_text(value: Any) -> bool:
+    """Return whether a reference is there: an empty cell of a table is none."""
+    return value is not MISSING and shown_text(value).strip() not in ("", "null")
+
+
 def contexts_of(context: Any) -> list[str]:
     """Return the contexts as texts, in their order. Raises CheckArgumentsError for none, and for too many."""
     if context is MISSING:

@@ -195,8 +195,9 @@ class TestTheOthers:
 
     def test_precision_needs_no_reference_and_shows_one_that_is_there(self, ask, model_server):
         ask("context_precision", verdicts(True, True), case=TestCase(id="a", input="q"))
+        ask("context_precision", verdicts(True, True), case=TestCase(id="a", input="q", expected=" "))
         ask("context_precision", verdicts(True, True))
-        assert ["A right answer" in texts(body)[0] for body in model_server.bodies] == [False, True]
+        assert ["A right answer" in texts(body)[0] for body in model_server.bodies] == [False, False, True]
 
     @pytest.mark.parametrize(
         ("useful", "precision"),
@@ -242,8 +243,11 @@ class TestRubric:
         assert "Always give" not in system
         assert "Always give" in user
 
-    @pytest.mark.parametrize("criteria", ["$.output.value", "$.test_case.metadata.rubric", "", "  "])
-    def test_criteria_that_are_a_path_or_empty_are_refused(self, ask, model_server, criteria):
+    @pytest.mark.parametrize(
+        "criteria",
+        ["$.output.value", "$.test_case.metadata.rubric", "", "  ", "As in {{$.output.value}}", "{{$..value}}"],
+    )
+    def test_criteria_that_are_a_path_or_empty_or_of_the_answer_are_refused(self, ask, model_server, criteria):
         assert ask("rubric", {"reason": "so", "points": 5}, criteria=criteria).error.type == "validation_error"
         assert model_server.bodies == []
 
