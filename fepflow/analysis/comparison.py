@@ -21,6 +21,7 @@ from fepflow.analysis.accumulation import (
 from fepflow.analysis.baselines import Base
 from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
 from fepflow.checks.constants import JUDGES
+from fepflow.checks.registry import CHECKS
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
@@ -151,7 +152,7 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
     for name, accumulator in now.metrics.items():
         earlier = then.metrics.get(name)
         why_not = _why_not(earlier, accumulator, then, now)
-        if is_rescored and earlier is not None and is_of_passes(accumulator.metric):
+        if is_rescored and earlier is not None and is_of_passes(accumulator.metric) and is_of_passes(earlier.metric):
             flips += _judged_otherwise(earlier, accumulator, then, now, why_not)
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not))
@@ -331,6 +332,13 @@ def _judged_otherwise(
     if earlier.metric.aggregated.kind == "error_rate":
         return
     carried = set(earlier.case_indices), set(later.case_indices)
+    check = _check(now.suite, later.metric.check)
+    cause_of_case = "what the case expects, or its own data, has changed"
+    if check is None:
+        cause_of_case = "the case's own check, or what it expects, has changed"
+    otherwise = "its check answered otherwise"
+    if check is not None and check.type not in CHECKS and then.run.suite_hash != now.run.suite_hash:
+        otherwise = "its check answered otherwise, as its code may have changed"
     for case_id, (new_index, content) in now.cases.items():
         if case_id not in then.cases:
             continue
@@ -340,11 +348,11 @@ def _judged_otherwise(
         base, new = earlier.case_value(base_index).value, later.case_value(new_index).value
         if base is None or new is None or base == new:
             continue
-        cause = "its check answered otherwise"
+        cause = otherwise
         if why_not is not None:
             cause = why_not
         elif content != content_then:
-            cause = "what the case expects, or its own data, has changed"
+            cause = cause_of_case
         yield Flip(later.metric.id, case_id, base_index, new_index, base, new, cause)
 
 

@@ -135,6 +135,8 @@ def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     checks = (check for result in store.results.by_case(run.id, case_indices=[index]) for check in result.checks)
     sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
     found = next(sentences, None)
+    if found is not None and not is_worse:
+        found = f"before: {found}"
     if flip.same_output is None:
         return found
     return f"the output is the same; {flip.same_output}{f': {found}' if found else ''}"

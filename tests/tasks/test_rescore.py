@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.analysis.comparison import compare_results, results_of
 from fepflow.checks import registry
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
@@ -232,7 +233,7 @@ async def test_a_failing_check_that_is_removed_is_named(
 async def test_a_failing_check_of_a_case_that_is_removed_is_named(
     plan: Plan, store: Store, edit: Callable[..., Path]
 ) -> None:
-    hard = {"checks": [{**LENIENT, "id": "hard", "arguments": {"phrases": ["z"]}}]}
+    hard: dict[str, Any] = {"checks": [{**LENIENT, "id": "hard", "arguments": {"phrases": ["z"]}}]}
     first = plan(cases("a", "b", a=hard))
     assert (await ran(first)).outcome == "fail"
     edit(test_cases=cases("a", "b"))
@@ -241,6 +242,14 @@ async def test_a_failing_check_of_a_case_that_is_removed_is_named(
     said = " ".join(verdict.warnings)
     assert "that the suite has no more: hard (1 had failed)." in said
     assert "1 test case with other checks of their own than before: a." in said
+    hard["checks"][0]["arguments"] = {"phrases": ["a"]}
+    edit(test_cases=cases("a", "b", a=hard))
+    run = new_run(store, first)
+    await rescored(run.id)
+    compared = compare_results(*(results_of(store, each) for each in (store.runs.get(first), store.runs.get(run.id))))
+    assert [(flip.case_id, flip.same_output) for flip in compared.improved] == [
+        ("a", "the case's own check, or what it expects, has changed")
+    ]
 
 
 async def test_a_failed_case_that_is_removed_is_named(

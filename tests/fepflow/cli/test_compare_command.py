@@ -202,7 +202,7 @@ def test_a_case_that_flipped_says_why_it_failed(cli: Cli, ran: Ran) -> None:
     (each,) = compared(cli, base.id, new.id)["compared"]
     assert {flip["reason"] for flip in each["worsened"]} == {why}
     (back,) = compared(cli, new.id, base.id)["compared"]
-    assert {flip["reason"] for flip in back["improved"]} == {why}, "what was wrong before"
+    assert {flip["reason"] for flip in back["improved"]} == {f"before: {why}"}
 
 
 def test_markdown_is_for_a_comment_and_nothing_that_agents_say_is_markup(cli: Cli, ran: Ran) -> None:
