@@ -37,11 +37,17 @@ class CheckType(StrEnum):
     ANSWER_RELEVANCY = "answer_relevancy"
     CONTEXT_PRECISION = "context_precision"
     CONTEXT_RECALL = "context_recall"
+    RAGAS_FAITHFULNESS = "ragas.faithfulness"
+    RAGAS_CONTEXT_PRECISION = "ragas.context_precision"
+    RAGAS_CONTEXT_RECALL = "ragas.context_recall"
+    RAGAS_FACTUAL_CORRECTNESS = "ragas.factual_correctness"
 
 
 SCORED_JUDGES = (
     *(CheckType.RUBRIC, CheckType.FAITHFULNESS, CheckType.ANSWER_RELEVANCY),
     *(CheckType.CONTEXT_PRECISION, CheckType.CONTEXT_RECALL),
+    *(CheckType.RAGAS_FAITHFULNESS, CheckType.RAGAS_CONTEXT_PRECISION),
+    *(CheckType.RAGAS_CONTEXT_RECALL, CheckType.RAGAS_FACTUAL_CORRECTNESS),
 )
 """Types that ask a language model, and whose response has `score` (0 to 1) and `passed`."""
 

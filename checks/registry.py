@@ -103,6 +103,10 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "answer_relevancy": ("fepflow.checks.answer_relevancy:AnswerRelevancyCheck",),
     "context_precision": ("fepflow.checks.context_precision:ContextPrecisionCheck",),
     "context_recall": ("fepflow.checks.context_recall:ContextRecallCheck",),
+    "ragas.faithfulness": ("fepflow.checks.ragas_metrics:RagasFaithfulnessCheck",),
+    "ragas.context_precision": ("fepflow.checks.ragas_metrics:RagasContextPrecisionCheck",),
+    "ragas.context_recall": ("fepflow.checks.ragas_metrics:RagasContextRecallCheck",),
+    "ragas.factual_correctness": ("fepflow.checks.ragas_metrics:RagasFactualCorrectnessCheck",),
 }
 """The check types that come with fepflow, as module:class; a later version of one is added to its tuple.
 

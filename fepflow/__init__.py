@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from fepflow.checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
     from fepflow.checks.models.model_check import register_embedder as register_embedder
     from fepflow.checks.number import NumberCheck as NumberCheck
+    from fepflow.checks.ragas_metrics import RagasContextPrecisionCheck as RagasContextPrecisionCheck
+    from fepflow.checks.ragas_metrics import RagasContextRecallCheck as RagasContextRecallCheck
+    from fepflow.checks.ragas_metrics import RagasFactualCorrectnessCheck as RagasFactualCorrectnessCheck
+    from fepflow.checks.ragas_metrics import RagasFaithfulnessCheck as RagasFaithfulnessCheck
     from fepflow.checks.recorded_score import RecordedScoreCheck as RecordedScoreCheck
     from fepflow.checks.regex import RegexCheck as RegexCheck
     from fepflow.checks.regex import RegexFlags as RegexFlags
@@ -124,6 +128,10 @@ _HOME = {
     "NumberCheck": "fepflow.checks.number",
     "Output": "fepflow.protocol.test_case",
     "PassMode": "fepflow.checks.constants",
+    "RagasContextPrecisionCheck": "fepflow.checks.ragas_metrics",
+    "RagasContextRecallCheck": "fepflow.checks.ragas_metrics",
+    "RagasFactualCorrectnessCheck": "fepflow.checks.ragas_metrics",
+    "RagasFaithfulnessCheck": "fepflow.checks.ragas_metrics",
     "RegexCheck": "fepflow.checks.regex",
     "RegexFlags": "fepflow.checks.regex",
     "RubricCheck": "fepflow.checks.rubric",

@@ -46,6 +46,7 @@ EXTRAS = {
         "opentelemetry.exporter.otlp.proto.http",
     ),
     "remote": ("fsspec", "s3fs", "gcsfs", "huggingface_hub", "openpyxl"),
+    "ragas": ("ragas",),
 }
 """The modules that each extra brings. Those that several bring stand with the smallest one."""
 

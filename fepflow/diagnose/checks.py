@@ -22,7 +22,7 @@ from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.extras import is_installed
 from fepflow.json.codec import encode
-from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.check import Check, id_of_type, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
@@ -147,7 +147,7 @@ def check_problems(
             advice = f"checks[{seen[check.id]}] has it; ids are unique"
             yield document.problem((*location, "id"), f"the id {check.id} stands twice", advice)
         seen.setdefault(check.id or "", index)
-        for issue in _issues(check, check.id or check.type, defaults):
+        for issue in _issues(check, check.id or id_of_type(check.type), defaults):
             problem = document.problem((*location, *issue.path), issue.message, issue.advice)
             yield replace(problem, severity=issue.severity)
 

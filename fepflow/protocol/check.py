@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -29,6 +30,11 @@ SEMVER = (
 
 CHECK_ID = r"^[A-Za-z0-9_-]{1,100}$"
 CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
+
+
+def id_of_type(check_type: str) -> str:
+    """Return the id of a check of this type that has none: the type itself, with `_` for what no id may hold."""
+    return re.sub(r"[^A-Za-z0-9_-]", "_", check_type)[:100]
 
 
 class CheckForm(BaseModel):

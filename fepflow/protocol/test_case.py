@@ -9,7 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from fepflow.errors import JSONPathError
-from fepflow.protocol.check import Check, Checks, checks_in_full, to_check
+from fepflow.protocol.check import Check, Checks, checks_in_full, id_of_type, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import FepModel, construct_fast, defaults_of
 
@@ -144,7 +144,7 @@ def _checks_of_turns(turns: list[ScriptedTurn]) -> Iterator[Check]:
         for check in map(to_check, turn.checks or ()):
             types[check.type] += 1
             count = f"-{types[check.type]}" if types[check.type] > 1 else ""
-            name = check.id or f"turn-{number}-{check.type}{count}"
+            name = check.id or f"turn-{number}-{id_of_type(check.type)}{count}"
             yield check.model_copy(update={"id": name, "turn": number})
 
 

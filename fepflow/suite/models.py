@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, FiniteFloat, TypeAdapter, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from fepflow.protocol.check import Check, CheckId
+from fepflow.protocol.check import Check, CheckId, id_of_type
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from fepflow.suite.values import (
@@ -369,15 +369,16 @@ class Suite(Section):
 
 
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
-    """Return the id of each check: its own, else its type, else its type with a number (`contains-2`)."""
+    """Return the id of each check: its own, else that of its type, else that with a number (`contains-2`)."""
     used = {*taken, *(check.id for check in checks if check.id)}
     numbers: Counter[str] = Counter()
     ids = []
     for check in checks:
-        name = check.id or check.type
+        usual = id_of_type(check.type)
+        name = check.id or usual
         while not check.id and name in used:
-            numbers[check.type] += 1
-            name = f"{check.type}-{numbers[check.type] + 1}"
+            numbers[usual] += 1
+            name = f"{usual}-{numbers[usual] + 1}"
         used.add(name)
         ids.append(name)
     return ids

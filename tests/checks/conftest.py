@@ -3,6 +3,7 @@
 import asyncio
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -16,7 +17,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 
-from .judged import CANARY, CASE, FORMAT, PARIS, arguments_of
+from .judged import CANARY, CASE, FORMAT, PARIS, REFUND_ANSWER, REFUND_CASE, REFUND_CONTEXT, arguments_of
 
 SCHEMAS = Path(__file__).parents[1] / "conformance" / "fep_schemas.json"
 FEP = Draft202012Validator(
@@ -156,3 +157,29 @@ def compare(model_server, one_by_one):
         return one_by_one(Check(type="semantic_similarity", arguments=arguments), text)
 
     return compare
+
+
+@pytest.fixture
+def ask_in_turn(model_server):
+    """The result of a check whose model says these things, one after the other."""
+    with asyncio.Runner() as runner:
+
+        async def open_client():
+            return ModelClient()
+
+        client = runner.run(open_client())
+
+        async def run(check_type, says, answer, context, case, arguments):
+            said = "||".join(text if isinstance(text, str) else json.dumps(text) for text in says)
+            own = arguments_of(model_server, "openai/stand-in", f"say={quote(said)}", {}, {"max_retries": 0})
+            metadata = {} if context is None else {"context": context}
+            (compiled,) = compile_checks([Check(type=check_type, arguments={**own, **arguments})])
+            output = Output(value=answer, metadata=metadata)
+            result = compiled.run(evaluation_context(case, output), ModelRequests(client, RequestContext()))
+            return result if isinstance(result, CheckResult) else await result
+
+        def ask(check_type, *says, answer=REFUND_ANSWER, context=REFUND_CONTEXT, case=REFUND_CASE, **arguments):
+            return runner.run(run(check_type, says, answer, context, case, arguments))
+
+        yield ask
+        runner.run(client.aclose())

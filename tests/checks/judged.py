@@ -35,6 +35,9 @@ def arguments_of(server, model, faults="", config=None, provider=None):
     }
 
 
+REFUND_CASE = TestCase(id="a", input="How long does a refund take?", expected="Refunds take 5 days.")
+REFUND_CONTEXT = ["Refunds take 5 days.", "The shop is in Bonn."]
+REFUND_ANSWER = "It takes 5 days. Shipping is free."
 CASE = TestCase(id="a", input="Capital of France?", expected="Paris")
 
 

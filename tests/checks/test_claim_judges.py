@@ -1,27 +1,16 @@
 """The judges that go claim by claim, over a real socket: what they ask, what counts, and what is an error."""
 
-import asyncio
-import json
-from urllib.parse import quote
-
 import pytest
 
-from fepflow.calls.models.client import ModelClient, ModelRequests
-from fepflow.calls.models.model import RequestContext
 from fepflow.checks.context_precision import average_precision
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.protocol.check import Check
-from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output, TestCase, evaluation_context
+from fepflow.protocol.test_case import TestCase
 
-from .judged import arguments_of
+from .judged import REFUND_ANSWER, REFUND_CASE
 
 # litellm makes classes at its first request to a provider, and pydantic warns of them: none of our doing.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier"), pytest.mark.usefixtures("judge_key")]
-
-CONTEXT = ["Refunds take 5 days.", "The shop is in Bonn."]
-ANSWER = "It takes 5 days. Shipping is free."
-CASE = TestCase(id="a", input="How long does a refund take?", expected="Refunds take 5 days.")
 
 
 def verdicts(*holds):
@@ -29,29 +18,8 @@ def verdicts(*holds):
 
 
 @pytest.fixture
-def ask(model_server):
-    """The result of a check whose model says these things, one after the other."""
-    with asyncio.Runner() as runner:
-
-        async def open_client():
-            return ModelClient()
-
-        client = runner.run(open_client())
-
-        async def run(check_type, says, answer, context, case, arguments):
-            said = "||".join(text if isinstance(text, str) else json.dumps(text) for text in says)
-            own = arguments_of(model_server, "openai/stand-in", f"say={quote(said)}", {}, {"max_retries": 0})
-            metadata = {} if context is None else {"context": context}
-            (compiled,) = compile_checks([Check(type=check_type, arguments={**own, **arguments})])
-            output = Output(value=answer, metadata=metadata)
-            result = compiled.run(evaluation_context(case, output), ModelRequests(client, RequestContext()))
-            return result if isinstance(result, CheckResult) else await result
-
-        def ask(check_type, *says, answer=ANSWER, context=CONTEXT, case=CASE, **arguments):
-            return runner.run(run(check_type, says, answer, context, case, arguments))
-
-        yield ask
-        runner.run(client.aclose())
+def ask(ask_in_turn):
+    return ask_in_turn
 
 
 def texts(body):
@@ -229,8 +197,8 @@ class TestRubric:
         ask("rubric", {"reason": "so", "points": 5}, criteria="Polite, and answers the question")
         system, user = texts(model_server.bodies[0])
         assert "Polite, and answers the question" in system
-        assert [word in system for word in (CASE.input, CASE.expected, ANSWER)] == [False] * 3
-        assert [word in user for word in (CASE.input, CASE.expected, ANSWER)] == [True] * 3
+        assert [word in system for word in (REFUND_CASE.input, REFUND_CASE.expected, REFUND_ANSWER)] == [False] * 3
+        assert [word in user for word in (REFUND_CASE.input, REFUND_CASE.expected, REFUND_ANSWER)] == [True] * 3
 
     def test_a_case_without_expected_is_judged_without_it(self, ask, model_server):
         ask("rubric", {"reason": "so", "points": 5}, criteria="Polite", case=TestCase(id="a", input="q"))
