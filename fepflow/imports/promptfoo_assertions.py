@@ -9,7 +9,9 @@ from typing import Any
 from fepflow.imports.imported import finite_number
 from fepflow.imports.judge_checks import rubric
 from fepflow.imports.prepared import fit_ids
+from fepflow.imports.promptfoo_templates import LogicError, number_text
 from fepflow.imports.pydantic_evals import literal
+from fepflow.json.values import parse
 
 OUTPUT = "$.output.value"
 
@@ -30,8 +32,20 @@ NOT_YET = {
     "gleu": "take text_distance",
     "meteor": "take text_distance",
     "context-relevance": "take context_precision, which asks something else",
+    "word-count": "take a check in Python",
+    "tool-call-f1": "take tool_usage",
+    "skill-used": "take tool_usage",
+    "similar:dot": "take semantic_similarity with similarity_metric: dot",
+    "similar:euclidean": "take semantic_similarity with similarity_metric: euclidean, a score and no distance",
 }
 """Assertions without a counterpart, and what to take instead."""
+OTHERS = {
+    *("agent-rubric", "contains-html", "contains-sql", "contains-xml", "conversation-relevance", "is-html", "is-sql"),
+    *("is-valid-function-call", "is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "pi"),
+    *("trajectory:goal-success", "trajectory:tool-args-match", "trajectory:step-count", "trajectory:tool-sequence"),
+    *("trajectory:tool-used", "trace-error-spans", "trace-span-count", "trace-span-duration", "search-rubric"),
+}
+"""Assertions without a counterpart: a cell of `__expected` that begins with one is no text to be equal to."""
 
 KNOWN = {"type", "value", "threshold", "weight", "metric", "provider", "rubricPrompt", "config", "transform"}
 KNOWN |= {"contextTransform", "metricOnly"}
@@ -60,7 +74,10 @@ def check_of(assertion: Mapping[str, Any]) -> dict[str, Any]:
     value = assertion.get("value")
     if isinstance(value, str) and value.startswith("file://"):
         raise NoCounterpartError(f"the value of {kind} is a file that was not read", "put the value itself")
-    check_type, arguments = made(value, finite_number(assertion.get("threshold")), negate)
+    try:
+        check_type, arguments = made(value, finite_number(assertion.get("threshold")), negate)
+    except LogicError as error:
+        raise NoCounterpartError(f"the value of {kind}: {error}") from None
     check: dict[str, Any] = {"type": check_type}
     if isinstance(metric := assertion.get("metric"), str) and metric.strip():
         check["id"] = fit_ids([metric])[0]
@@ -88,7 +105,7 @@ Maker = Callable[[Any, float | None, bool], Made]
 def _text(value: Any, kind: str) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int | float) or value == "":
         raise NoCounterpartError(f"the value of {kind} is no text")
-    return str(value)
+    return value if isinstance(value, str) else number_text(value)
 
 
 def _negated(negate: bool) -> dict[str, Any]:
@@ -96,11 +113,13 @@ def _negated(negate: bool) -> dict[str, Any]:
 
 
 def _equals(value: Any, threshold: float | None, negate: bool) -> Made:
+    if value is None:
+        raise NoCounterpartError("equals without a value", "write the text that is expected")
     if isinstance(value, dict | list):
         if negate:
             raise NoCounterpartError("not-equals with an object has no counterpart", "write a check in Python")
-        return "schema_validation", {"data": OUTPUT, "schema": {"const": value}}
-    text = "true" if value is True else "false" if value is False else "" if value is None else str(value)
+        return "schema_validation", {"data": OUTPUT, "schema": literal({"const": value})}
+    text = "true" if value is True else "false" if value is False else _text(value, "equals") if value != "" else ""
     return "exact_match", {"actual": OUTPUT, "expected": literal(text), **_negated(negate)}
 
 
@@ -142,24 +161,38 @@ def _regex(value: Any, threshold: float | None, negate: bool) -> Made:
     return "regex", {"text": OUTPUT, "pattern": literal(pattern), **_negated(negate)}
 
 
+_ESCAPES = frozenset("dDwWsSbBnrtfv0123456789x")
+"""Letters and digits that mean the same after a backslash in JavaScript and in Python."""
+_OF_PYTHON = re.compile(r"\(\?(?!:|=|!|<)|\{,\d*\}|[*+?}]\+")
+"""Groups, flags and quantifiers of Python that JavaScript reads another way."""
+
+
 def python_pattern(pattern: str) -> str:
-    """Return a pattern of JavaScript as Python has it: `$` is the very end there. Raises NoCounterpartError."""
-    parts, in_class, at = [], False, 0
+    """Return a pattern of JavaScript as Python has it: `$` is the very end there, and letters are those of ASCII.
+
+    Raises NoCounterpartError.
+    """
+    parts, in_class, is_ascii, at = [], False, False, 0
     while at < len(pattern):
         letter = pattern[at]
         if letter == "\\":
-            pair = pattern[at : at + 2]
-            if pair in ("\\p", "\\P", "\\u", "\\c", "\\k"):
+            escaped = pattern[at + 1 : at + 2]
+            if escaped.isalnum() and escaped not in _ESCAPES:
                 raise NoCounterpartError("the pattern of regex has an escape that Python reads another way")
+            is_ascii = is_ascii or escaped in tuple("dDwWbB")
             parts.append(pattern[at : at + 2])
             at += 2
             continue
+        if in_class and letter in "[&~|":
+            parts.append("\\")  # Python warns of what may be a set inside of a set
         if letter == "[":
             if not in_class and pattern.startswith(("[]", "[^]"), at):
                 raise NoCounterpartError("the pattern of regex has an empty class, which Python reads another way")
             in_class = True
         elif letter == "]":
             in_class = False
+        elif not in_class and _OF_PYTHON.match(pattern, at):
+            raise NoCounterpartError("the pattern of regex has flags or a group that JavaScript reads another way")
         parts.append("\\Z" if letter == "$" and not in_class else letter)
         at += 1
     converted = "".join(parts).replace("(?<", "(?P<").replace("(?P<=", "(?<=").replace("(?P<!", "(?<!")
@@ -167,7 +200,7 @@ def python_pattern(pattern: str) -> str:
         re.compile(converted)
     except (re.error, RecursionError, OverflowError) as error:
         raise NoCounterpartError(f"the pattern of regex is none of Python's: {error}") from None
-    return converted
+    return f"(?a){converted}" if is_ascii else converted
 
 
 def _starts_with(value: Any, threshold: float | None, negate: bool) -> Made:
@@ -183,9 +216,34 @@ def _is_json(value: Any, threshold: float | None, negate: bool) -> Made:
         raise NoCounterpartError("not-is-json has no counterpart", "write a check in Python")
     if value in (None, ""):
         return "json_valid", {"text": OUTPUT}
+    if isinstance(value, str):  # from a cell
+        try:
+            value = parse(value)
+        except ValueError:
+            value = None
     if not isinstance(value, dict):
         raise NoCounterpartError("the schema of is-json is no object", "write it as one")
-    return "json_valid", {"text": OUTPUT, "schema": value}
+    if (keyword := _other_keyword(value)) is not None:
+        message = f"the schema of is-json has {keyword}, which is not what json_valid holds answers against"
+        raise NoCounterpartError(message, "write json_valid with a schema of JSON Schema 2020-12")
+    return "json_valid", {"text": OUTPUT, "schema": literal(value)}
+
+
+_FORMATS = {"date", "date-time", "ipv4", "ipv6", "uuid"}
+
+
+def _other_keyword(schema: Any) -> str | None:
+    """Return a keyword that means another thing, or nothing, in JSON Schema 2020-12: promptfoo reads draft 7."""
+    if isinstance(schema, list):
+        return next((found for item in schema if (found := _other_keyword(item)) is not None), None)
+    if not isinstance(schema, dict):
+        return None
+    if isinstance(named := schema.get("format"), str) and named not in _FORMATS:
+        return f"the format {named[:40]}"
+    if isinstance(schema.get("items"), list):
+        return "a list of items"
+    known = next((name for name in ("additionalItems", "dependencies", "nullable") if name in schema), None)
+    return known or _other_keyword(list(schema.values()))
 
 
 def _levenshtein(value: Any, threshold: float | None, negate: bool) -> Made:
@@ -194,9 +252,12 @@ def _levenshtein(value: Any, threshold: float | None, negate: bool) -> Made:
 
 
 def _similar(value: Any, threshold: float | None, negate: bool) -> Made:
-    if negate:
-        raise NoCounterpartError("not-similar has no counterpart", "give semantic_similarity a max_value")
-    limits = {"min_value": 0.75 if threshold is None else threshold}
+    limits = {"max_value" if negate else "min_value": 0.75 if threshold is None else threshold}
+    if isinstance(value, list) and value:  # one is enough; negated, all have to be unlike
+        if negate:
+            raise NoCounterpartError("not-similar with a list has no counterpart", "write a check for each text")
+        references = [literal(_text(item, "similar")) for item in value]
+        return "semantic_similarity", {"text": OUTPUT, "reference": references, "any": True, "threshold": limits}
     return "semantic_similarity", {"text": OUTPUT, "reference": literal(_text(value, "similar")), "threshold": limits}
 
 
@@ -224,7 +285,10 @@ def _judged(criteria: str, threshold: float | None, negate: bool) -> Made:
 
 
 def _by_claims(check_type: str, *, has_context: bool, has_reference: bool = False) -> Maker:
-    """Return the maker of a check that judges claim by claim; promptfoo has the context in the variable `context`."""
+    """Return the maker of a check that judges claim by claim; promptfoo has the context in the variable `context`.
+
+    Its threshold is 0.5 by default.
+    """
 
     def make(value: Any, threshold: float | None, negate: bool) -> Made:
         if negate:
@@ -232,7 +296,7 @@ def _by_claims(check_type: str, *, has_context: bool, has_reference: bool = Fals
         arguments: dict[str, Any] = {"context": "$.test_case.input.context"} if has_context else {}
         if has_reference:
             arguments["reference"] = literal(_text(value, check_type))
-        return check_type, arguments if threshold is None else {**arguments, "pass_at": threshold}
+        return check_type, {**arguments, "pass_at": 0.5 if threshold is None else threshold}
 
     return make
 
@@ -252,7 +316,11 @@ def _limit(kind: str, path: str, threshold: float | None, negate: bool) -> Made:
 
 
 def _finish_reason(value: Any, threshold: float | None, negate: bool) -> Made:
-    expected = {"actual": "$.output.metadata.finish_reason", "expected": _text(value, "finish-reason")}
+    expected: dict[str, Any] = {
+        "actual": "$.output.metadata.finish_reason",
+        "expected": literal(_text(value, "finish-reason")),
+    }
+    expected["case_sensitive"] = False
     return "exact_match", {**expected, **_negated(negate)}
 
 
@@ -288,13 +356,13 @@ _WITH_LIMIT = {
     *("answer-relevance", "classifier", "context-faithfulness", "context-recall", "context-relevance", "cost"),
     *("latency", "levenshtein", "perplexity-score", "perplexity", "rouge-n", "similar", "starts-with"),
 }
-_TYPES = sorted({*_MAKERS, *NOT_YET, *CODE}, key=len, reverse=True)
+_TYPES = sorted({*_MAKERS, *NOT_YET, *CODE, *OTHERS}, key=len, reverse=True)
 _OF_CELL = re.compile(rf"(not-)?({'|'.join(map(re.escape, _TYPES))})(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
 
 
 def assertion_of_cell(cell: str) -> dict[str, Any]:
     """Return the assertion that a cell of `__expected` is: `TYPE(THRESHOLD): VALUE`, or a text that is to be equal."""
-    text = cell.strip() if cell.lstrip().startswith(("javascript:", "fn:", "eval:", "grade:", "file://")) else cell
+    text = cell.strip()
     for prefix, kind in (("javascript:", "javascript"), ("fn:", "javascript"), ("eval:", "javascript")):
         if text.startswith(prefix):
             return {"type": kind, "value": text.removeprefix(prefix)}
@@ -304,7 +372,7 @@ def assertion_of_cell(cell: str) -> dict[str, Any]:
         return {"type": "python" if ".py" in text else "javascript", "value": text}
     match = _OF_CELL.fullmatch(text)
     if match is None:
-        return {"type": "equals", "value": cell}
+        return {"type": "equals", "value": text}
     kind, limit = match[2], match[3]
     value = match[4].strip() if match[4] is not None else None
     assertion: dict[str, Any] = {"type": f"{match[1] or ''}{kind}"}

@@ -34,7 +34,7 @@ def fill_in(value: Any, variables: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or not _OTHER.search(value):
         return value
     _require_plain(value)
-    return _PLACEHOLDER.sub(lambda match: _text(_look_up(match[1], variables)), value)
+    return _PLACEHOLDER.sub(lambda match: _text(_look_up(match[1], variables), match[2] or ""), value)
 
 
 def placeholders(text: str) -> str:
@@ -72,10 +72,25 @@ def _look_up(name: str, variables: Mapping[str, Any]) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
-    """Return a value as nunjucks prints it: nothing for what is missing; of objects JSON, which is near enough."""
+def _text(value: Any, filtered: str) -> str:
+    """Return a value as nunjucks prints it: nothing for what is missing, JSON with a filter. Raises LogicError."""
+    if "dump" in filtered or "tojson" in filtered:
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if value is None:
         return ""
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float):
+        return number_text(value)
+    if not isinstance(value, str):
+        raise LogicError("a list or an object stands inside of a text")
+    return value
+
+
+def number_text(value: float) -> str:
+    """Return a number as JavaScript prints it: 5.0 is 5. Raises LogicError for one that is too large or too small."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if abs(value) > 2**53 or not (text := str(value)).removeprefix("-").replace(".", "").isdecimal():
+        raise LogicError(f"JavaScript prints the number {value:.17g} in another way")
+    return text

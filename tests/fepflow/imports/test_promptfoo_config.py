@@ -110,7 +110,14 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
 @pytest.mark.parametrize(
     ("assertion", "expected"),
     [
-        ({"type": "equals", "value": 5}, ("exact_match", {"expected": "5"})),
+        ({"type": "equals", "value": 5.0}, ("exact_match", {"expected": "5"})),
+        ({"type": "equals", "value": {"a": "$.x"}}, ("schema_validation", {"schema": {"const": {"a": "\\$.x"}}})),
+        ({"type": "not-contains", "value": 1000.0}, ("contains", {"phrases": "1000", "negate": True})),
+        ({"type": "regex", "value": r"^\w+$"}, ("regex", {"pattern": r"(?a)^\w+\Z"})),
+        ({"type": "is-json", "value": '{"type": "object"}'}, ("json_valid", {"schema": {"type": "object"}})),
+        ({"type": "not-similar", "value": "a"}, ("semantic_similarity", {"threshold": {"max_value": 0.75}})),
+        ({"type": "similar", "value": ["a", "b"]}, ("semantic_similarity", {"reference": ["a", "b"], "any": True})),
+        ({"type": "finish-reason", "value": "STOP"}, ("exact_match", {"expected": "STOP", "case_sensitive": False})),
         ({"type": "not-equals", "value": "$.5"}, ("exact_match", {"expected": "\\$.5", "negate": True})),
         ({"type": "equals", "value": {"a": 1}}, ("schema_validation", {"schema": {"const": {"a": 1}}})),
         ({"type": "contains-all", "value": "a, b"}, ("contains", {"phrases": ["a", "b"]})),
@@ -130,7 +137,7 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
         ),
         ({"type": "latency", "threshold": 200}, ("threshold", {"max_value": 200})),
         ({"type": "answer-relevance", "threshold": 0.8}, ("answer_relevancy", {"pass_at": 0.8})),
-        ({"type": "context-faithfulness"}, ("faithfulness", {"context": "$.test_case.input.context"})),
+        ({"type": "context-faithfulness"}, ("faithfulness", {"context": "$.test_case.input.context", "pass_at": 0.5})),
         ({"type": "context-recall", "value": "It is Paris."}, ("context_recall", {"reference": "It is Paris."})),
     ],
     ids=lambda value: str(value)[:40],
@@ -155,7 +162,10 @@ def test_an_assertion_becomes_the_check_that_says_the_same(
         {"type": "not-llm-rubric", "value": "rude"},
         {"type": "python", "value": "True"},
         {"type": "levenshtein", "value": "a", "threshold": 3},
-        {"type": "regex", "value": "\\p{L}"},
+        *({"type": "regex", "value": value} for value in ("\\p{L}", "\\A", "(?i)paris", "a{,3}", "a++")),
+        *({"type": "equals", "value": value} for value in (None, 1e-7, 2**60)),
+        {"type": "is-json", "value": {"properties": {"a": {"type": "string", "format": "email"}}}},
+        {"type": "is-json", "value": {"dependencies": {"card": ["bill"]}}},
         {"type": "of-the-future", "value": 1},
         {"type": "contains", "value": "a", "negate": True},
         {"type": "latency"},
@@ -183,11 +193,25 @@ def test_the_end_of_a_pattern_is_the_very_end() -> None:
         ("grade: polite", {"type": "llm-rubric", "value": "polite"}),
         ("fn: output > 1", {"type": "javascript", "value": " output > 1"}),
         ("at: 5", {"type": "equals", "value": "at: 5"}),
+        (" contains: Paris ", {"type": "contains", "value": "Paris"}),
+        ("Paris ", {"type": "equals", "value": "Paris"}),
+        ("word-count: 5", {"type": "word-count", "value": "5"}),
+        ("not-is-xml", {"type": "not-is-xml"}),
         ("is-json", {"type": "is-json"}),
     ],
 )
 def test_a_cell_of_expected_is_an_assertion(cell: str, expected: dict[str, Any]) -> None:
     assert assertion_of_cell(cell) == expected
+
+
+def test_a_template_is_filled_in_as_nunjucks_does_it(tmp_path: Path) -> None:
+    variables = "{n: 5.0, l: [{a: 1}], s: 'say \"x\"'}"
+    values = ["{{n}} apples", "{{l | dump}}", "{{s | dump}}", "{{l}}"]
+    asserts = "".join(f"\n      - {{type: contains, value: '{value}'}}" for value in values)
+    found = of_tests(tmp_path, f"  - vars: {variables}\n    assert:{asserts}\n")
+    phrases = [check["arguments"]["phrases"] for check in found.cases[0]["checks"]]
+    assert phrases == ["5 apples", '[{"a":1}]', r'"say \"x\""']
+    assert "a list or an object stands inside of a text" in left(found)
 
 
 def test_tests_in_csv_are_read_with_a_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:
