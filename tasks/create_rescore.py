@@ -15,6 +15,7 @@ from typing import Any
 from uuid import uuid4
 
 from fepflow.analysis.comparison import suite_hash
+from fepflow.analysis.metrics import judged_checks
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target
 from fepflow.checks.core.data_checks import CheckDefaults
@@ -173,7 +174,8 @@ def create_rescore(
         loaded = read_snapshot(snapshot, source.suite_path, source.name, UncalledTarget(snapshot, SUITE_VARIABLES))
         changes = CaseChanges()
         cases: Iterable[TestCase] = stored_cases(store, source)
-        _require_known(store, source, suite)
+        _require_known(store, source, suite, wanted)
+        notes += _notes_of_unseen(store, source, validation, wanted)
     else:
         snapshot = wanted
         changes, cases = _changes(store, source, validation, suite)
@@ -233,17 +235,39 @@ def _with_judging(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     return copy.deepcopy({**kept, **{name: now[name] for name in JUDGING if name in now}})
 
 
-def _require_known(store: Store, source: RunRecord, suite: Suite) -> None:
+def _require_known(store: Store, source: RunRecord, suite: Suite, snapshot: Mapping[str, Any]) -> None:
     """Raise UserError if metrics or the gate are about checks of which the run has no result."""
+    _require_repeats(suite, source.repeats)
     known = {counts.check_id for counts in store.results.check_totals(source.id)}
     wanted = {metric.check for metric in suite.metrics or () if metric.check is not None}
     if suite.metrics is None and suite.gate is not None:
         wanted = {*suite.gate.min, *suite.gate.max}
+    if judged_checks(suite) is None:  # each check has to pass
+        wanted |= declared_checks(snapshot).keys()
     if missing := sorted(wanted - known):
         raise UserError(
             f"--gate takes the results of run {source.id[:8]} as they are, and it has none of {listed(missing)}: leave "
             "--gate out, and the checks are computed."
         )
+
+
+def _notes_of_unseen(
+    store: Store, source: RunRecord, validation: SuiteValidation, snapshot: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield what has changed of a suite's checks and cases that are not looked at, as the results are of before."""
+    then, now = declared_checks(source.suite), declared_checks(snapshot)
+    if changed := [check_id for check_id in now if check_id in then and then[check_id] != now[check_id]]:
+        yield f"Checks that have changed since, and whose results are those of before: {_named(changed)}."
+    new, edited, waiting = 0, 0, iter(validation.cases)
+    while chunk := list(islice(waiting, CASES_AT_ONCE)):
+        there = store.runs.cases_by_id(source.id, (case.id for case in chunk))
+        new += len(chunk) - len(there)
+        edited += sum(there[case.id][1] != case for case in chunk if case.id in there)
+    in_part = source.part is not None or "sample" in (source.options or {})
+    parts = [f"{count} {what}" for count, what in ((0 if in_part else new, "new"), (edited, "edited")) if count]
+    if parts:
+        kept = f"Those of run {source.id[:8]} are judged."
+        yield f"Test cases of the suite that are not looked at: {listed(parts)}. {kept}"
 
 
 def _require_repeats(suite: Suite, repeats: int) -> None:

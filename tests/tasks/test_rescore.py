@@ -212,8 +212,18 @@ async def test_the_gate_alone_needs_no_check(plan: Plan, store: Store, agent: Ag
     assert (taken.checks, computed, verdict.outcome) == (2, 0, "pass")
     assert any("was fail by the rules that it had" in warning for warning in verdict.warnings)
     assert list(store.results.check_rows(run.id)) == list(store.results.check_rows(first))
+    said = " ".join(verdict.warnings)
+    assert "whose results are those of before: exact_match." in said
+    edit(test_cases=cases("a", "b", "d", b={"expected": "c"}))
+    assert "not looked at: 1 new and 1 edited." in " ".join(new_run(store, first, gate_only=True).rescoring["notes"])
     edit(gate={"min": {"polite": 0.5}}, checks=[{**SAME, "id": "polite"}])
     with pytest.raises(UserError, match="it has none of polite: leave --gate out"):
+        new_run(store, first, gate_only=True)
+    edit(gate=None, checks=[{**SAME, "id": "exact_match"}, {**SAME, "id": "polite"}])
+    with pytest.raises(UserError, match="it has none of polite: leave --gate out"):
+        new_run(store, first, gate_only=True)
+    edit(metrics=[{"id": "three", "check": "exact_match", "aggregate": "pass^3"}], repeats=3)
+    with pytest.raises(UserError, match="takes 3 repeats of each case: the run that is rescored has 1"):
         new_run(store, first, gate_only=True)
 
 
