@@ -2,7 +2,8 @@
 
 A file becomes a run of a store, so that all that works on runs works on files. A report of a whole run has its suite;
 other files do not, so checks are taken to be as their results show them: their type, version and arguments, as far as
-these are the same in all cases. `notes` say what a file cannot tell.
+these are the same in all cases. A check of more than half of the cases is one of all, which the others lack. `notes`
+say what a file cannot tell.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, NewRun, Outcome
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
+from fepflow.suite.reader import read_snapshot
 
 MAX_BYTES = 1_000_000_000
 
@@ -36,7 +38,12 @@ SUFFIXES = (".json", ".jsonl")
 _MAX_ARGUMENT = 10_000
 """Characters of an argument that is compared as it is; of longer ones their hash."""
 
-_ADVICE = "a report of fepflow (-o results.json or .jsonl), or an EvaluationRunResult of FEP"
+_ADVICE = (
+    "give a report of fepflow (-o results.json or .jsonl) or an EvaluationRunResult of FEP; results of other tools "
+    "become a run by `fepflow import FILE`"
+)
+
+_COMPARED_SECTIONS = frozenset({"checks", "metrics", "gate", "cluster", "slices", "thresholds"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,18 +268,17 @@ def _suite(
     name = experiment.get("name") if isinstance(experiment, dict) else None
     name = name if isinstance(name, str) and name else "results"
     suite = metadata.get("suite")
-    if isinstance(suite, dict) and isinstance(suite.get("checks", []), list):
-        return {"name": name, **suite, "test_cases": []}, list(cases.values()), []
+    if isinstance(suite, dict) and isinstance(suite.get("target"), dict):
+        suite = {"name": name, **suite, "test_cases": []}
+        _require_readable(file, suite)
+        return suite, list(cases.values()), []
     shared: list[dict[str, Any]] = []
     metrics: list[dict[str, Any]] = []
     notes = [
         f"{file} does not have its suite: a metric of each check is compared, cases are taken to be independent, and "
         "a change of a check is seen only in its type, version and arguments."
     ]
-    own = {
-        case_id: {to_check(check).id or to_check(check).type for check in case.checks or ()}
-        for case_id, case in cases.items()
-    }
+    own = {case_id: set(check_ids([to_check(check) for check in case.checks or ()])) for case_id, case in cases.items()}
     completed = dict(cases)
     for check_id, of_cases in by_check.items():
         results = [result for each in of_cases.values() for result in each]
@@ -280,13 +286,15 @@ def _suite(
         if all(check_id in own[case_id] for case_id in of_cases):
             continue
         declared = _declared(check_id, results)
-        if len(of_cases) == len(cases):
+        is_shared = 2 * len(of_cases) > len(cases)
+        if len(of_cases) < len(cases):
+            notes.append(
+                f"{file}: {check_id} has results in {len(of_cases)} of {len(cases)} test cases; "
+                + ("it is missing in the others." if is_shared else "the others are taken not to have this check.")
+            )
+        if is_shared:
             shared.append(declared)
             continue
-        notes.append(
-            f"{file}: {check_id} has results in {len(of_cases)} of {len(cases)} test cases; the others are taken not "
-            "to have this check."
-        )
         for case_id in of_cases:
             case = completed[case_id]
             added = Check(**declared)
@@ -295,6 +303,15 @@ def _suite(
     if any("value" in metric for metric in metrics):
         document_of_suite["metrics"] = metrics
     return document_of_suite, list(completed.values()), notes
+
+
+def _require_readable(file: str, suite: dict[str, Any]) -> None:
+    """Raise InputError if a section of the suite, with which results are compared, is not valid."""
+    for problem in read_snapshot(suite, None, str(suite["name"])).problems:
+        section = re.split(r"[.\[]", problem.path or "")[0]
+        if problem.severity == "error" and section in _COMPARED_SECTIONS:
+            path = f"metadata.suite.{problem.path}"
+            raise InputError(Problem(problem.message, file, path=path, advice=problem.advice))
 
 
 def _metric(check_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:

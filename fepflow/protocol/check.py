@@ -33,8 +33,11 @@ CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
 
 
 def id_of_type(check_type: str) -> str:
-    """Return the id of a check of this type that has none: the type itself, with `_` for what no id may hold."""
-    return re.sub(r"[^A-Za-z0-9_-]", "_", check_type)[:100]
+    """Return the id of a check of this type that has none: the type itself, with `_` for what no id may hold.
+
+    It leaves room for the number of a second check of the type.
+    """
+    return re.sub(r"[^A-Za-z0-9_-]", "_", check_type)[:95]
 
 
 class CheckForm(BaseModel):

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from fepflow.errors import UserError
+from fepflow.errors import NotFoundError, UserError
 from fepflow.services.run_service import open_store
 from fepflow.suite.values import is_baseline_name
 
@@ -71,7 +71,9 @@ def _exported(name: str) -> FileRun:
     with open_store() as store:
         if is_baseline_name(name):
             found = store.runs.baselines(name)
-            if len(found) != 1:
+            if not found:
+                raise NotFoundError(f"There is no file and no baseline {name!r}: give a file, or the id of a run.")
+            if len(found) > 1:
                 raise UserError(f"{name} names {len(found)} baselines: beside a file, give the id of a run.")
             name = found[0].run_id
         run = store.runs.get(name)

@@ -104,6 +104,44 @@ def test_results_of_another_tool_are_compared_by_their_checks(cli: Cli, home: Pa
     assert (found["outcome"], found["compared"][0]["metrics"][0]["id"]) == ("fail", "contains")
 
 
+def of_another_tool(path: Path, check_types: list[list[str]], passed: bool) -> Path:
+    """A file of results of checks of these types for each case."""
+    document = json.loads(evaluated(["yes" if passed else "no"] * len(check_types)).model_dump_json())
+    document.pop("metadata", None)
+    for result, types in zip(document["results"], check_types, strict=True):
+        check = {**result["check_results"][0], "metadata": None}
+        result["check_results"] = [{**check, "check_type": name} for name in types]
+        counts = {"total_checks": len(types), "completed_checks": len(types)}
+        result["summary"] = {**counts, "error_checks": 0, "skipped_checks": 0}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_types_of_other_tools_may_have_any_characters(cli: Cli, home: Path) -> None:
+    types = [["ragas.faithfulness", "my check", "my/check"]] * 10
+    files = [of_another_tool(home / f"{name}.json", types, name == "a") for name in "ab"]
+    metrics = compared(cli, *files)["compared"][0]["metrics"]
+    assert [metric["id"] for metric in metrics] == ["ragas_faithfulness", "my_check", "my_check-2"]
+
+
+def test_a_result_that_a_file_lacks_is_missing_and_its_case_stays(cli: Cli, home: Path) -> None:
+    base = of_another_tool(home / "a.json", [["x", "y"]] * 20, passed=True)
+    new = of_another_tool(home / "b.json", [["x", "y"]] * 18 + [["x"], []], passed=True)
+    x, y = compared(cli, base, new)["compared"][0]["metrics"]
+    assert (x["n_expected"], x["n_completed"], y["n_completed"]) == (20, 19, 18)
+
+
+@pytest.mark.parametrize("section", [{"checks": [5]}, {"metrics": "x"}, {"gate": {"min": 5}}, {"cluster": 5}])
+def test_a_suite_in_a_file_that_is_not_valid_is_refused_by_its_place(
+    cli: Cli, home: Path, section: dict[str, Any]
+) -> None:
+    document = json.loads(evaluated(["yes"]).model_dump_json())
+    document["metadata"] = {"suite": {"name": "x", "target": {"evaluate": "x"}, **section}}
+    (home / "x.json").write_text(json.dumps(document))
+    done = cli("compare", "x.json", "x.json")
+    assert (done.exit_code, f"x.json: metadata.suite.{next(iter(section))}" in done.stderr) == (2, True)
+
+
 def test_a_check_that_asks_something_else_is_not_compared(cli: Cli, home: Path) -> None:
     for name, phrase in (("a", "yes"), ("b", "no")):
         (home / f"{name}.json").write_text(evaluated(["yes"] * 20, phrase).model_dump_json())
