@@ -35,7 +35,7 @@ _CASES_AT_ONCE = 500
 _SCORES: Mapping[Side, float] = {"one": 1.0, "tie": 0.5, "other": 0.0}
 
 NAMED = 5
-"""Pairs without a preference that a sentence names."""
+"""Pairs without a preference that a sentence names, and reasons for which they have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,18 +251,19 @@ class Preference:
         """Sentences about what is missing, and about a judge that goes by position."""
         found = []
         if missing := self.missing:
-            named = [f"{cut(each.pair.case.id, 60)} ({each.why_none})" for each in missing[:NAMED]]
-            more = [f"{len(missing) - NAMED} more"] if len(missing) > NAMED else []
-            found.append(
-                f"{plural(len(missing), 'pair')} without a preference, which could have gone either way: "
-                f"{listed([*named, *more])}."
-            )
+            reasons = Counter(verdict.why_none for verdict in missing).most_common()
+            for reason, count in reasons[:NAMED]:
+                ids = [verdict.pair.case.id for verdict in missing if verdict.why_none == reason]
+                found.append(
+                    f"{plural(count, 'pair')} without a preference, which could have gone either way: "
+                    f"{_named(ids)} ({reason})."
+                )
+            if rest := sum(count for _, count in reasons[NAMED:]):
+                found.append(f"{plural(rest, 'more pair')} without a preference, for other reasons.")
         if absent := self.runs.absent:
-            named = [cut(case_id, 60) for case_id in absent[:NAMED]]
-            more = [f"{len(absent) - NAMED} more"] if len(absent) > NAMED else []
             found.append(
                 f"{plural(len(absent), 'test case')} of {self.runs.one.short_name} edited or removed since, which "
-                f"could have gone either way: {listed([*named, *more])}."
+                f"could have gone either way: {_named(absent)}."
             )
         if self.runs.one.repeats != self.runs.other.repeats:
             found.append(
@@ -276,6 +277,12 @@ class Preference:
                 "and tell nothing. Take another judge, or ask a sharper question."
             )
         return found
+
+
+def _named(case_ids: Sequence[str]) -> str:
+    named = [cut(case_id, 60) for case_id in case_ids[:NAMED]]
+    more = [f"{len(case_ids) - NAMED} more"] if len(case_ids) > NAMED else []
+    return listed([*named, *more])
 
 
 MUCH_BY_POSITION = 0.2

@@ -63,7 +63,7 @@ def compare(
 
     Runs are given by id, its beginning, latest, the name of a baseline, or a file of results (.json, .jsonl). Exit
     codes: 1 if a regression is shown, or that the judge prefers BASE; 4 if neither a regression nor the requested
-    margin is shown; otherwise 0.
+    margin is shown, or if the judge gave no answer; otherwise 0.
     """
     from fepflow.cli.console import Console
     from fepflow.services import baselines, run_service
@@ -130,7 +130,7 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
     yield f"[bold {COLOURS[judged.outcome or 'inconclusive']}]{HEADLINES[judged.outcome].upper()}[/]"
     yield from (f"  - {safe(reason)}" for compared in runs for reason in compared.reasons)
     yield from (f"  {safe(sentence)}" for compared in runs for sentence in compared.power)
-    if not judged.asked:
+    if not judged.asked and judged.outcome is None:
         yield "  To exclude a regression, give the margin that you would accept: --margin 0.02"
 
 

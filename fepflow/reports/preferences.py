@@ -76,7 +76,7 @@ def asked_sentence(judged: JudgedPreferences) -> str:
     """Say what it took to ask the judge."""
     requests = judged.usage.get("requests") or 0
     asked = sum(each.asked for each in judged.preferences.between)
-    sentence = f"Asked about {plural(asked, 'pair')} in both orders: {plural(requests, 'request')}"
+    sentence = f"Answers about {plural(asked, 'pair')} in both orders: {plural(requests, 'request')}"
     if tokens := judged.usage.get("tokens"):
         sentence += f", {tokens:,} tokens"
     if usd := judged.usage.get("usd"):

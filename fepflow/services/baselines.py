@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from fepflow.errors import NotFoundError, UserError
-from fepflow.services.run_service import open_store, validate
+from fepflow.services.run_service import EXIT_CODES, open_store, validate
 from fepflow.suite.values import is_baseline_name
 from fepflow.text import known_names
 
@@ -59,8 +59,15 @@ def compare(
 
 
 def exit_code_with(code: int, preferred: Preferences) -> int:
-    """Return the exit code of a comparison, which is 1 also if the first run is shown to be preferred to another."""
-    return 1 if any(each.shown < 0 for each in preferred.of_first) else code
+    """Return the exit code of a comparison with a judge.
+
+    1 also if the first run is shown to be preferred to another, and in place of 0 the one of an inconclusive run if
+    the judge answered about no pair of some runs: a key that is wrong shows nothing.
+    """
+    if any(each.shown < 0 for each in preferred.of_first):
+        return EXIT_CODES["fail"]
+    unknown = any(each.rate.value is None for each in preferred.of_first)
+    return EXIT_CODES["inconclusive"] if unknown and code == 0 else code
 
 
 def _baseline(store: Store, name: str, suites: Collection[str]) -> Baseline:

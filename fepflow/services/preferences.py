@@ -102,7 +102,8 @@ def model_of_judge(run: RunRecord, name: str | None) -> tuple[Model, int]:
     own = {} if name is None else {"model_config": {"model": name}}
     configs = merged(own, defaults)
     if not configs.get("model_config", {}).get("model"):
-        raise UserError(f"There is no model to judge: {ADVICE}.")
+        jury = " (a jury is not asked about pairs)" if defaults.judges else ""
+        raise UserError(f"There is no model to judge{jury}: {ADVICE}.")
     try:
         model = parse_model_config(configs["model_config"], configs.get("provider_config", {}), CHAT)
     except ValueError as error:

@@ -107,6 +107,23 @@ def test_half_of_the_judgements_in_error_show_no_preference(cli: Cli, ran: Ran, 
     assert "key-of-the-judge" not in json.dumps(between)
 
 
+def test_a_judge_that_answers_about_no_pair_ends_without_a_pass(cli: Cli, ran: Ran, judge: Any) -> None:
+    base, new = two(ran, ["bad"] * 3, ["good"] * 3, judge("fault=unauthorized"))
+    done = cli("compare", base, new, "--judge", QUESTION)
+    text = " ".join(done.stdout.split())
+    assert done.exit_code == 4
+    assert f"No pair of {base[:8]} and {new[:8]} has a preference." in text
+    assert text.count("let us in") == 1  # a reason is told once, with all its cases
+    assert "gone either way: c0, c1 and c2 (openai/stand-in" in text
+    assert "Answers about 0 pairs in both orders: 6 requests" in text
+
+
+def test_a_jury_is_not_asked_about_pairs(cli: Cli, ran: Ran) -> None:
+    base, new = two(ran, ["bad"], ["good"], {"judges": ["openai/a", "openai/b", "openai/c"]})
+    done = cli("compare", base, new, "--judge", QUESTION)
+    assert (done.exit_code, "a jury is not asked about pairs" in done.stderr) == (2, True)
+
+
 def test_a_limit_of_costs_is_refused_where_no_price_is_known(
     cli: Cli, ran: Ran, judge: Any, model_server: ModelServer
 ) -> None:
