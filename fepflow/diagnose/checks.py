@@ -9,10 +9,12 @@ from typing import Any, Literal, NamedTuple
 
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
+from fepflow.checks.base import default_paths
 from fepflow.checks.constants import CheckType
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, meant_argument, unknown_argument, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
+from fepflow.checks.declared import DeclaredCheck
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import find_check
 from fepflow.checks.schemas import result_shape
@@ -28,6 +30,8 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
+
+DECLARED = default_paths(DeclaredCheck)
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -70,7 +74,9 @@ def _validate_declared(validation: SuiteValidation) -> None:
     """Find a `declared` check of a target that declares nothing; recorded outputs may be those of an MCP server."""
     target = validation.loaded.section("target")
     for index, check in enumerate(validation.loaded.section("checks") or ()):
-        if target is not None and (target.http or target.ecp) and check and check.type == CheckType.DECLARED:
+        if target is None or not (target.http or target.ecp) or not check or check.type != CheckType.DECLARED:
+            continue
+        if {**DECLARED, **check.arguments}["schema"] == DECLARED["schema"]:
             message = "declared reads what an MCP server declares, and the target is none"
             validation.error(("checks", index), message, "use schema_validation")
 
