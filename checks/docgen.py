@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from inspect import getdoc
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from pydantic_core import PydanticUndefined
@@ -123,12 +124,15 @@ def _section(name: str, check_class: type[BaseCheck]) -> str:
 
 
 def _example(example: dict[str, Any]) -> Iterator[str]:
+    if "suite" in example:
+        yield f"In a suite:\n\n```yaml\n{example['suite']}```\n"
     expected = f" and the expected value `{json.dumps(example['expected'])}`" if "expected" in example else ""
     yield f"Example, with the output `{json.dumps(example['output'])}`{expected}:"
     yield ""
-    language = "yaml" if "check" in example else "python"
-    code = example.get("check") or example["python"]
-    yield f"```{language}\n{code}```"
+    if "check" in example:
+        yield f"```yaml\nchecks:\n  - {indent(example['check'], '    ').lstrip()}```"
+    else:
+        yield f"```python\n{example['python']}```"
     yield ""
     yield f"Result: `{json.dumps(example['results'])}`."
     yield ""
