@@ -26,7 +26,7 @@ from fepflow.protocol.check import CHECK_ID, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, NewRun, Outcome
+from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, NewRun, Outcome
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
 from fepflow.suite.reader import read_snapshot
@@ -198,9 +198,10 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
 def _options(found: Any) -> dict[str, Any]:
     """Return which part of its suite's cases the run has, as far as that is well formed."""
     options = found if isinstance(found, dict) else {}
-    kinds = {"suite_cases": int, "metadata": dict, "failing_in": str, "case_ids": list}
-    known = {name: options[name] for name, kind in kinds.items() if isinstance(options.get(name), kind)}
-    known = known if "suite_cases" in known else {}
+    known: dict[str, Any] = {}
+    filters = options.get(FILTERS)
+    if isinstance(filters, list) and isinstance(options.get("suite_cases"), int):
+        known = {FILTERS: [str(each) for each in filters], "suite_cases": options["suite_cases"]}
     sample = options.get("sample")
     if isinstance(sample, dict) and all(isinstance(sample.get(name), int) for name in ("of", "seed")):
         known["sample"] = {name: sample[name] for name in ("of", "seed")}

@@ -100,7 +100,6 @@ def _load(folder: Path) -> CatalogueContent:
     return CatalogueContent(dict(sorted(tasks.items())), dict(sorted(thresholds.items())))
 
 
-logger = logging.getLogger("fepflow.evalguard")
 _RUNS_AT_ONCE = 50
 
 

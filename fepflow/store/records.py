@@ -39,7 +39,7 @@ FILTERS = "filters"
 """The option of a run that has only some of the suite's cases, which are no random sample: how they were chosen, as the
 command line says it."""
 
-PART_OPTIONS = ("sample", "suite_cases", *FILTERS)
+PART_OPTIONS = ("sample", "suite_cases", FILTERS)
 """The options of a run that say which part of the suite's cases it has."""
 
 REUSE_OUTPUTS = "reuse_outputs"
@@ -50,17 +50,6 @@ REPLACED = "set"
 
 RESCORING = "rescoring"
 """The option of a run whose outputs are of an earlier one."""
-FROM_FILE = "file"
-"""The option of a run that was read from a file of results: its path."""
-
-HAS_SUITE = "has_suite"
-"""The option of such a run that says whether the file has the suite."""
-
-FROM_FILE = "file"
-"""The option of a run that was read from a file of results: its path."""
-
-HAS_SUITE = "has_suite"
-"""The option of such a run that says whether the file has the suite."""
 
 FROM_FILE = "file"
 """The option of a run that was read from a file of results: its path."""

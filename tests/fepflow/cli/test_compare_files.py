@@ -11,7 +11,7 @@ import pytest
 import fepflow
 from fepflow import Check, ContainsCheck
 from fepflow.reports.fep import write_lines, write_run
-from fepflow.store.records import RunRecord
+from fepflow.store.records import FILTERS, RunRecord
 from fepflow.store.store import Store
 from tests.conftest import ModelServer
 from tests.fepflow.cli.conftest import Ran
@@ -55,6 +55,14 @@ def test_repeats_and_clusters_count_in_files_as_in_the_store(cli: Cli, ran: Ran,
     found = compared(cli, *files)
     assert figures(found) == figures(compared(cli, base.id, new.id))
     assert found["compared"][0]["metrics"][0]["method"] == "paired-bounded-clustered"
+
+
+def test_a_file_says_that_its_run_had_chosen_cases_only(cli: Cli, ran: Ran, store: Store, home: Path) -> None:
+    run = ran([True] * 5)
+    chosen = run.replaced(options={FILTERS: ["--first 5"], "suite_cases": 9})
+    files = [report(store, run, home / "a.json"), report(store, chosen, home / "b.json")]
+    said = cli("compare", *map(str, files))
+    assert "5 of 9 test cases (--first 5)" in " ".join(said.output.split())
 
 
 def test_lines_of_results_say_what_they_cannot_know(cli: Cli, ran: Ran, store: Store, home: Path) -> None:
