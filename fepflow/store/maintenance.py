@@ -116,7 +116,8 @@ def _without_parent(
     connection: Connection, table: Table, parent: Table, pairs: list[tuple[Column[Any], Column[Any]]]
 ) -> Iterator[str]:
     joined = table.outerjoin(parent, and_(*(child == its for child, its in pairs)))
-    orphans = select(*table.primary_key).select_from(joined).where(pairs[0][1].is_(None))
+    refers = (child.is_not(None) for child, _ in pairs)  # a row that refers to nothing is no orphan
+    orphans = select(*table.primary_key).select_from(joined).where(pairs[0][1].is_(None), *refers)
     for key in connection.execute(orphans):
         yield f"{_row(table, key)} has no row in {parent.name}."
 
