@@ -27,7 +27,7 @@ from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, NotFoundError, UserError
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import ERASED, TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
@@ -350,7 +350,9 @@ class _Asked:
         self._target: Target | None = None
 
     def the_same(self, then: TestCase, now: TestCase) -> bool:
-        """Return whether the target is asked the same for both."""
+        """Return whether the target is asked the same for both. Of an erased case nobody knows."""
+        if ERASED in (then.metadata or {}):
+            return False
         if (then.input, then.is_conversation) != (now.input, now.is_conversation):
             return False
         if then.model_dump(exclude={"checks", "turns"}) == now.model_dump(exclude={"checks", "turns"}):

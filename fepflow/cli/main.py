@@ -22,6 +22,7 @@ from fepflow.cli.export import export
 from fepflow.cli.imports import import_file
 from fepflow.cli.options import prepare
 from fepflow.cli.rescore import rescore
+from fepflow.cli.retention import delete, prune
 from fepflow.cli.runs import cancel, list_runs, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import checks, init, plan, schema, validate
@@ -63,7 +64,8 @@ COMMANDS = [
     limits,
 ]
 COMMANDS += [cases, store, labels, baseline, cache, compare, trends, ecp, evalguard, plan, keys, audit]
-COMMANDS += [import_file, export]
+COMMANDS += [import_file, export, delete]
+store.add_command(prune)
 EXTRAS = {
     **dict.fromkeys(("validate", "plan", "evalguard", "import"), None),
     **dict.fromkeys(("evalguard import", "evalguard list"), "run"),

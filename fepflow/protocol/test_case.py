@@ -16,6 +16,9 @@ from fepflow.protocol.model import FepModel, construct_fast, defaults_of
 REUSED_FROM = "reused_from"
 """Name in an output's metadata of the earlier run that the output is of."""
 
+ERASED = "erased_at"
+"""Name in a case's metadata, and its outputs', of the time at which what they held was erased."""
+
 
 class ScriptedTurn(FepModel):
     """A turn of a conversation: what the user says, and checks that see its answer as the output."""

@@ -16,7 +16,7 @@ from fepflow.extras import require
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.tables import COLUMNS, NOT_REACHED, Kind, Row, as_columns, rows_of
 from fepflow.protocol.test_case import Output
-from fepflow.reports.fep import dumps
+from fepflow.reports.fep import dumps, run_summary
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cut
@@ -177,11 +177,14 @@ def require_pyarrow(name: str) -> None:
 
 
 def write_parquet(store: Store, run: RunRecord, file: BinaryIO) -> None:
-    """Write the rows of a run; a run without any test case is a file without rows."""
+    """Write the rows of a run; a run without any test case is a file without rows.
+
+    The file's metadata has the run itself as JSON under `fepflow`: what `fepflow list --json` shows, and its suite.
+    """
     import pyarrow
     from pyarrow.parquet import ParquetWriter
 
-    schema = _schema(pyarrow)
+    schema = _schema(pyarrow).with_metadata({"fepflow": dumps({**run_summary(run), "suite": run.suite})})
     with ParquetWriter(file, schema, compression="zstd") as writer:
         for rows in _groups(stored_rows(store, run)):
             writer.write_batch(pyarrow.record_batch(as_columns(rows), schema=schema), row_group_size=MAX_ROWS)

@@ -14,11 +14,12 @@ from fepflow.store.preferences import Preferences
 from fepflow.store.reports import Reports
 from fepflow.store.requests import Requests
 from fepflow.store.results import Results
+from fepflow.store.retention import Retention
 from fepflow.store.runs import Runs
 
 
 class Store:
-    """Seven repositories and the leases of one database.
+    """Eight repositories and the leases of one database.
 
     Many processes may share it. Every method of a repository is one or more whole transactions, blocks while it works,
     and may be called from any thread. All raise InfrastructureError when the database is unavailable.
@@ -34,6 +35,7 @@ class Store:
         self.reports = Reports(database)
         self.access = Access(database)
         self.requests = Requests(database)
+        self.retention = Retention(database)
 
     @classmethod
     def open(cls, url: str, wait_seconds: float = 0.0) -> Self:

@@ -1,0 +1,86 @@
+"""`fepflow store prune` and `fepflow delete`: what goes out of the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from fepflow.cli.options import Duration
+
+
+@click.command()
+@click.option("--keep", type=Duration(), metavar="AGE", help="Keep runs that are younger, such as 90d.")
+@click.option("--keep-last", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N of each suite.")
+@click.option("--suite", metavar="NAME", help="Only runs of this suite.")
+@click.option("--labels", "labelled", is_flag=True, help="Also delete runs that people gave labels, with the labels.")
+@click.option(
+    "--archive",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="Write each run to a Parquet file in FOLDER before it is deleted.",
+)
+@click.option("--dry-run", is_flag=True, help="Name the runs that would be deleted, and delete nothing.")
+def prune(
+    keep: float | None, keep_last: int, suite: str | None, labelled: bool, archive: Path | None, dry_run: bool
+) -> None:
+    """Delete old runs with all their rows, and answers of models that are too old to be reused.
+
+    With --keep and --keep-last, a run goes only if neither keeps it. Runs that are under way, baselines, and runs with
+    labels stay. A SQLite file becomes smaller. The audit log has an age of its own (FEPFLOW_AUDIT_RETENTION).
+    """
+    from fepflow.services.run_service import open_store
+    from fepflow.tasks.prune import expired
+    from fepflow.tasks.prune import prune as prune_store
+    from fepflow.text import plural, printable
+
+    if keep is None and not keep_last:
+        raise click.UsageError("Say what stays: --keep 90d, --keep-last 50, or both.")
+    if dry_run:
+        with open_store() as store:
+            runs = expired(store, keep, keep_last, suite, labelled=labelled)
+        for run in runs:
+            click.echo(
+                f"{run.id[:8]}  {run.created_at:%Y-%m-%d %H:%M}  {run.outcome or run.status}  {printable(run.name)}"
+            )
+        click.echo(f"{plural(len(runs), 'run')} would be deleted.")
+        return
+    with open_store() as store:
+        pruned = prune_store(store, keep, keep_last, suite, labelled=labelled, archive=archive)
+    click.echo(f"{pruned}.")
+
+
+@click.command()
+@click.argument("runs", nargs=-1, metavar="RUN...")
+@click.option("--case", "case_id", metavar="ID", help="Erase what all runs hold of the test case with this id.")
+@click.option("--labels", "labelled", is_flag=True, help="Also delete labels that people gave.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool) -> None:
+    """Delete each RUN with all its rows, or erase one test case in all runs.
+
+    RUN is an id or its beginning. --case erases input, expected value, outputs, messages of checks and notes of
+    people; whether checks passed stays, so that verdicts stay what they were. Neither can be undone.
+    """
+    from fepflow.services.run_service import open_store
+    from fepflow.tasks.prune import delete_runs
+    from fepflow.text import plural, printable
+
+    if bool(runs) == (case_id is not None):
+        raise click.UsageError("Name runs, or a test case by --case ID.")
+    with open_store() as store:
+        if case_id is not None:
+            having = plural(len(store.retention.runs_with_case(case_id)), "run")
+            if not yes:
+                click.confirm(f"Erase what {having} hold of the test case {printable(case_id)}?", abort=True)
+            count = store.retention.erase_case(case_id)
+            click.echo(f"Erased the test case {printable(case_id)} in {plural(count, 'run')}.")
+            return
+        found = [store.runs.get(run) for run in runs]
+        for run in found:
+            store.retention.require_deletable(run, labelled=labelled)
+        if not yes:
+            for run in found:
+                cases = plural(run.n_cases, "test case")
+                click.echo(f"{run.id[:8]}  {run.created_at:%Y-%m-%d %H:%M}  {printable(run.name)}, {cases}")
+            click.confirm("Delete?", abort=True)
+        click.echo(f"{delete_runs(store, found)}.")

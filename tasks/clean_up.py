@@ -1,0 +1,76 @@
+"""The steps of maintenance: old runs leave the store, and their flow runs leave Prefect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+
+from prefect import get_client, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    DeploymentFilter,
+    DeploymentFilterTags,
+    FlowRunFilter,
+    FlowRunFilterEndTime,
+    FlowRunFilterId,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
+
+from fepflow.store.store import Store
+from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.prune import Pruned, prune
+
+AT_ONCE = 50
+"""Flow runs that are read and deleted together."""
+
+DEPLOYED_BY_US = DeploymentFilter(tags=DeploymentFilterTags(all_=["fepflow"]))
+
+
+@task(name="prune the store", task_run_name="prune the store", cache_policy=NO_CACHE, persist_result=False)
+async def prune_store_task(store: Store, keep: float, keep_last: int, archive: Path | None) -> Pruned:
+    """Delete old runs, see `fepflow.tasks.prune.prune`."""
+    pruned = await asyncio.to_thread(prune, store, keep, keep_last, archive=archive)
+    run_log().info("%s", pruned)
+    return pruned
+
+
+@task(name="prune Prefect", task_run_name="prune Prefect", cache_policy=NO_CACHE, persist_result=False)
+async def prune_prefect_task(keep: float, flow_run_ids: Sequence[str]) -> int:
+    """Delete the flow runs with these ids, and all of our deployments that ended more than `keep` seconds ago, with
+    their task runs, logs and artifacts. Returns their number."""
+    before = datetime.now(UTC) - timedelta(seconds=keep)
+    old = FlowRunFilter(end_time=FlowRunFilterEndTime(before_=before))
+    count = 0
+    async with get_client() as client:
+        for start in range(0, len(flow_run_ids), AT_ONCE):
+            ids = [UUID(each) for each in flow_run_ids[start : start + AT_ONCE]]
+            chosen = FlowRunFilter(id=FlowRunFilterId(any_=ids))
+            count += await _delete(client, await client.read_flow_runs(flow_run_filter=chosen, limit=AT_ONCE))
+        while page := await client.read_flow_runs(flow_run_filter=old, deployment_filter=DEPLOYED_BY_US, limit=AT_ONCE):
+            count += await _delete(client, page)
+    run_log().info("Deleted %d flow runs of Prefect", count)
+    return count
+
+
+async def _delete(client: PrefectClient, flow_runs: Sequence[FlowRun]) -> int:
+    if not flow_runs:
+        return 0
+    of_these = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[each.id for each in flow_runs]))
+    artifacts = await client.read_artifacts(artifact_filter=of_these)
+    gone = await asyncio.gather(
+        *(client.delete_artifact(each.id) for each in artifacts),
+        *(client.delete_flow_run(each.id) for each in flow_runs),
+        return_exceptions=True,
+    )
+    # What is not there any more is what was wanted.
+    for error in gone:
+        if isinstance(error, BaseException) and not isinstance(error, ObjectNotFound):
+            raise error
+    return len(flow_runs)
