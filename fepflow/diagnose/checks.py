@@ -14,7 +14,6 @@ from fepflow.checks.constants import CheckType
 from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, meant_argument, unknown_argument, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
-from fepflow.checks.declared import DeclaredCheck
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import find_check
 from fepflow.checks.schemas import result_shape
@@ -30,8 +29,6 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
-
-DECLARED = default_paths(DeclaredCheck)
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -76,7 +73,8 @@ def _validate_declared(validation: SuiteValidation) -> None:
     for index, check in enumerate(validation.loaded.section("checks") or ()):
         if target is None or not (target.http or target.ecp) or not check or check.type != CheckType.DECLARED:
             continue
-        if {**DECLARED, **check.arguments}["schema"] == DECLARED["schema"]:
+        schema = default_paths(find_check(check.type))["schema"]
+        if check.arguments.get("schema", schema) == schema:
             message = "declared reads what an MCP server declares, and the target is none"
             validation.error(("checks", index), message, "use schema_validation")
 
