@@ -60,6 +60,8 @@ class ImportedOutput:
     error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Score] = field(default_factory=dict)
+    asserts_nothing: bool = False
+    """True if the source says that no scorer was to say anything."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,8 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
     """Return a run of the cases that `cases_of` gave, whose checks are the scorers.
 
     A scorer that has said something of every case is a check of all; the others are checks of the cases that they are
-    about. A case of which no scorer could say anything, as its calls failed, has all checks: none gets away unseen.
+    about. A case of which no scorer says anything has all checks, so that none gets away unseen, unless the source says
+    that nothing was asserted of it.
     """
     indices = list(range(len(cases)) if run.cases is None else run.cases)
     places = {index: place for place, index in enumerate(indices)}
@@ -80,12 +81,14 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
     by_case: dict[int, set[str]] = defaultdict(set)
     for output in outputs:
         by_case[output.case] |= output.scores.keys()
+    for index in set(indices) - {output.case for output in outputs if output.asserts_nothing}:
+        by_case[index] = by_case[index] or set(names)
     everywhere = set(names)
     for index in indices:
-        everywhere &= by_case[index] | set(run.checks) or set(names)
+        everywhere &= by_case[index] | set(run.checks)
     prepared = []
     for index in indices:
-        own = by_case[index] or set(names)
+        own = by_case[index]
         checks = [recorded_check(name, ids[name]) for name in names if name in own and name not in everywhere]
         prepared.append(cases[index].model_copy(update={"checks": checks or None, "turns": None, "user": None}))
     return PreparedRun(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import gcd
 from typing import Any
 
 from fepflow.errors import InputError, Problem
@@ -123,6 +124,8 @@ class _Reader:
         parts, overall, is_conjunction = _scores(row)
         if error is not None:  # a score of 0 that stands beside an error is none
             parts, overall = {name: Score(error=error) for name in _declared(test)}, Score(error=error)
+        elif overall is None:
+            self._notes.by_hand("a test asserts nothing, so no check judges its output", line, f"test {row['testIdx']}")
         column = self._column(row)
         self.rows.append(
             _Row(key, column, response.get("output"), error, _metadata(row, response), parts, overall, is_conjunction)
@@ -148,20 +151,21 @@ class _Reader:
         columns: dict[tuple[int, str, str], dict[str, list[_Row]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             columns[row.column][row.test].append(row)
-        counts = {len(rows) for tests in columns.values() for rows in tests.values()}
-        repeats = counts.pop() if len(counts) == 1 else 1
-        copies = 1 if repeats > 1 else max(len(rows) for tests in columns.values() for rows in tests.values())
+        # Files do not tell repeats from tests that stand twice: what all tests have in common is repeats.
+        counts = [len(rows) for tests in columns.values() for rows in tests.values()]
+        repeats = gcd(*counts)
+        copies = max(counts) // repeats
         indices: dict[tuple[str, int], int] = {}
         for copy in range(copies):
             for key, case in self._tests.items():
-                if copy == 0 or any(len(tests.get(key, ())) > copy for tests in columns.values()):
+                if any(len(tests.get(key, ())) > copy * repeats for tests in columns.values()):
                     indices[key, copy] = len(self.cases)
                     self.cases.append(case)
         variants = _variants(sorted(columns))
         runs = []
         for column, variant in zip(sorted(columns), variants, strict=True):
             outputs = [
-                _output(row, indices[key, 0 if repeats > 1 else number], number if repeats > 1 else 0, by_parts)
+                _output(row, indices[key, number // repeats], number % repeats, by_parts)
                 for key, rows in columns[column].items()
                 for number, row in enumerate(rows)
             ]
@@ -176,7 +180,7 @@ def _output(row: _Row, case: int, repeat: int, by_parts: bool) -> ImportedOutput
         scores = {name: Score(None, part.score, part.reason, part.error) for name, part in scores.items()}
     if row.overall is not None and (not by_parts or not scores):
         scores[OVERALL] = row.overall
-    return ImportedOutput(case, row.value, repeat, row.error, row.metadata, scores)
+    return ImportedOutput(case, row.value, repeat, row.error, row.metadata, scores, row.overall is None)
 
 
 def _case(row: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:

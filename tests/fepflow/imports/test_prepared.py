@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -89,6 +90,14 @@ def test_a_failed_call_that_no_scorer_speaks_of_still_counts(tmp_path: Path) -> 
     )
     assert {name: value[1] for name, value in metrics(run).items()} == {"a": 1, "b": 1}
     assert run.outcome == "inconclusive"
+
+
+def test_an_answer_that_no_scorer_speaks_of_counts_unless_nothing_was_asserted_of_it(tmp_path: Path) -> None:
+    judged, silent = ImportedOutput(0, "yes", scores={"a": Score(passed=True)}), ImportedOutput(1, "yes")
+    unasserted = replace(silent, asserts_nothing=True)
+    assert stored(tmp_path, judged, silent).outcome == "inconclusive"
+    assert stored(tmp_path, judged, unasserted).outcome == "pass"
+    assert stored(tmp_path, replace(unasserted, case=0), cases=1).outcome == "inconclusive"
 
 
 def test_an_output_that_is_missing_is_missing_in_the_run(tmp_path: Path) -> None:

@@ -142,6 +142,17 @@ def test_repeats_of_promptfoo_are_repeats(tmp_path: Path) -> None:
     found = imported(tmp_path, "out.json", promptfoo(*again))
     assert (len(found.cases), found.runs[0].repeats) == (1, 2)
     assert [output.repeat for output in found.runs[0].outputs] == [0, 1]
+    other = {**row(test=1), "vars": {"q": "other"}, "testCase": {**row()["testCase"], "vars": {"q": "other"}}}
+    found = imported(tmp_path, "out.json", promptfoo(*[row()] * 4, *[other] * 2))
+    assert (len(found.cases), found.runs[0].repeats) == (3, 2), "the first test stands twice"
+    assert [(output.case, output.repeat) for output in found.runs[0].outputs] == [
+        (0, 0),
+        (0, 1),
+        (2, 0),
+        (2, 1),
+        (1, 0),
+        (1, 1),
+    ]
 
 
 def test_lines_of_promptfoo_are_read(tmp_path: Path) -> None:
@@ -152,6 +163,7 @@ def test_a_test_without_assertions_passes_for_nothing(tmp_path: Path) -> None:
     grading = {"pass": True, "score": 1, "reason": "No assertions"}
     found = imported(tmp_path, "out.json", promptfoo(row(gradingResult=grading, testCase={"vars": {"a": 1}})))
     assert marks(found) == [{}]
+    assert "test 0: a test asserts nothing" in "".join(map(str, found.notes.problems()))
 
 
 @pytest.mark.parametrize("version", [1, 4, "3", None])
