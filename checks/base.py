@@ -25,7 +25,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from fepflow.checks.core.sentences import ResolvedArguments
-from fepflow.documents.messages import kind_name, validation_messages
+from fepflow.documents.messages import closest, did_you_mean, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
 from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
@@ -355,8 +355,14 @@ def _without_id(check_class: type[BaseCheck], data: dict[str, Any]) -> tuple[dic
 def _note_unknown(check_class: type[BaseCheck], arguments: dict[str, Any]) -> None:
     if check_class.model_config.get("extra") != "ignore":
         return  # they are refused
-    known = argument_fields(check_class)
-    for name in arguments.keys() - {*known, *known.values()}:
+    fields = argument_fields(check_class)
+    defaults = default_paths(check_class)
+    absent = [name for name in defaults if not arguments.keys() & {name, fields[name]}]
+    for name in arguments.keys() - {*fields, *fields.values()}:
+        if absent:  # one of them may be meant, and would be compared with something else
+            default = closest(name, absent) or absent[0]
+            advice = did_you_mean(name, list(fields))
+            raise ValueError(f"there is no argument {name} ({advice}), and {default} would be {defaults[default]}")
         logger.warning(UNKNOWN_ARGUMENT, check_class.check_type or check_class.__name__, name)
 
 

@@ -216,6 +216,8 @@ def test_an_unknown_argument_is_ignored_with_a_warning(caplog: pytest.LogCapture
     assert [set(result.resolved_arguments or {}) for result in results] == [
         {"text", "phrases", "negate", "case_sensitive", "match_all"}
     ] * 2
+    with pytest.raises(ValueError, match=r"no argument phrase \(did you mean phrases\?\), and phrases would be"):
+        ContainsCheck(text=VALUE, phrase="b")
 
 
 def test_a_word_for_a_truth_value_is_not_bent_to_one() -> None:
