@@ -17,6 +17,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from random import Random
 from typing import NamedTuple
 
@@ -104,11 +105,12 @@ def _is_connected(wins: Sequence[Sequence[float]]) -> bool:
     return True
 
 
-def _fit(wins: Sequence[Sequence[float]], close: float = _CLOSE) -> list[float]:
+def _fit(wins: Sequence[Sequence[float]], close: float = _CLOSE, start: Sequence[float] | None = None) -> list[float]:
+    """Fit by steps from `start`, logarithms of strengths that are close to the result."""
     runs = range(len(wins))
     totals = [math.fsum(wins[one][other] for other in runs if other != one) for one in runs]
     games = [[wins[one][other] + wins[other][one] for other in runs] for one in runs]
-    strengths = [1.0] * len(wins)
+    strengths = [1.0] * len(wins) if start is None else [math.exp(each) for each in start]
     for _ in range(_STEPS):
         steps = [
             totals[one]
@@ -141,18 +143,25 @@ Scores = Mapping[tuple[int, int], CaseValue]
 
 
 class _Sums(NamedTuple):
-    """The preferences between two runs in a cluster: `known` is the sum of those that are there, `cases` of them;
-    `least` and `most` are of all, of which there are `expected`."""
+    """The preferences between two runs: `known` is the sum of those that are there, `cases` of them; `least` and `most`
+    are of all, of which there are `expected`."""
 
     known: float
-    cases: int
+    cases: float
     least: float
     most: float
-    expected: int
+    expected: float
 
 
-_Unit = tuple[tuple[tuple[int, int], _Sums], ...]
+_NONE = _Sums(0.0, 0.0, 0.0, 0.0, 0.0)
+
+_Pair = tuple[int, int]
+
+_Unit = tuple[tuple[_Pair, _Sums], ...]
 """A cluster of cases; those that are alike are drawn together."""
+
+MOST_UNITS = 500
+"""Units that are drawn; of more, some at random are drawn as one. The width of an interval is known to 3 % so."""
 
 
 def strengths(
@@ -167,21 +176,26 @@ def strengths(
 
     A preference that is missing counts against a run for its low bound, and for it for the high one.
     """
-    units = _units(cases, range(len(cases)) if cluster_numbers is None else cluster_numbers)
-    fitted = bradley_terry(_wins(units, list(units.values()), runs))
-    is_complete = all(sums.cases == sums.expected and sums.least == sums.most for unit in units for _, sums in unit)
     random = Random(seed)  # noqa: S311  # draws of a statistic
+    units = _units(cases, range(len(cases)) if cluster_numbers is None else cluster_numbers, random)
+    counts = list(units.values())
+    columns = _Columns(units)
+    is_complete = all(sums.cases == sums.expected and sums.least == sums.most for unit in units for _, sums in unit)
+    fitted = bradley_terry(_wins(columns.weighted(counts), runs))
     lows: list[list[float]] = [[] for _ in range(runs)]
     highs: list[list[float]] = [[] for _ in range(runs)]
     for _ in range(draws):
         # The sum of m draws from Exp(1) is one from Gamma(m).
-        weights = [random.gammavariate(count, 1.0) for count in units.values()]
+        weights = [random.gammavariate(count, 1.0) if count > 1 else random.expovariate(1.0) for count in counts]
+        sums = columns.weighted(weights)
         # Gamma(1/2) may be 0 as far as a float can tell.
         added = [[random.gammavariate(0.5, 1.0) + 1e-12 for _ in range(runs)] for _ in range(runs)]
-        known = _fit(_wins(units, weights, runs, added=added), _CLOSE_ENOUGH) if is_complete else None
+        drawn = _fit(_wins(sums, runs, added=added), _CLOSE_ENOUGH, fitted)
         for run in range(1, runs):
             for ends, side in ((lows, -1), (highs, 1)):
-                drawn = known or _fit(_wins(units, weights, runs, favoured=(run, side), added=added), _CLOSE_ENOUGH)
+                if not is_complete:
+                    wins = _wins(sums, runs, favoured=(run, side), added=added)
+                    drawn = _fit(wins, _CLOSE_ENOUGH, drawn)
                 ends[run].append(drawn[run] - drawn[0])
     tail = (1 - confidence) / 2
     return [
@@ -197,14 +211,19 @@ def strengths(
     ]
 
 
-def _units(cases: Sequence[Scores], numbers: Sequence[int] | range) -> Counter[_Unit]:
-    clusters: dict[int, dict[tuple[int, int], list[CaseValue]]] = {}
+def _units(cases: Sequence[Scores], numbers: Sequence[int] | range, random: Random) -> Counter[_Unit]:
+    clusters: dict[int, dict[_Pair, list[CaseValue]]] = {}
     for number, case in zip(numbers, cases, strict=True):
         for pair, value in case.items():
             clusters.setdefault(number, {}).setdefault(pair, []).append(value)
-    return Counter(
+    units = Counter(
         tuple((pair, _summed(values)) for pair, values in sorted(cluster.items())) for cluster in clusters.values()
     )
+    if len(units) <= MOST_UNITS:
+        return units
+    # At random, as neighbours may be alike.
+    groups = {number: index % MOST_UNITS for index, number in enumerate(random.sample(list(clusters), len(clusters)))}
+    return _units(cases, [groups[number] for number in numbers], random)
 
 
 def _summed(values: Sequence[CaseValue]) -> _Sums:
@@ -213,27 +232,46 @@ def _summed(values: Sequence[CaseValue]) -> _Sums:
     return _Sums(math.fsum(known), len(known), least, most, len(values))
 
 
+class _Columns:
+    """The members of `_Sums` of each pair, each over all units. Many are the same, and are summed up once."""
+
+    def __init__(self, units: Iterable[_Unit]) -> None:
+        sums = [dict(unit) for unit in units]
+        places: dict[tuple[float, ...], int] = {}
+        self._places = {
+            pair: [
+                places.setdefault(column, len(places))
+                for column in zip(*(unit.get(pair, _NONE) for unit in sums), strict=True)
+            ]
+            for pair in sorted({pair for unit in sums for pair in unit})
+        }
+        self._columns = list(places)
+
+    def weighted(self, weights: Sequence[float]) -> dict[_Pair, _Sums]:
+        """Sum up over all units."""
+        sums = [sum(map(mul, weights, column)) for column in self._columns]
+        return {pair: _Sums(*(sums[place] for place in places)) for pair, places in self._places.items()}
+
+
 def _wins(
-    units: Iterable[_Unit],
-    weights: Sequence[float],
+    sums_of_pairs: Mapping[_Pair, _Sums],
     runs: int,
     favoured: tuple[int, int] | None = None,
     added: Sequence[Sequence[float]] | None = None,
 ) -> list[list[float]]:
-    """Sum up how often each run was preferred to each other one.
+    """Return how often each run was preferred to each other one.
 
     What is missing is left out, or with `favoured`, a run and 1 or -1, it counts for that run or against it, and the
     other way for the first run.
     """
     wins = [list(row) for row in added] if added is not None else [[0.0] * runs for _ in range(runs)]
-    for unit, weight in zip(units, weights, strict=True):
-        for (one, other), sums in unit:
-            for_one = _side(one, other, favoured)
-            won, of = sums.known, float(sums.cases)
-            if for_one:
-                won, of = sums.most if for_one > 0 else sums.least, float(sums.expected)
-            wins[one][other] += weight * won
-            wins[other][one] += weight * (of - won)
+    for (one, other), sums in sums_of_pairs.items():
+        for_one = _side(one, other, favoured)
+        won, of = sums.known, sums.cases
+        if for_one:
+            won, of = sums.most if for_one > 0 else sums.least, sums.expected
+        wins[one][other] += won
+        wins[other][one] += of - won
     return wins
 
 

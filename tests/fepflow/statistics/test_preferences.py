@@ -79,6 +79,18 @@ def test_clusters_of_equal_cases_tell_as_much_as_one_each() -> None:
     assert together.value == alone.value == pytest.approx(math.log(3))
 
 
+def test_many_cases_have_the_interval_of_all_though_some_are_drawn_together() -> None:
+    rng = Random(7)
+    values = sorted(rng.random() ** 2 for _ in range(3_000))  # neighbours are alike
+    found = strengths([{(0, 1): known(1 - value)} for value in values], 2, draws=1_000)[1]
+    mean = math.fsum(values) / 3_000
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values)) / 3_000 / mean / (1 - mean)
+    assert found.value == pytest.approx(math.log(mean / (1 - mean)))
+    assert found.low is not None
+    assert found.high is not None
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * error, rel=0.12)
+
+
 def test_missing_preferences_count_against_a_run_for_its_low_bound() -> None:
     case = {(0, 1): known(0.0), (0, 2): known(0.5), (1, 2): known(1.0)}
     complete = strengths([case] * 20, 3, draws=300)[1]
