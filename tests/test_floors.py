@@ -29,12 +29,14 @@ LINKED = ("checks", "tasks", "flows", "deployments")
 FILES = sorted(path for folder in ("fepflow", *LINKED) for path in (ROOT / folder).rglob("*.py") if path not in FACES)
 
 
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imports_of(path: Path) -> Iterator[tuple[str, str]]:
     """Every module that a file imports, also inside functions, with the place where it does."""
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             place = f"{path.relative_to(ROOT)}:{node.lineno}"
             if isinstance(node, ast.Import):
@@ -62,13 +64,14 @@ STARTED_ABOVE = {
 """Modules that are started as processes (`python -m`) by a package that their own one uses."""
 
 
+@cache
 def packages_in_use() -> dict[str, dict[str, str]]:
     """The packages that each package imports, or starts as processes, with a place where it does."""
     modules = {module_of(path) for path in FILES}
     packages: dict[str, dict[str, str]] = defaultdict(dict)
     for path in FILES:
         module, here = module_of(path), package_of(module_of(path)) or ""
-        texts = {node.value for node in ast.walk(TREES[path]) if isinstance(node, ast.Constant)}
+        texts = {node.value for node in ast.walk(tree_of(path)) if isinstance(node, ast.Constant)}
         started = [(module, text) for text in modules & texts if (module, text) not in STARTED_ABOVE]
         for place, used in (*imports_of(path), *started):
             there = package_of(used)
@@ -77,21 +80,19 @@ def packages_in_use() -> dict[str, dict[str, str]]:
     return packages
 
 
-IN_USE = packages_in_use()
-
-
 def test_packages_do_not_use_each_other_in_a_circle() -> None:
     try:
-        TopologicalSorter(IN_USE).prepare()
+        TopologicalSorter(packages_in_use()).prepare()
     except CycleError as error:
-        steps = [IN_USE[later][earlier] for earlier, later in pairwise(error.args[1])]
+        steps = [packages_in_use()[later][earlier] for earlier, later in pairwise(error.args[1])]
         pytest.fail("packages use each other in a circle:\n" + "\n".join(steps))
 
 
 @cache
 def reached_from(package: str) -> frozenset[str]:
     """All packages that a package uses, directly or not."""
-    return frozenset(IN_USE.get(package, ())).union(*map(reached_from, IN_USE.get(package, ())))
+    used = packages_in_use().get(package, {})
+    return frozenset(used).union(*map(reached_from, used))
 
 
 @pytest.mark.parametrize("package", ["documents", "jsonpath", "protocol", "suite", "checks", "calls", "statistics"])
@@ -126,7 +127,7 @@ def test_flows_do_no_io_themselves() -> None:
 
 def test_litellm_is_imported_in_one_file_inside_functions_only() -> None:
     for path in FILES:
-        at_import = [node for node in TREES[path].body if isinstance(node, ast.Import | ast.ImportFrom)]
+        at_import = [node for node in tree_of(path).body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = {alias.name for node in at_import for alias in node.names}
         assert "litellm" not in names, path
         if path != ROOT / "fepflow" / "calls" / "models" / "_litellm.py":
