@@ -388,13 +388,13 @@ def run_checks(
 
 
 class CheckedOutput:
-    """One output as its checks see it, see `run_checks`."""
+    """One output as its checks see it, see `run_checks`. `in_place`: a large one is not left to a thread."""
 
-    def __init__(self, case: TestCase, output: Output) -> None:
+    def __init__(self, case: TestCase, output: Output, *, in_place: bool = False) -> None:
         self._output = output
         self._failure = failure_of(output)
         self._context = evaluation_context(case, output)
-        self._is_large = is_large(self._context)
+        self._is_large = not in_place and is_large(self._context)
 
     def answer(
         self, check: CompiledCheck, requests: ModelRequests | None = None

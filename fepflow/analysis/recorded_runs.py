@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, cast
 from uuid import uuid4
 
 from fepflow.analysis.accumulation import suite_of
 from fepflow.analysis.metrics import compute_verdict
 from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.core.compiled import compile_checks
-from fepflow.checks.engine import checks_of, run_checks
+from fepflow.checks.engine import CheckedOutput, checks_of
 from fepflow.imports.prepared import PreparedRun
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
@@ -23,6 +23,9 @@ from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict
+
+if TYPE_CHECKING:
+    from fepflow.protocol.results import CheckResult
 
 
 def record_run(
@@ -123,8 +126,8 @@ def record_import(store: Store, run: NewRun, prepared: PreparedRun, completed_at
             # The hash covers the run's id: nobody knows whether the system would give the same answer again.
             output_hash = content_hash("import", run.id, case_index, repeat)
             outputs.append(NewOutput(case_index, repeat, output_hash, output))
-            results = run_checks(case, output, checks_of(case.checks or (), shared))
-            assert isinstance(results, list)  # recorded scores wait for nothing
+            seen = CheckedOutput(case, output, in_place=True)  # recorded scores wait for nothing
+            results = [cast("CheckResult", seen.answer(check)) for check in checks_of(case.checks or (), shared)]
             for check in leave_out_large(results):
                 hashed = content_hash(output_hash, check.check_id)
                 checks.append(NewCheckResult(case_index, repeat, check.check_id, hashed, check, check.passed))

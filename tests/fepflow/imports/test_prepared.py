@@ -105,6 +105,11 @@ def test_an_output_that_is_missing_is_missing_in_the_run(tmp_path: Path) -> None
     assert run.outcome == "inconclusive"
 
 
+def test_an_output_that_is_large_is_judged_like_any_other(tmp_path: Path) -> None:
+    outputs = [ImportedOutput(n, "x" * 2_000_000, scores={"a": Score(passed=n == 0)}) for n in (0, 1)]
+    assert metrics(stored(tmp_path, *outputs))["a"] == (0.5, 0)
+
+
 def test_a_run_has_the_time_of_what_was_evaluated(tmp_path: Path) -> None:
     moment = datetime(2025, 3, 1, 12, tzinfo=UTC)
     output = ImportedOutput(0, "yes", scores={"a": Score(passed=True)})
