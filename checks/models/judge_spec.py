@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from fepflow.checks.constants import JUDGES, CheckType
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.checks.models.judge_check import Asked, JudgeCheck, jury_configs
 from fepflow.checks.models.voting import resolved_schema
@@ -80,7 +81,7 @@ _Member = tuple[str, dict[str, Any], list[Any]]
 
 def _judge(check_id: str, check: Check) -> JudgeSpec:
     judge_class: type[JudgeCheck] = find_check(check.type)  # type: ignore[assignment]  # all of JUDGES are
-    arguments = check.arguments
+    arguments = with_default_paths(check).arguments  # a run's snapshot has them filled in, and is of the same judge
     samples = arguments.get("samples", 1)
     members, jury = _members(judge_class, arguments, samples), arguments.get("jury", "majority")
     names = tuple(name for name, _, _ in members)

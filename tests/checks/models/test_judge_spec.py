@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from fepflow.checks.constants import SCORED_JUDGES
+from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.models.judge_spec import judges_of
 from fepflow.protocol.check import Check
 
@@ -70,6 +72,13 @@ def test_another_model_is_another_judge_and_another_question_another_rubric(chan
     (judge_before, rubric_before), (judge_after, rubric_after) = identity(), identity(**changes)
     assert (judge_before != judge_after) is other_judge
     assert (rubric_before != rubric_after) is not other_judge
+
+
+@pytest.mark.parametrize("check_type", SCORED_JUDGES)
+def test_a_judge_is_the_same_with_its_default_paths_filled_in_as_in_the_snapshot_of_a_run(check_type):
+    declared = Check(type=check_type, arguments={"criteria": "Polite", "model_config": {"model": "openai/gpt-4o-mini"}})
+    ((suites, runs),) = zip(judges_of([declared]), judges_of([with_default_paths(declared)]), strict=True)
+    assert (suites.judge, suites.rubric) == (runs.judge, runs.rubric)
 
 
 def test_samples_change_the_rubric_and_the_temperature():
