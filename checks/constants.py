@@ -54,6 +54,9 @@ SCORED_JUDGES = (
 JUDGES = (CheckType.LLM_JUDGE, *SCORED_JUDGES)
 """Types that ask a language model for a judgement, which people's labels may calibrate."""
 
+LABELLED = (*JUDGES, CheckType.RECORDED_SCORE)
+"""Types whose results people's labels may be compared with."""
+
 
 class SimilarityMetric(StrEnum):
     """The ways in which `semantic_similarity` compares."""

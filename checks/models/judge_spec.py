@@ -45,6 +45,8 @@ class JudgeSpec:
     criteria: Mapping[str, str] = field(default_factory=dict)
     members: tuple[str, ...] = ()
     """The models of a jury; the only one of a judge that is alone."""
+    is_recorded: bool = False
+    """True for a scorer of another tool, whose results were imported: `model` is the name of the tool."""
 
     @property
     def is_jury(self) -> bool:
@@ -73,6 +75,22 @@ def judges_of(checks: Sequence[Check]) -> list[JudgeSpec]:
     """Return the judges among these checks."""
     ids = check_ids(checks)
     return [_judge(check_id, check) for check_id, check in zip(ids, checks, strict=True) if check.type in JUDGES]
+
+
+def recorded_judge(check_id: str, run_id: str, tool: str) -> JudgeSpec:
+    """Return a scorer of an imported run as a judge. It is one of this run only: the next import has a scorer of the
+    same name, and nobody knows whether it is the same.
+    """
+    prompt = f"What {check_id} was asked is not recorded. Label whether it should pass this output."
+    fields: dict[str, tuple[Kind, tuple[str, ...]]] = {"passed": ("boolean", ()), "score": ("number", ())}
+    identity = content_hash("recorded", run_id), content_hash("recorded", check_id)
+    return JudgeSpec(check_id, tool, {}, 1, *identity, fields, prompt, members=(tool,), is_recorded=True)
+
+
+def judgement_of(results: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a judge's completed result: of its response, or of what was recorded."""
+    response = results.get("response", results)
+    return response if isinstance(response, dict) else {}
 
 
 _Member = tuple[str, dict[str, Any], list[Any]]

@@ -11,7 +11,7 @@ from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.clusters import ClusteredCases, is_clustered
 from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, labelled_draw
-from fepflow.checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, krippendorff_alpha, tabulate
 from fepflow.statistics.judges import JudgeLabels, label_worth
@@ -121,7 +121,7 @@ def verdicts_on(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, L
     ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
     found = {}
     for case_index, results in store.results.completed_results(run.id, labelled.judge.check_id):
-        value = results["response"].get(labelled.field)
+        value = judgement_of(results).get(labelled.field)
         if case_index in ids and value is not None:
             found[ids[case_index]] = float(value) if labelled.kind == "number" else value
     return found

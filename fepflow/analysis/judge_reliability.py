@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import MetricAccumulator, is_share_that_passed
-from fepflow.checks.constants import JUDGES
+from fepflow.checks.constants import JUDGES, LABELLED, CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
 from fepflow.statistics.means import Sums
+from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
@@ -96,26 +97,39 @@ class JudgeReliability:
         return "; ".join(sentences)
 
 
-def reliability_of_judges(store: Store, run: RunRecord) -> list[JudgeReliability]:
-    """Return the reliability of each judge of a run as known now: judges may be calibrated after the run."""
+def reliability_of_judges(store: Store, run: RunRecord, *, all_recorded: bool = False) -> list[JudgeReliability]:
+    """Return the reliability of each judge of a run as known now: judges may be calibrated after the run.
+
+    Of imported scorers those that were compared with people, unless `all_recorded`: most of them are no models.
+    """
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
     of_cases = sorted(store.results.checks_of_types(run.id, JUDGES) - known)
+    reliabilities = [_reliability(store, run, judge) for judge in judges]
     return [
-        *(_reliability(store, run, judge) for judge in judges),
+        *(each for each in reliabilities if all_recorded or each.calibration or not _is_recorded(each)),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
     ]
 
 
+def _is_recorded(reliability: JudgeReliability) -> bool:
+    return reliability.judge is not None and reliability.judge.is_recorded
+
+
 def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
-    """The judges that all cases of a run share, as they were when it was planned."""
-    shared = run.suite.get("checks") or ()
-    if not any(isinstance(check, dict) and check.get("type") in JUDGES for check in shared):
+    """The judges that all cases of a run share, as they were when it was planned, and the scorers of imported runs."""
+    types = [check.get("type") if isinstance(check, dict) else None for check in run.suite.get("checks") or ()]
+    if not any(check_type in LABELLED for check_type in types):
         return []
-    from fepflow.checks.models.judge_spec import judges_of_suite
+    from fepflow.checks.models.judge_spec import judges_of_suite, recorded_judge
     from fepflow.suite.reader import read_snapshot
 
-    return judges_of_suite(read_snapshot(run.suite, run.suite_path, run.name))
+    is_judged = any(check_type in JUDGES for check_type in types)
+    judges = judges_of_suite(read_snapshot(run.suite, run.suite_path, run.name)) if is_judged else []
+    tool = ((run.suite.get("target") or {}).get("imported") or {}).get("format", "another tool")
+    ids = zip(shared_check_ids(run.suite), types, strict=False)  # behind those of `checks` are ids of other sections
+    recorded = [check_id for check_id, check_type in ids if check_type == CheckType.RECORDED_SCORE]
+    return [*judges, *(recorded_judge(check_id, run.id, tool) for check_id in recorded)]
 
 
 def warnings_of_own_model(store: Store, run: RunRecord) -> dict[str, str]:
@@ -311,16 +325,21 @@ def labels_by_metric(
 
     Judges that test cases carry are not calibrated.
     """
-    of_judges = [
+    types = {
+        accumulator.metric.id: {check.type for check in declared.get(accumulator.metric.check or "", ())}
+        for accumulator in accumulators
+    }
+    labelled = [
         accumulator
         for accumulator in accumulators
-        if is_share_that_passed(accumulator.metric)
-        and any(check.type in JUDGES for check in declared.get(accumulator.metric.check or "", ()))
+        if is_share_that_passed(accumulator.metric) and types[accumulator.metric.id].intersection(LABELLED)
     ]
-    labels = labels_of_judges(store, run) if of_judges else {}
+    labels = labels_of_judges(store, run) if labelled else {}
     return {
         accumulator.metric.id: _known(run, accumulator, labels.get(accumulator.metric.check or ""))
-        for accumulator in of_judges
+        for accumulator in labelled
+        # A scorer of another tool may be a model or not: it is doubted once there are labels.
+        if types[accumulator.metric.id].intersection(JUDGES) or accumulator.metric.check in labels
     }
 
 

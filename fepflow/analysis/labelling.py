@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labels import read_label
-from fepflow.checks.constants import JUDGES
-from fepflow.checks.models.judge_spec import JudgeSpec
+from fepflow.checks.constants import LABELLED
+from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.test_case import Context, Output, evaluation_context
@@ -110,8 +110,8 @@ def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: Labe
     verdicts = {}
     for row in store.results.whole_check_rows(run.id, {label.case_index for label in said}):
         if row["check_id"] == judge.check_id and row["status"] == "completed":
-            response = json.loads(row["result"])["results"].get("response") or {}
-            verdicts[row["case_index"], row["repeat"]] = response.get(said[0].field)
+            judgement = judgement_of(json.loads(row["result"])["results"])
+            verdicts[row["case_index"], row["repeat"]] = judgement.get(said[0].field)
     judged = [(label.label, verdicts.get((label.case_index, label.repeat))) for label in said]
     same = [label == verdict for label, verdict in judged if verdict is not None]
     return AgreementSoFar(sum(same), len(same)) if same else None
@@ -215,10 +215,12 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
     """Outputs that were judged, the most disputed first, and those at random where that is the same; how many are."""
     of_samples: dict[tuple[int, int], float] = {}
     passes: dict[tuple[int, int], dict[str, bool]] = defaultdict(dict)
-    for row in store.results.check_rows(run.id, types=JUDGES):
+    for row in store.results.check_rows(run.id, types=LABELLED):
         results = (row.result or {}).get("results", {})
-        if row.check_id == judge.check_id and row.status == "completed" and results["response"].get(field) is not None:
-            votes = results["metadata"].get("jury") or results["metadata"].get("samples") or {}
+        is_judged = row.check_id == judge.check_id and row.status == "completed"
+        if is_judged and judgement_of(results).get(field) is not None:
+            metadata = results.get("metadata") or {}
+            votes = metadata.get("jury") or metadata.get("samples") or {}
             of_samples[row.case_index, row.repeat] = _dispute_of_samples(votes, field)
     for row in store.results.check_rows(run.id, results=False):
         if row.passed is not None and (row.case_index, row.repeat) in of_samples:

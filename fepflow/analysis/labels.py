@@ -11,7 +11,7 @@ from typing import Any
 from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.sampling import draw
-from fepflow.checks.models.judge_spec import JudgeSpec
+from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
 from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.errors import UserError
 from fepflow.store.records import LabelDraw, RunRecord
@@ -227,7 +227,7 @@ def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, s
     verdicts = {
         case_index: verdict
         for case_index, results in store.results.completed_results(run.id, judge.check_id)
-        if isinstance(verdict := results["response"].get(FIELD), bool)
+        if isinstance(verdict := judgement_of(results).get(FIELD), bool)
     }
     if not verdicts:
         raise UserError(f"{judge.check_id} has judged nothing in run {run.id[:8]}, so there is nothing to label.")

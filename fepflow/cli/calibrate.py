@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import JSON, SUITE, echo_json
+from fepflow.cli.options import JSON, SUITE_FILE, echo_json, suite_of_folder
 
 if TYPE_CHECKING:
     from fepflow.store.records import Calibration, RunRecord
@@ -19,7 +19,7 @@ MOST_COLUMNS = 12
 
 
 @click.command()
-@SUITE
+@click.argument("suite", type=click.Path(path_type=Path), required=False)
 @click.option(
     "--labels",
     type=click.Path(path_type=Path),
@@ -41,7 +41,7 @@ MOST_COLUMNS = 12
 @click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
 @JSON
 def calibrate(
-    suite: Path,
+    suite: Path | None,
     labels: Path | None,
     check: str | None,
     field: str | None,
@@ -55,12 +55,14 @@ def calibrate(
     """Compare a judge of SUITE with people's labels: how far do they agree?
 
     Runs the labelled cases as `fepflow run` does, or uses the verdicts of --run. The result is stored, and shown beside
-    this judge's verdicts from then on.
+    this judge's verdicts from then on. The scorers of an imported run are judges, too: it needs no SUITE.
     """
     from fepflow.cli.console import Console
     from fepflow.services import calibrations
 
     field = field or former_field
+    if suite is None and run_id is not None and SUITE_FILE.is_file():
+        suite = SUITE_FILE
     if sample is not None:
         return _draw(suite, labels, check, run_id, sample, seed)
     if seed is not None:
@@ -68,6 +70,7 @@ def calibrate(
     if run_id is None:
         if labels is None:
             raise click.UsageError("Give people's labels (--labels FILE), or the run that they labelled (--run RUN).")
+        suite = suite or suite_of_folder()
         labelled = calibrations.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
@@ -86,7 +89,9 @@ def calibrate(
     return int(min_kappa is not None and (kappa is None or kappa < min_kappa))
 
 
-def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | None, size: int, seed: int | None) -> int:
+def _draw(
+    suite: Path | None, labels: Path | None, check: str | None, run_id: str | None, size: int, seed: int | None
+) -> int:
     """Write outputs of a run that people are to label."""
     import secrets
 
@@ -105,7 +110,8 @@ def _draw(suite: Path, labels: Path | None, check: str | None, run_id: str | Non
         f"{drawn.seed}) from those that the judge passed and from those that it failed. Fill in each label, yes or no; "
         "then:"
     )
-    click.echo(f"  fepflow calibrate {suite} --run {run.id[:8]} --labels {labels}")
+    named = "" if suite is None or run.cause == "import" else f"{suite} "
+    click.echo(f"  fepflow calibrate {named}--run {run.id[:8]} --labels {labels}")
     return 0
 
 

@@ -136,7 +136,7 @@ def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeRow]]]:
 
 
 def _judge_rows(store: Store, run: RunRecord) -> Iterator[JudgeRow]:
-    for each in reliability_of_judges(store, run):
+    for each in reliability_of_judges(store, run, all_recorded=True):
         labels = store.labels.current(run.id, each.check_id)
         labelled = len({(label.case_index, label.repeat) for label in labels})
         trust = trust_words(each.calibration) if each.calibration else "Nobody knows yet how far it agrees with people."

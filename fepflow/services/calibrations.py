@@ -33,11 +33,12 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | No
 
 
 def labels_of_run(
-    path: Path, run_id: str, labels: Path | None, check: str | None, field: str | None, note: Note
+    path: Path | None, run_id: str, labels: Path | None, check: str | None, field: str | None, note: Note
 ) -> tuple[RunRecord, LabelSet]:
     """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
 
-    Without a file the labels are those of the store. `note` hears of a judge that the suite has no more.
+    Without a file of labels they are those of the store. `note` hears of a judge that the suite has no more. An
+    imported run has no suite that could have changed.
     """
     from fepflow.analysis.calibration import stored_labels
     from fepflow.analysis.labels import read_labels
@@ -52,29 +53,33 @@ def labels_of_run(
     return run, labelled
 
 
-def _judges_of_run(path: Path, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
+def _judges_of_run(path: Path | None, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
     from fepflow.analysis.judge_reliability import judges_of_run
     from fepflow.suite.reader import load_suite
 
-    suite = load_suite(path)
     with open_store() as store:
         run = store.runs.get(run_id)
-    if run.name != suite.section("name"):
-        raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
+    if run.cause != "import":
+        if path is None:
+            raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}: name its file before --run.")
+        if run.name != load_suite(path).section("name"):
+            raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}, and not of {path}.")
     return run, judges_of_run(run)
 
 
-def _note_change(path: Path, run: RunRecord, judge: JudgeSpec, note: Note) -> None:
+def _note_change(path: Path | None, run: RunRecord, judge: JudgeSpec, note: Note) -> None:
     from fepflow.checks.models.judge_spec import judges_of_suite
     from fepflow.suite.reader import load_suite
 
+    if path is None or judge.is_recorded:
+        return
     now = judges_of_suite(load_suite(path))
     if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
         note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
 
 
 def draw_for_labels(
-    path: Path, run_id: str, file: Path, check: str | None, size: int, seed: int, note: Note
+    path: Path | None, run_id: str, file: Path, check: str | None, size: int, seed: int, note: Note
 ) -> tuple[RunRecord, LabelDraw]:
     """Draw outputs of a run at random and write them to a file to be labelled, which must not be there yet.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 from pathlib import Path
@@ -47,6 +48,37 @@ def test_results_become_a_run_that_show_and_compare_work_on(tmp_path: Path) -> N
     assert "imported from run.json (deepeval test run, sha256 " in shown.output
     compared = command("compare", base.id, new.id)
     assert "all 2 test cases matched" in compared.output
+
+
+def test_the_scorer_of_an_import_is_compared_with_people_and_corrected_in_that_run_only(tmp_path: Path) -> None:
+    scores = [{"name": "Polite", "score": 0.9, "success": True}, {"name": "Polite", "score": 0.2, "success": False}]
+    cases = [{"input": f"q{n}", "actualOutput": str(n), "metricsData": [scores[n >= 24]]} for n in range(40)]
+    (tmp_path / "run.json").write_text(json.dumps({"testCases": cases, "testPassed": 24}))
+    assert command("import", "run.json").exit_code == 0
+    assert "judge" not in command("show", "latest").output, "a scorer may be no model at all"
+    drawn = command("calibrate", "--run", "latest", "--sample", "20", "--labels", "sheet.csv", "--seed", "1")
+    assert "fepflow calibrate --run" in drawn.output, drawn.exception
+    with Path("sheet.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert "0.9" not in str(rows), "what the scorer said would sway them"
+    labels = [f"{row['id']},{'yes' if int(row['output']) < 20 else 'no'}" for row in rows]
+    Path("labels.csv").write_text("\n".join(["id,label", *labels]))
+    compared = command("calibrate", "--run", "latest", "--labels", "labels.csv")
+    assert "judge Polite (deepeval), passed" in compared.output
+    wrong = sum(20 <= int(row["output"]) < 24 for row in rows)
+    right = sum(int(row["output"]) < 20 for row in rows)
+    assert wrong > 0
+    assert [line.split() for line in compared.output.splitlines() if line.startswith("  pass ")] == [
+        ["pass", str(right), "0"]
+    ]
+    shown = command("show", "latest").output
+    assert "judge Polite (deepeval): TPR 1 and TNR 0." in shown
+    assert "corrected for the judge" in shown
+    by_scores = command("calibrate", "--run", "latest", "--labels", "labels.csv", "--field", "score")
+    assert "is not a number, as Polite gives score" in str(by_scores.exception)
+    assert command("import", "run.json").exit_code == 0
+    again = command("show", "latest").output
+    assert "judge" not in again, "nobody knows whether it is the same scorer"
 
 
 def test_a_suite_of_results_has_the_time_and_cost_that_were_recorded(tmp_path: Path) -> None:

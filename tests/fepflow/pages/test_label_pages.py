@@ -304,3 +304,51 @@ def judged_once(store: Store, check: dict[str, Any], resolved: dict[str, Any], r
     row = NewCheckResult(0, 0, check["type"], "a" * 64, result, True)
     store.results.write(run_id, [NewOutput(0, 0, "b" * 64, Output(value="x"))], [row])
     return store.runs.get(run_id)
+
+
+def test_the_scorer_of_an_imported_run_is_labelled_like_a_judge(client: httpx.Client, store: Store):
+    new = NewRun(
+        uuid4().hex,
+        "imported",
+        {
+            "name": "imported",
+            "target": {"imported": {"format": "deepeval"}},
+            "test_cases": [],
+            "checks": [{"type": "recorded_score", "id": "Polite", "arguments": {"result": "$.output.metadata.x"}}],
+        },
+        None,
+        1,
+        cause="import",
+    )
+    store.runs.create(new, [TestCase(id=f"c{number}", input=number) for number in range(6)])
+    store.leases.acquire(new.id, "me", 60)
+    run = store.runs.get(new.id)
+    outputs, checks = [], []
+    for number in range(6):
+        result = CheckResult(
+            check_type="recorded_score",
+            status="completed",
+            results={"passed": number > 2, "score": 1.0, "reasoning": "THE-REASON"},
+            evaluated_at=utc_now(),
+            metadata={"check_id": "Polite"},
+        )
+        outputs.append(NewOutput(number, 0, "b" * 64, Output(value="x")))
+        checks.append(NewCheckResult(number, 0, "Polite", "a" * 64, result, number > 2))
+    store.results.write(run.id, outputs, checks)
+    store.leases.finish(run.id, "me", "completed", outcome="fail", verdict={"gate": "", "reasons": []}, metrics=[])
+    overview = client.get("/judges").text
+    assert "Imported from: deepeval" in overview
+    assert "Say what is right" in client.get(f"/runs/{run.id}/case", params={"id": "c0"}).text
+    first = queue(client, run, check="Polite")
+    page = client.post(
+        f"/runs/{run.id}/labels/draw", data={**fields_of(first), "size": "6"}, follow_redirects=True
+    ).text
+    for _ in range(6):
+        assert "THE-REASON" not in page
+        fields = fields_of(page)
+        label = {"label": "yes" if int(fields["case"][1:]) > 2 else "no"}
+        page = client.post(f"/runs/{run.id}/labels", data={**fields, **label}, follow_redirects=True).text
+    assert "You agree with the judge in 6 of 6" in page
+    compared = client.post(f"/runs/{run.id}/labels/calibrate", data=fields_of(page))
+    assert "passes 100 % of what people call right" in compared.text
+    assert "0 of 6 labelled" in queue(client, run, check="Polite", order="disagreement", field="score")
