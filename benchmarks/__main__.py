@@ -18,6 +18,7 @@ from benchmarks.conversations import conversations
 from benchmarks.ecp_runs import ecp
 from benchmarks.evalguard_reports import evalguard
 from benchmarks.evaluations import evaluations
+from benchmarks.growth import growth
 from benchmarks.large_verdict import verdict
 from benchmarks.measuring import (
     House,
@@ -226,6 +227,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "spans": spans,
     "evaluations": evaluations,
     "pages": pages,
+    "growth": growth,
 }
 
 
