@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -129,16 +130,17 @@ def _decided(path: FieldPath, kind: Kind, values: list[Any], failures: Sequence[
     present = [value for value in values if value is not _NOTHING]
     if kind == "median" and 2 * len(present) > n_samples:
         return _Decided(path, kind, median_low(present), values)
-    votes = Counter(repr(value) for value in values)
+    texts = [json.dumps(value, ensure_ascii=False, default=repr) for value in values]
+    votes = Counter(texts)
     words, most = votes.most_common(1)[0]
     if 2 * most <= n_samples:
         details = ", ".join(f"{count} x {words}" for words, count in votes.most_common())
-        failed = f", and {len(failures)} failed" if failures else ""
+        failed = f", and {len(failures)} failed ({failures[0]})" if failures else ""
         message = f"{asked} give no majority for {'.'.join(path)}: {details}{failed}"
         raise ModelError(
             message, kind="undecided", retryable=any(getattr(one, "recoverable", False) for one in failures)
         )
-    return _Decided(path, kind, next(value for value in values if repr(value) == words), values)
+    return _Decided(path, kind, values[texts.index(words)], values)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -94,7 +94,7 @@ class TestCombining:
 
     @pytest.mark.parametrize("tones", [TONES, ["rude", "rude", "plain", "plain", "kind"]])
     def test_a_tie_is_an_error_and_never_a_pass(self, tones):
-        with pytest.raises(ModelError, match=r"samples give no majority for tone: . x 'rude'") as raised:
+        with pytest.raises(ModelError, match=r"samples give no majority for tone: . x .rude.") as raised:
             said(*({"passed": True, "tone": tone} for tone in tones))
         assert (raised.value.kind, raised.value.retryable) == ("undecided", False)
 
@@ -106,7 +106,7 @@ class TestCombining:
         assert told["said"][2] == {"error": "the model is down"}
 
     def test_a_majority_is_of_all_samples(self):
-        with pytest.raises(ModelError, match="no majority for passed: 1 x True, 1 x False, and 1 failed") as raised:
+        with pytest.raises(ModelError, match=r"passed: 1 x true, 1 x false, and 1 failed \(.* is down\)") as raised:
             said({"passed": True}, {"passed": False}, DOWN)
         assert raised.value.retryable
         with pytest.raises(ModelError, match=r"2 of 3 samples failed, and the others are no majority: .* is down"):
