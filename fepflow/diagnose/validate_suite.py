@@ -299,11 +299,11 @@ def _validate_single_judge(validation: SuiteValidation) -> None:
         if judge.samples == 1 and not judge.is_jury and (judged is None or judge.check_id in judged)
     ]
     known = _calibrated([judge for _, judge in single])
-    for index, judge in single:
-        if judge.check_id not in known:
-            message = f"the gate rests on one call of one model ({judge.model}) that was never compared with people"
-            advice = "label some outputs and run fepflow calibrate, or ask more than once with samples or judges"
-            validation.warn(("checks", index), message, advice)
+    if unknown := [(index, judge) for index, judge in single if judge.check_id not in known]:
+        names = ", ".join(f"{judge.check_id} ({judge.model})" for _, judge in unknown)
+        message = f"the gate rests on one call of one model that was never compared with people: {names}"
+        advice = "label some outputs and run fepflow calibrate, or ask more than once with samples or judges"
+        validation.warn(("checks", unknown[0][0]), message, advice)
 
 
 def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
