@@ -179,7 +179,8 @@ class UnitSums(NamedTuple):
         number = self.number * factor
         centre = (self.shares * factor + z2 / 2) / (number + z2)
         explained = (self.within - self.larger * (1 - 2 * centre)) * factor / (number + z2)
-        rest = 1 - explained / (centre * (1 - centre))
+        spread = centre * (1 - centre)  # 0 if all are at one end of the scale, and the confidence is near 0
+        rest = 1 - explained / spread if spread else 1.0
         return number / max(rest, sys.float_info.epsilon)  # 0 if all are at the centre, and the confidence is near 0
 
 

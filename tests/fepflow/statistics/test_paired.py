@@ -177,6 +177,14 @@ def test_more_cases_like_these_make_it_narrower() -> None:
         assert few[0] < many[0] < many[1] < few[1]
 
 
+def test_scores_that_differ_by_all_of_their_scale_have_a_p_value() -> None:
+    found = paired_estimate([difference(exact(1.0), exact(0.0), SHARES)] * 2, 0.95, SHARES)
+    assert isinstance(found.sample, Pairs)
+    p_value = found.sample.p_value()
+    assert p_value is not None
+    assert 0 < p_value < 1
+
+
 def test_repeats_without_any_difference_have_the_p_value_of_none() -> None:
     found = paired_estimate([difference(exact(0.5), exact(0.5), SHARES)] * 3, 0.95, SHARES)
     assert isinstance(found.sample, Pairs)
