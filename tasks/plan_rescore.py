@@ -30,7 +30,7 @@ async def plan_rescore_task(store: Store, run: str, suite: str, run_id: str | No
         begun = await client.read_flow_run(UUID(flow_run.id))
     planned = await asyncio.to_thread(begun_before, store, run_id, flow_run.id)
     if planned is not None:
-        await describe(planned.run.name, planned.run.tags)
+        await describe(planned.run.title, planned.run.tags)
         if planned.retried is not None:
             run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
         return planned
@@ -50,5 +50,5 @@ async def plan_rescore_task(store: Store, run: str, suite: str, run_id: str | No
         return PlannedRun(created.run, created.loaded)
 
     made = await asyncio.to_thread(create)
-    await describe(made.run.name, made.run.tags)
+    await describe(made.run.title, made.run.tags)
     return made

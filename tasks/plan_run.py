@@ -91,7 +91,7 @@ def flow_run_name() -> str:
 def rescored_run_name() -> str:
     """Return the name that a flow run which rescores begins under."""
     begun = local_run.get()
-    return begun.run.name if begun is not None else f"rescore {str(flow_run.parameters['run'])[:8]}"
+    return begun.run.title if begun is not None else f"rescore {str(flow_run.parameters['run'])[:8]}"
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)

@@ -48,7 +48,7 @@ def pause(age: float, counting: float) -> float:
 
 
 async def _show(context: RunContext, over: asyncio.Event) -> None:
-    key = f"progress-{slug(context.run.name)}"
+    key = f"progress-{slug(context.run.title)}"
     artifact: UUID | None = None
     shown: tuple[float, str] | None = None
     failure_logged = last = False

@@ -28,7 +28,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
 
     A suite without a baseline is compared with the run before, too, for the event that it has worsened.
     """
-    run, part = await asyncio.to_thread(context.store.runs.get, context.run.id), slug(context.run.name)
+    run, part = await asyncio.to_thread(context.store.runs.get, context.run.id), slug(context.run.title)
     store = context.store
     compared, failed, judges, causes, drifted, before = await asyncio.to_thread(
         lambda: (

@@ -56,7 +56,7 @@ def verdict_page(
     """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are
     sentences about metrics that have drifted."""
     decided, *others = verdict.distinct_reasons or [""]
-    lines = [f"# {verdict.outcome.upper()}: {escape_markdown(run.name)}", ""]
+    lines = [f"# {verdict.outcome.upper()}: {escape_markdown(run.title)}", ""]
     lines += [f"**{escape_markdown(decided)}**", ""] if decided else []
     lines += [f"Gate: {escape_markdown(verdict.gate)}", ""]
     lines += [*(f"**Drift**: {escape_markdown(drift)}" for drift in drifts), ""] if drifts else []
@@ -282,7 +282,7 @@ def failed_cases(store: Store, run: RunRecord, verdict: Verdict) -> FailedCases:
     page = run_page(run.id)
     # A card in Prefect's UI leaves out code and links: sentences have none, and links are lines of their own.
     links = [link("The results", page)] if page else []
-    links.append(f"[The verdicts of this suite](../../artifacts/key/verdict-{slug(run.name)})")
+    links.append(f"[The verdicts of this suite](../../artifacts/key/verdict-{slug(run.title)})")
     about = (
         f"{cases} of {run.n_cases} cases did not pass ({where}). In full: fepflow show {run.id[:8]} --failed\n\n"
         + "\n\n".join(links)

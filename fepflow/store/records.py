@@ -152,6 +152,11 @@ class RunRecord(Row, table=True):
         return noted
 
     @property
+    def title(self) -> str:
+        """The name that the run has in Prefect, where a rescored one must not look like a measurement."""
+        return self.name if self.rescored_from is None else f"{self.name} (rescored)"
+
+    @property
     def asked_in(self) -> str:
         """The id of the run in which the target was asked for the outputs: this one, but for a rescored run."""
         return str(self.rescoring.get("outputs_of", self.id))

@@ -38,6 +38,8 @@ def test_a_run_is_judged_anew_without_its_agent(workplace: Workplace, endpoint: 
     assert (second.rescored_from, second.cause, second.outcome) == (first.id, "rescore", "pass")
     assert second.flow_run_id is not None
     assert workplace.stack.api.state_of(second.flow_run_id) == ("COMPLETED", "Completed")
+    flow_run = workplace.stack.api.get(f"/flow_runs/{second.flow_run_id}").raise_for_status().json()
+    assert flow_run["name"] == f"{second.name} (rescored) · pass", "it does not look like a measurement"
     assert {"plan", "decide", "publish", "take a"} <= set(workplace.stack.api.task_runs(second.flow_run_id))
 
     compared = workplace.fepflow("compare", first.id, second.id)
