@@ -37,8 +37,8 @@ def labels_of_run(
 ) -> tuple[RunRecord, LabelSet]:
     """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
 
-    Without a file of labels they are those of the store. `note` hears of a judge that the suite has no more. An
-    imported run has no suite that could have changed.
+    Without a file of labels they are those of the store. `note` hears of a judge that the suite has no more. A run
+    without a file of its suite, as one that was imported, has none that could have changed.
     """
     from fepflow.analysis.calibration import stored_labels
     from fepflow.analysis.labels import read_labels
@@ -59,7 +59,7 @@ def _judges_of_run(path: Path | None, run_id: str) -> tuple[RunRecord, list[Judg
 
     with open_store() as store:
         run = store.runs.get(run_id)
-    if run.cause != "import":
+    if run.suite_path is not None:
         if path is None:
             raise UserError(f"Run {run.id[:8]} is one of the suite {run.name}: name its file before --run.")
         if run.name != load_suite(path).section("name"):
@@ -71,7 +71,7 @@ def _note_change(path: Path | None, run: RunRecord, judge: JudgeSpec, note: Note
     from fepflow.checks.models.judge_spec import judges_of_suite
     from fepflow.suite.reader import load_suite
 
-    if path is None or judge.is_recorded:
+    if path is None or run.suite_path is None:
         return
     now = judges_of_suite(load_suite(path))
     if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:

@@ -56,8 +56,10 @@ def test_the_scorer_of_an_import_is_compared_with_people_and_corrected_in_that_r
     (tmp_path / "run.json").write_text(json.dumps({"testCases": cases, "testPassed": 24}))
     assert command("import", "run.json").exit_code == 0
     assert "judge" not in command("show", "latest").output, "a scorer may be no model at all"
+    Path("suite.yaml").write_text("name: another")
     drawn = command("calibrate", "--run", "latest", "--sample", "20", "--labels", "sheet.csv", "--seed", "1")
     assert "fepflow calibrate --run" in drawn.output, drawn.exception
+    assert "has changed since" not in drawn.output
     with Path("sheet.csv").open(encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     assert "0.9" not in str(rows), "what the scorer said would sway them"
