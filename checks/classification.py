@@ -50,7 +50,14 @@ class ClassificationCheck(BaseCheck):
 
     @model_validator(mode="after")
     def _expects_a_label(self) -> ClassificationCheck:
-        if isinstance(self.expected, JSONPath) or isinstance(self.case_sensitive, JSONPath):
+        if isinstance(self.case_sensitive, JSONPath):
+            return self
+        if isinstance(self.labels, Sequence):
+            known: dict[str, str] = {}
+            for label in self.labels:
+                if (other := known.setdefault(self._read(label), label)) != label:
+                    raise ValueError(f"labels: {shown(other)} and {shown(label)} are read as the same label")
+        if isinstance(self.expected, JSONPath):
             return self
         expected = self._read(self.expected)
         if not expected or len(expected) > MAX_LABEL:

@@ -50,3 +50,8 @@ def test_an_expected_label_that_is_none_is_an_error() -> None:
     nothings: list[Any] = [None, [], {"label": "refund"}]
     for nothing in nothings:
         assert result(nothing).error is not None, "a wrong place is the suite's mistake, and no answer of the agent"
+
+
+def test_labels_that_are_read_as_the_same_are_an_error_and_never_a_pass_for_each_other() -> None:
+    assert '"A" and "a" are read as the same label' in result("a", "A", labels=["A", "a"]).error.message
+    assert result("a", "A", labels=["A", "a"], case_sensitive=True).passed is False
