@@ -101,6 +101,16 @@ class Options(BaseModel):
         }
 
 
+def _read_default_paths(cls: type[BaseModel]) -> None:
+    """Make defaults that are written as paths paths, before pydantic collects them: it does not validate defaults, so
+    that a check would see the text `$.output.value` in place of the output.
+    """
+    for name, hint in get_annotations(cls).items():
+        default = cls.__dict__.get(name)
+        if is_path(default) and "ClassVar" not in str(hint):
+            type.__setattr__(cls, name, JSONPath(default))
+
+
 class BaseCheck(TypedCheck):
     """A check that answers at once.
 
@@ -144,6 +154,7 @@ class BaseCheck(TypedCheck):
         call = cls.__dict__.get("__call__")
         if isfunction(call):
             type.__setattr__(cls, "__call__", _resolved_only(call, _add_parameters(cls, call)))
+        _read_default_paths(cls)
 
     @model_validator(mode="wrap")
     @classmethod
@@ -227,9 +238,9 @@ def modifier_names(check_class: type[BaseCheck]) -> frozenset[str]:
 def default_paths(check_class: type[BaseCheck]) -> dict[str, str]:
     """Return the paths that stand for arguments which are not given, by argument."""
     return {
-        info.alias or name: info.default.expression
+        info.alias or name: str(getattr(info.default, "expression", info.default))
         for name, info in check_class.model_fields.items()
-        if isinstance(info.default, JSONPath)
+        if isinstance(info.default, JSONPath) or is_path(info.default)
     }
 
 

@@ -3,9 +3,10 @@
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import Field
 
 from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath
 from fepflow.checks.engine import evaluate
@@ -53,6 +54,21 @@ class TestCustomChecks:
 
         result = evaluate([capital()], [Output(value="Paris")], [Unregistered(text="$.output.value")])
         assert results_of(result) == [("unregistered", "completed", True)]
+
+    def test_a_default_that_is_written_as_a_path_is_one(self):
+        class Sees(BaseCheck):
+            check_type = "sees"
+            label: ClassVar[str] = "$.output.value"
+            text: str | JSONPath = "$.output.value"
+            told: str | JSONPath = Field("$.test_case.input", description="The question.")
+
+            def __call__(self, wanted: str = "$.test_case.expected"):
+                return {"passed": True, "saw": [self.label, self.text, self.told, wanted]}
+
+        case = {"input": "Capital?", "expected": "Paris"}
+        for check in (Sees(), Sees(text="$.output.value")):
+            result = evaluate([case], ["It is Paris."], [check]).results[0].check_results[0]
+            assert result.results["saw"] == ["$.output.value", "It is Paris.", "Capital?", "Paris"]
 
     @pytest.mark.parametrize("base", [BaseCheck, BaseAsyncCheck])
     def test_an_exception_is_an_unknown_error_of_that_check_only(self, base):
