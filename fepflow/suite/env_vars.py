@@ -93,14 +93,17 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
 
 class UncalledTarget(Mapping[str, str]):
-    """Variables for a suite whose target is not called: those that only its target refers to need not be set."""
+    """Variables for a suite whose target is not called: those that only its target refers to need not be set.
+
+    One with a default has that, as always.
+    """
 
     def __init__(self, document: Any, variables: Mapping[str, str]) -> None:
         self._variables = variables
         of_target: set[str] = set()
         if isinstance(document, dict):
             rest = {name: section for name, section in document.items() if name != "target"}
-            of_target = _names_in(document.get("target")) - _names_in(rest)
+            of_target = _names_in(document.get("target"), without_default=True) - _names_in(rest)
         self._of_target = of_target
 
     def __getitem__(self, name: str) -> str:
@@ -121,8 +124,9 @@ class UncalledTarget(Mapping[str, str]):
 _UNCALLED = "http://target-that-is-not-called.invalid"
 
 
-def _names_in(value: Any) -> set[str]:
-    return {match[1] for match in _REFERENCE.finditer(json.dumps(value, default=str))}
+def _names_in(value: Any, *, without_default: bool = False) -> set[str]:
+    found = _REFERENCE.finditer(json.dumps(value, default=str))
+    return {match[1] for match in found if not without_default or match[2] is None}
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:

@@ -424,7 +424,11 @@ async def test_the_agents_secrets_are_not_needed(
 ) -> None:
     monkeypatch.setenv("RESCORED_BOT", agent.url)
     monkeypatch.setenv("RESCORED_TOKEN", "s3cret-token")
-    http = {"url": "${RESCORED_BOT}", "headers": {"Authorization": "Bearer ${RESCORED_TOKEN}"}}
+    http = {
+        "url": "${RESCORED_BOT}",
+        "headers": {"Authorization": "Bearer ${RESCORED_TOKEN}"},
+        "body": {"question": "${RESCORED_PATH:-$.test_case.input}"},
+    }
     first = plan(["a"], target={"http": http})
     await ran(first)
     monkeypatch.delenv("RESCORED_BOT")
