@@ -101,10 +101,12 @@ def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[
     if len(new) > MAX_RUNS:
         raise UserError(f"At most {MAX_RUNS} runs are compared with a base on one page.")
     judged = compare(store, base, new, None, {})
-    compared = list(compared_runs(store, judged, MOST_SHOWN))
+    several = len(judged.comparisons) > 1
+    # The page of two runs has the cases by what changed instead.
+    compared = list(compared_runs(store, judged, MOST_SHOWN if several else 0))
     differences = judge_variants(judged.comparisons, judged.comparisons[0].gate)
-    forests = forest_plots(differences, several=len(compared) > 1)
-    if len(compared) > 1:
+    forests = forest_plots(differences, several=several)
+    if several:
         return ComparisonView(judged, HEADLINES[judged.outcome], compared, forests, None)
     comparison = compared[0].comparison
     asked: Sequence[AnsweredQuestion] = ()
