@@ -14,6 +14,7 @@ from fepflow.analysis.causes import MAX_RESULTS, causes_of
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.checks.explanation import CauseSummary, explain
 from fepflow.pages.charts import gate_bands, interval_chart
+from fepflow.pages.text import snippet
 from fepflow.services.failed_results import Selection, worst_first
 from fepflow.services.run_service import seconds_of, with_current_metrics
 from fepflow.store.check_order import shared_check_ids
@@ -131,11 +132,18 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
 
 
 def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: str | None) -> Mapping[int, list[str]]:
-    """Return why checks did not pass, each sentence once; of one check if `check_id` names it."""
+    """Return why there is no output and why checks did not pass, each once; of one check if `check_id` names it."""
     wanted = Selection(failed=True, check_id=check_id)
-    failed = [row.case_index for row in rows if any(_is_problem(mark) for mark in row.marks.values())]
+    failed = [
+        row.case_index
+        for row in rows
+        if any(map(_is_problem, row.marks.values())) or any(output.failed for output in row.outputs.values())
+    ]
     reasons: dict[int, dict[str, None]] = defaultdict(dict)
     for result in store.results.by_case(run.id, case_indices=failed):
+        if result.output is not None and result.output.failure is not None:
+            what = "broken off" if result.output.is_partial else "no output"
+            reasons[result.case_index][f"{what}: {snippet(result.output.failure['message'])}"] = None
         for check in wanted.checks(result):
             reasons[result.case_index][f"{check.check_id}: {explain(check)}"] = None
     return {case_index: list(sentences) for case_index, sentences in reasons.items()}

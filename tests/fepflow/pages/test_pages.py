@@ -234,6 +234,8 @@ def test_every_way_in_which_a_case_can_come_out_has_a_word(client: httpx.Client,
         "circle": ("Trace 2 spans", "a ", "b "),
     }
     grid = page(client, "/runs/aaaa1111")
+    assert "silent no output: no answer within 2 s" in grid, "the reason stands first, where a phone has it"
+    assert "broke off broken off: step 2 of 2: the agent exited with code 1" in grid
     report = plain(client.get("/runs/aaaa1111/report.html").text)
     for case_id, parts in wanted.items():
         shown = page(client, "/runs/aaaa1111/case", id=case_id)
