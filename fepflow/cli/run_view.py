@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -91,17 +92,27 @@ def verdict_lines(outcome: Outcome, verdict: Mapping[str, Any], *, brief: bool =
         yield f"  models: {ModelCosts.model_validate(models)}"
 
 
+MOST_EARLIER = 20
+"""Earlier inconclusive runs that are looked at."""
+
+
 def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
-    """Yield what helps, the most useful first, after the first inconclusive run of a suite; nothing after others."""
-    if run.outcome != "inconclusive" or run.verdict is None:
+    """Yield what helps, the most useful first, after the first inconclusive run of a suite; nothing after others.
+
+    A run of chosen cases is always inconclusive, and says why: it is none of them.
+    """
+    if run.outcome != "inconclusive" or run.verdict is None or run.filtered:
         return
-    if store.runs.count(RunFilter(suite=run.name, outcome="inconclusive")) > 1:
+    earlier = store.runs.find(RunFilter(suite=run.name, outcome="inconclusive"), MOST_EARLIER)
+    if any(not store.runs.get(other.id).filtered for other in earlier if other.id != run.id):
         return
     yield "This is the suite's first INCONCLUSIVE: its results show neither a pass nor a fail. What helps:"
     needed = settling_cases(next(iter(run.verdict.get("reasons") or ()), ""))
     if needed is not None and needed > run.n_cases:
         more = needed - run.n_cases
         yield f"  - {more:,} more test cases like these, {needed:,} in all, which would settle it in 4 of 5 runs"
+    elif run.rescored_from is not None and run.suite_path:
+        yield f"  - a new run, as nobody was asked this time: fepflow run {safe(shlex.quote(run.suite_path))}"
     elif any(metric["n_error"] for metric in run.metrics or ()):
         yield f"  - the results that are missing: fepflow run --resume {run.id[:SHORT_ID]}"
     else:
@@ -133,11 +144,13 @@ def _causes(store: Store, run: RunRecord) -> Iterator[str]:
 
 def _head(store: Store, run: RunRecord) -> str:
     seen = store.results.progress(run.id)
+    what = "calls" if run.rescored_from is None else "outputs"
     failed = f", {seen.failed_outputs} without an answer" if seen.failed_outputs else ""
     failed += f", {plural(seen.reused, 'output')} from earlier runs" if seen.reused else ""
     return (
         f"[bold]{safe(run.name)}[/]  run {run.id[:SHORT_ID]}  {run.status}{_duration(run)}\n"
-        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} calls{failed}; {seen.checks} checks"
+        f"{run.n_cases} cases x {run.repeats}: {seen.outputs} of {run.calls} {what}{failed}; "
+        f"{plural(seen.checks, 'check')}"
         + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
         + (f"\nrescored from run {run.rescored_from[:SHORT_ID]}" if run.rescored_from else "")
         + (f"\nversion {safe(run.version)}" if run.version else "")

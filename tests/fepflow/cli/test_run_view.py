@@ -12,10 +12,13 @@ from fepflow.store.store import Store
 SETTLES = "m: 0.9 reaches the minimum, but …, and about 28 test cases like these would settle it in 4 of 5 runs."
 
 
-def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: str = SETTLES, **gate: Any) -> RunRecord:
+def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: str = SETTLES, **more: Any) -> RunRecord:
     run_id = f"{number:08x}feedbeef"
-    suite = {"name": "s", "gate": {"min": {"m": 0.65}, **gate}}
-    store.runs.create(NewRun(run_id, "s", suite, None, 1), [TestCase(id=str(n), input=n) for n in range(10)])
+    of_run = {name: more.pop(name, None) for name in ("options", "rescored_from", "suite_path")}
+    suite = {"name": "s", "gate": {"min": {"m": 0.65}, **more}}
+    store.runs.create(
+        NewRun(run_id, "s", suite, repeats=1, **of_run), [TestCase(id=str(n), input=n) for n in range(10)]
+    )
     store.leases.acquire(run_id, "me", 30)
     store.leases.finish(run_id, "me", "completed", outcome=outcome, verdict={"reasons": [reason]}, metrics=[])
     return store.runs.get(run_id)
@@ -29,6 +32,16 @@ def test_the_first_inconclusive_run_of_a_suite_says_once_what_helps(store: Store
     assert places == sorted(places), "the most useful first"
     assert list(first_inconclusive(store, finished(store, 3))) == []
     assert list(first_inconclusive(store, finished(store, 4, "fail"))) == []
+
+
+def test_a_run_of_chosen_cases_is_no_first_and_a_rescored_run_wants_a_new_one(store: Store) -> None:
+    chosen = finished(store, 1, options={"filters": ["--first 3"], "suite_cases": 12})
+    assert chosen.filtered
+    assert list(first_inconclusive(store, chosen)) == []
+    first = finished(store, 2, reason="m: 1 never came.", rescored_from=chosen.id, suite_path="my suite.yaml")
+    text = "\n".join(first_inconclusive(store, first))
+    assert "  - a new run, as nobody was asked this time: fepflow run 'my suite.yaml'" in text
+    assert "--resume" not in text
 
 
 def test_what_a_suite_has_already_is_not_advised(store: Store) -> None:
