@@ -190,7 +190,7 @@ def _validate_request(validation: SuiteValidation, target: Target, opened: OpenT
         remarks = list(_remarks_on_prompt(text))
         for message, advice, is_error in remarks:
             (validation.error if is_error else validation.warn)(location, message, advice)
-        if not remarks and (path := meant_path(text)):
+        if not remarks and not has_placeholders(text) and (path := meant_path(text)):
             message = f"{text} is a text, and not a path, which starts with $."
             validation.warn(location, message, f"did you mean {path}?")
     if is_same and opened is not None and not _sends_input(target):

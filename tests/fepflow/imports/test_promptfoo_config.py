@@ -87,12 +87,13 @@ def run(*arguments: str | Path) -> Result:
 
 def test_the_suite_is_valid_at_once_and_no_file_is_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-    imported(tmp_path, CONFIG, prompt_txt="Dear {{who}}, {{question}}")
+    imported(tmp_path, CONFIG, prompt_txt="{{question}}")
     folder = tmp_path / "suite"
     first = run(tmp_path / "promptfooconfig.yaml", "-o", folder)
     assert first.exit_code == 0, first.output
     validated = CliRunner().invoke(fepflow, ["validate", str(folder / "suite.yaml")])
     assert validated.exit_code == 0, validated.output
+    assert "is a text, and not a path" not in validated.output
     again = run(tmp_path / "promptfooconfig.yaml", "-o", folder)
     assert "is there already" in str(again.exception or again.output)
     assert run(tmp_path / "promptfooconfig.yaml", "-o", folder, "--overwrite", "--strict").exit_code == 1
