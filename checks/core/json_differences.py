@@ -229,16 +229,21 @@ class _Comparing:
         self, actual: list[Any], expected: list[Any], rest: list[int], left: list[int], at: _Reached
     ) -> Iterator[tuple[int, int]]:
         """Yield pairs: as many as possible without a difference, then those whose largest share of fields agrees."""
-        if not at.open and not at.rule.tolerance and not at.rule.percent:
-            # Of values that hold no others, only equal ones agree.
-            rest = [index for index in rest if isinstance(actual[index], dict | list)]
-            left = [other for other in left if isinstance(expected[other], dict | list)]
-        scores = []
-        agreeing: dict[int, list[int]] = {other: [] for other in left}
+        containers = [index for index in rest if isinstance(actual[index], dict | list)]
+        likes = {}
         for other in left:
+            rule = self._inside(at, other).rule
+            if rule.ignore or rule.tolerance or rule.percent:
+                likes[other] = rest
+            elif isinstance(expected[other], dict | list):  # of values that hold no others, only equal ones agree
+                likes[other] = containers
+        tries = sum(map(len, likes.values()))
+        scores = []
+        agreeing: dict[int, list[int]] = {other: [] for other in likes}
+        for other, indices in likes.items():
             inside = self._inside(at, other)
-            for index in rest:
-                if self._steps > MOST_STEPS or len(left) * len(rest) > MOST_PAIRS:
+            for index in indices:
+                if self._steps > MOST_STEPS or tries > MOST_PAIRS:
                     raise CheckArgumentsError("lists in any order have too many elements that differ")
                 found = _Found(most=0)
                 self.nodes(found, actual[index], expected[other], inside, "$")

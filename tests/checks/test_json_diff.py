@@ -120,7 +120,9 @@ def test_elements_that_are_too_many_to_pair_are_an_error_and_no_fail() -> None:
     error = result([{"name": n, "age": n + 0.1} for n in reversed(range(250))], wanted, rules).error
     assert error is not None
     assert "too many elements that differ" in error.message
-    assert score(list(range(250)), list(range(1, 251)), {"$": "unordered"}) == pytest.approx(249 / 250)
+    for others in ({}, {"$..age": {"tolerance": 0.5}}):
+        rules_of_numbers = {"$": "unordered", **others}
+        assert score(list(range(500)), list(range(250, 750)), rules_of_numbers) == pytest.approx(0.5)
     strangers = [{"x": n} for n in range(5_000)]
     assert score(strangers, wanted[:3], rules) == 0, "however many a stranger's answer has"
 
