@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
+from fepflow.calls.models.model import sendable
 from fepflow.calls.thread_pool import OTHERS_CALLS
 from fepflow.checks.base import JSONPath
 from fepflow.checks.core.json_schema import schema_errors
@@ -110,9 +111,9 @@ class RagasCheck(ClaimsCheck):
                 continue
             value = getattr(self, argument)
             if argument == "context":
-                sample[name] = contexts_of(value)
+                sample[name] = list(map(sendable, contexts_of(value)))
                 continue
-            sample[name] = shown_text(value)
+            sample[name] = sendable(shown_text(value))
             if not sample[name] or (argument != "question" and not says_something(sample[name])):
                 raise CheckArgumentsError(f"the {argument} is empty, so there is nothing to judge")
         return sample
@@ -157,7 +158,8 @@ def _with_binary_verdicts(schema: Any) -> Any:
 
 
 def _read(schema: dict[str, Any], asked: dict[str, Any], answer: Any) -> dict[str, Any]:
-    value = json_object(answer)
+    # ragas writes what a model lists into its next prompt, and cannot write half of a character.
+    value: dict[str, Any] = json.loads(sendable(json.dumps(json_object(answer), ensure_ascii=False)))
     if errors := schema_errors(schema, value):
         raise CheckArgumentsError(f"it does not fit: {'; '.join(errors)}")
     for name, items in value.items():

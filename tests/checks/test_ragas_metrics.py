@@ -172,6 +172,12 @@ class TestErrors:
         assert words in result.error.message
         assert not model_server.bodies
 
+    def test_half_characters_are_sent_as_those_that_stand_for_them(self, ask):
+        listed = r'{"statements": ["a \ud800"]}'
+        half = "b \ud800"
+        result = ask("ragas.faithfulness", listed, verdicts(("a", 1)), answer=half, context=[half])
+        assert (result.status, result.results.get("response", {}).get("score")) == ("completed", 1.0), result.error
+
     def test_nothing_tells_the_makers_of_ragas_what_is_evaluated(self, ask):
         ask("ragas.context_recall", attributed(1))
         from ragas._analytics import do_not_track
