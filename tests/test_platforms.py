@@ -11,7 +11,7 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from fepflow.extras import EXTRAS
-from tests.test_floors import FILES, ROOT, TREES
+from tests.test_floors import FILES, ROOT, tree_of
 
 ROOMS = (ROOT / "fepflow" / "host.py", ROOT / "fepflow" / "calls" / "keeper.py")
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "msvcrt"}
@@ -21,7 +21,7 @@ OF_OS = {f"os.{name}" for name in FUNCTIONS}
 
 def peculiarities(path: Path) -> Iterator[str]:
     """Yield what a file uses that only some systems have."""
-    for node in ast.walk(TREES[path]):
+    for node in ast.walk(tree_of(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names if alias.name in MODULES]
