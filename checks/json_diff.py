@@ -10,7 +10,7 @@ from typing_extensions import TypedDict
 
 from fepflow.checks.base import BaseCheck, JSONPath
 from fepflow.checks.core.json_differences import EQUAL, PathRule, Rule, compare, path_steps
-from fepflow.checks.core.sentences import MOST_DIFFERENCES, ResolvedArguments
+from fepflow.checks.core.sentences import MOST_DIFFERENCES, ResolvedArguments, first_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.json.values import parse
 from fepflow.text import plural
@@ -87,6 +87,8 @@ class JSONDiffCheck(BaseCheck):
         """See BaseCheck."""
         named = results["differing"]
         fields = results["fields"]
+        if not fields:
+            return first_errors([named[0].removeprefix("$ ")], resolved["actual"])
         differing = round(fields * (1 - results["score"]))
         counted = f" ({differing} of {plural(fields, 'field')} differ)" if fields > 1 else ""
         return "; ".join(named[:MOST_DIFFERENCES]) + "; and more" * (len(named) > MOST_DIFFERENCES) + counted

@@ -259,7 +259,8 @@ def first_errors(errors: Sequence[str], data: Any) -> str:
     found = _POSITION.search(first)
     line, column = (int(found[1] or 1), int(found[2])) if found else (1, 1)
     before = data.split("\n", line)[: line - 1]
-    return f"{first}: {shown(data, around=sum(len(line) + 1 for line in before) + column - 1)}"
+    hint = " (extract: {fence: json} takes it out of a code fence)" if "```" in data else ""
+    return f"{first}: {shown(data, around=sum(len(line) + 1 for line in before) + column - 1)}{hint}"
 
 
 def without_reason(name: str, values: Mapping[str, Any]) -> str:

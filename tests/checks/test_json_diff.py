@@ -67,7 +67,10 @@ def test_a_text_is_read_as_json_where_json_is_expected() -> None:
     assert score("Paris", "Paris") == 1
     found = result('{"a": 1', {"a": 1})
     assert (found.passed, found.results["score"]) == (False, 0.0)
-    assert explain(found).startswith("$ is not valid JSON: ")
+    assert explain(found).startswith("is not valid JSON: ")
+    assert explain(result('```json\n{"a": 1}\n```', {"a": 1})).endswith(
+        "(extract: {fence: json} takes it out of a code fence)"
+    )
     broken = result('{"a": 1', '{"a": 1').error
     assert broken is not None, "what is expected is the author's, and broken JSON would equal the same broken JSON"
     assert "expected begins like JSON" in broken.message
