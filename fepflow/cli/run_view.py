@@ -17,6 +17,7 @@ from fepflow.protocol.conversations import ending, exchanges
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
+from fepflow.statistics.estimate import RANGE_UNKNOWN
 from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunFilter, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cut, plural
@@ -107,20 +108,24 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     if any(not store.runs.get(other.id).filtered for other in earlier if other.id != run.id):
         return
     yield "This is the suite's first INCONCLUSIVE: its results show neither a pass nor a fail. What helps:"
-    needed = settling_cases(next(iter(run.verdict.get("reasons") or ()), ""))
-    if needed is not None and needed > run.n_cases:
+    reason = next(iter(run.verdict.get("reasons") or ()), "")
+    needed = settling_cases(reason)
+    is_unbounded = RANGE_UNKNOWN in reason
+    if is_unbounded:
+        yield "  - range: [least, most] of that metric, as no number of test cases shows a mean without it"
+    elif needed is not None and needed > run.n_cases:
         more = needed - run.n_cases
         yield f"  - {more:,} more test cases like these, {needed:,} in all, which would settle it in 4 of 5 runs"
     elif run.rescored_from is not None and run.suite_path:
         yield f"  - a new run, as nobody was asked this time: fepflow run {safe(shlex.quote(run.suite_path))}"
     elif any(metric["n_error"] for metric in run.metrics or ()):
         yield f"  - the results that are missing: fepflow run --resume {run.id[:SHORT_ID]}"
-    else:
+    elif "no number of test cases" not in reason:
         yield "  - more test cases: fepflow plan says how many"
     gate = run.suite.get("gate") or {}
     if gate.get("inconclusive") != "allow":
         yield "  - gate: {inconclusive: allow}, if such a run should not stop a release (exit code 0, and not 4)"
-    if not gate.get("top_up") and (gate.get("min") or gate.get("max")):
+    if not gate.get("top_up") and not is_unbounded and (gate.get("min") or gate.get("max")):
         rounds = max(2 * run.repeats, 5)
         yield f"  - gate: {{top_up: {{max_repeats: {rounds}}}}}, which asks these cases again while the verdict is open"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from fepflow.cli.run_view import first_inconclusive
 from fepflow.protocol.test_case import TestCase
+from fepflow.statistics.estimate import RANGE_UNKNOWN
 from fepflow.store.records import NewRun, RunRecord
 from fepflow.store.store import Store
 
@@ -49,4 +50,11 @@ def test_what_a_suite_has_already_is_not_advised(store: Store) -> None:
     text = "\n".join(first_inconclusive(store, run))
     assert "  - more test cases: fepflow plan says how many" in text
     assert "allow" not in text
+    assert "top_up" not in text
+
+
+def test_more_cases_are_not_advised_where_no_number_of_them_would_help(store: Store) -> None:
+    text = "\n".join(first_inconclusive(store, finished(store, 1, reason=f"m: 0.9, but {RANGE_UNKNOWN}: declare one.")))
+    assert "  - range: [least, most] of that metric" in text
+    assert "more test cases" not in text
     assert "top_up" not in text
