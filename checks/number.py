@@ -38,8 +38,8 @@ class NumberCheck(BaseCheck):
     Commas group digits: `1,234.5` is one number. With `decimal: comma`, `1.234,5` and `1 234,5` are. Digits that are
     joined in another way (`3,14` without `decimal: comma`, `10:30`, `1/2`, `3½`, `10^3`, `\\frac{1}{2}`, `2024.01.02`)
     are not one number, and an answer that comes to them fails. `1e3` is one. The minus of `5-3` is a hyphen: its last
-    number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside of a
-    word (`H2O`) do not count. Numbers are compared as they are written: without a tolerance,
+    number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside of a word (`H2O`) and
+    exponents of a unit (`25 m^2`) do not count. Numbers are compared as they are written: without a tolerance,
     `0.30000000000000004` is not `0.3`.
     """
 

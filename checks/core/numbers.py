@@ -31,6 +31,9 @@ _RUNS = {
 """Digits with all that joins them, so that a date, a time, a fraction or a power (3½, 10², 10^3, LaTeX's \\frac{1}{2})
 is seen as one thing that is no number."""
 
+_OF_UNIT = re.compile(r"[^\W\d_]\^[{(]?\Z")
+"""What stands before the exponent of a unit, as in 25 m^2, which is no number by itself."""
+
 _GROUPS = r"[1-9]\d{{0,2}}(?:(?P<mark>[{}{}])\d{{3}})(?:(?P=mark)\d{{3}})*"
 _READABLE = {
     "point": re.compile(rf"(?:{_GROUPS.format(',', _SEPARATOR)}|\d+)(?:\.\d+)?|\.\d+"),
@@ -51,13 +54,15 @@ class WrittenNumber(NamedTuple):
 def number_in(text: str, position: Position = "last", decimal: DecimalMark = "point") -> WrittenNumber | None:
     """Return the last or first number of a text; None without any.
 
-    Digits inside of a word (H2O) are none. With `point` commas group digits (1,234.5), with `comma` points and spaces
-    do (1.234,5 and 1 234,5). Digits that are joined in another way (3,14 with `point`, 10:30, 1/2, 2024.01.02) are
-    found, and have no value: a part of them would be another number.
+    Digits inside of a word (H2O), and exponents of a unit (m^2), are none. With `point` commas group digits (1,234.5),
+    with `comma` points and spaces do (1.234,5 and 1 234,5). Digits that are joined in another way (3,14 with `point`,
+    10:30, 1/2, 2024.01.02) are found, and have no value: a part of them would be another number.
     """
     found = None
     for match in _RUNS[decimal].finditer(text):
         before = text[match.start() - 1] if match.start() else ""
+        if _OF_UNIT.search(text[max(match.start() - 3, 0) : match.start()]):
+            continue
         if match["sign"] or not (before.isalpha() or before == "_") or match["digits"][0] in ".,":
             found = match
             if position == "first":

@@ -40,6 +40,8 @@ def result(answer: object, expected: object = 18, **arguments: object) -> CheckR
         ("5kg", "5"),
         ("12 %", "12"),
         ("see H2O", None),
+        ("25 m^2", "25"),
+        ("25 cm^{2}, 3 s^-1", "3"),
         ("snake_2", None),
         ("1\u202f234.5", "1234.5"),
         ("\u0661\u0662", "12"),
