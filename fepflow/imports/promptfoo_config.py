@@ -26,6 +26,7 @@ _SECTIONS = {
 }
 """Sections that are read, or say nothing of what is evaluated."""
 
+_COLUMNS = ("__expected", "__description", "__metadata:", "__threshold", "__metric", "__config:", "__providerOutput")
 _OF_TEST = {"description", "vars", "assert", "metadata", "options", "threshold"}
 _HARMLESS_OPTIONS = {"disableVarExpansion", "disableDefaultAsserts", "runSerially", "disableConversationVar"}
 
@@ -39,7 +40,7 @@ def looks_like(source: Source) -> bool:
     if isinstance(data, list):
         return bool(data) and all(isinstance(test, dict) and "vars" in test for test in data[:10])
     first = source.first_record
-    return isinstance(first, dict) and any(str(name).startswith("__expected") for name in first)
+    return isinstance(first, dict) and any(str(name).startswith(_COLUMNS) for name in first)
 
 
 def read(source: Source) -> Imported:

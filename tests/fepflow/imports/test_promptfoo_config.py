@@ -223,6 +223,7 @@ def test_tests_in_csv_are_read_with_a_byte_order_mark_and_carriage_returns(tmp_p
     found = imported(tmp_path, table, "tests.csv")
     assert [case["input"] for case in found.cases] == [{"question": "France?"}, {"question": "Spain?"}]
     assert [check["id"] for check in found.cases[0]["checks"]] == ["right", "right-2"]
+    assert imported(tmp_path, "__description,language\nES,es\n", "other.csv").format == "promptfoo"
     assert found.cases[0]["metadata"] == {"topic": "geo"}
     assert "prefix of a test has no counterpart" in left(found)
 
