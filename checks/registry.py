@@ -18,7 +18,7 @@ from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
 from fepflow.documents.files import open_regular
-from fepflow.documents.messages import did_you_mean
+from fepflow.documents.messages import bare_name, did_you_mean
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
 from fepflow.protocol.check import SEMVER
 from fepflow.protocol.content_hash import content_hash
@@ -160,7 +160,8 @@ def find_check(check_type: str, version: str | None = None) -> CheckClass:
     if not versions:
         if check_type in broken_checks():
             raise CheckArgumentsError(broken_checks()[check_type])
-        advice = did_you_mean(check_type, list_checks(), CHECK_TYPES)
+        # A name of another tool first: not-contains is like `contains`, and says the opposite.
+        advice = CHECK_TYPES.get(bare_name(check_type)) or did_you_mean(check_type, list_checks())
         raise CheckArgumentsError(f"there is no check type {check_type} ({advice})")
     if version is None:
         return versions[max(versions, key=parse_version)]

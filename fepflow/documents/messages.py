@@ -195,7 +195,7 @@ def did_you_mean(name: str, known: Sequence[str], elsewhere: Mapping[str, str] |
 
 @lru_cache(maxsize=1_000)  # the same error may have been made a hundred thousand times
 def _advice(name: str, known: tuple[str, ...], called: tuple[tuple[str, str], ...]) -> str:
-    if not _same(name, known) and (meant := dict(called).get(_bare(name))):
+    if not _same(name, known) and (meant := dict(called).get(bare_name(name))):
         return meant
     if close := _closest(name, known):
         return f"did you mean {close}?"
@@ -210,14 +210,15 @@ def _closest(name: str, known: tuple[str, ...]) -> str | None:
 
 
 def _same(name: str, known: tuple[str, ...]) -> list[str]:
-    return [item for item in known if _bare(item) == _bare(name)] or get_close_matches(name, known, 1, _SURE)
+    return [item for item in known if bare_name(item) == bare_name(name)] or get_close_matches(name, known, 1, _SURE)
 
 
 def _words(name: str) -> set[str]:
     return {word for word in name.lower().split("_") if len(word) > 2}
 
 
-def _bare(name: str) -> str:
+def bare_name(name: str) -> str:
+    """Return a name as `fepflow.suite.foreign_names` has it: in lower case, letters and digits only."""
     return "".join(char for char in name.lower() if char.isalnum())
 
 

@@ -26,6 +26,7 @@ _OPENAI = "it belongs into target.openai"
 _CONTAINS = "use contains, with case_sensitive: false"
 _JUDGE = "use llm_judge"
 _RUBRIC = "use rubric"
+_DISTANCE = "use text_distance, with metric"
 _FAITHFULNESS = "use faithfulness"
 _TRAJECTORY = "use tool_usage, with expected and match"
 
@@ -132,6 +133,12 @@ CHECK_TYPES: Mapping[str, str] = {
     **dict.fromkeys(
         ("llmrubric", "geval", "gevalmetric", "modelgradedclosedqa", "modelgraded", "factuality", "judge"), _RUBRIC
     ),
+    **dict.fromkeys(("modelgradedqa", "modelgradedfact", "closedqa", "summarization", "bias", "toxicity"), _RUBRIC),
+    **dict.fromkeys(("rouge", "rougen", "rougel", "f1", "f1score", "tokenf1"), _DISTANCE),
+    **dict.fromkeys(("levenshtein", "editdistance", "fuzzy", "fuzzymatch", "bleu", "meteor"), _DISTANCE),
+    **dict.fromkeys(("numeric", "numericmatch", "numericdiff", "closeness"), "use number"),
+    **dict.fromkeys(("jsonmatch", "jsonequal", "jsonequals", "deepdiff"), "use json_diff"),
+    **dict.fromkeys(("choice", "label", "labels", "confusionmatrix", "accuracy"), "use classification"),
     **dict.fromkeys(("llm", "scoremodel", "labelmodel"), _JUDGE),
     **dict.fromkeys(
         ("faithfulnessmetric", "hallucinationmetric", "hallucination", "contextfaithfulness"), _FAITHFULNESS

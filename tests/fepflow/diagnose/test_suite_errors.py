@@ -99,6 +99,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("checks: [{type: contains, args: {}}]", 4, "no argument args", "arguments stand beside type"),
     ("checks: [{name: a, type: contains}]", 4, "contains has no argument name", "its id"),
     ("checks: [{type: contains, txt: $.output.value}]", 4, "contains has no argument txt", "did you mean text?"),
+    ("checks: [{type: not-contains, phrases: a}]", 4, "no check type not-contains", "match_all and negate"),
     ("checks: [{type: json_diff, threshold: 0.9}]", 4, "json_diff has no argument threshold", "that passes is pass_at"),
     ("checks: [{type: exact_match, pass_at: 0.9}]", 4, "exact_match gives no score here", "leave pass_at out"),
     ("checks: [{type: contains, phrases: a, versoin: 1.0.0}]", 4, "no argument versoin", "did you mean version?"),
@@ -113,7 +114,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("metrics: [{id: a, check: contains, agregate: mean}]", 5, "agregate is not known", "did you mean aggregate?"),
     # Checks and their arguments.
     (check("type: containz"), 4, "there is no check type containz", "did you mean contains?"),
-    (check("type: icontains"), 4, "there is no check type icontains", "did you mean contains?"),
+    (check("type: icontains"), 4, "there is no check type icontains", "case_sensitive: false"),
     (check("type: is-json"), 4, "there is no check type is-json", "use json_valid"),
     (check("type: llm-rubric"), 4, "there is no check type llm-rubric", "use rubric"),
     (check("type: LLMJudge"), 4, "there is no check type LLMJudge", "did you mean llm_judge?"),
