@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -247,18 +248,25 @@ def read_from_environment(command: click.Command, prefix: str) -> None:
     """Have a command take its options from variables, too: `--max-concurrency` from `PREFIX_MAX_CONCURRENCY`."""
     for parameter in command.params:
         if isinstance(parameter, click.Option):
-            name = next(option for option in parameter.opts if option.startswith("--"))
-            parameter.envvar = f"{prefix}{name.removeprefix('-').replace('-', '_').upper()}"
+            names = [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]
+            parameter.envvar = [f"{prefix}_{name.replace('-', '_').upper()}" for name in names]
 
 
 def set_by_environment() -> dict[str, str]:
     """Return the variables that set options of the command under way, by the name of the option's argument."""
     context = click.get_current_context()
     return {
-        str(parameter.name): str(parameter.envvar)
+        str(parameter.name): next(name for name in parameter.envvar or () if os.environ.get(name))
         for parameter in context.command.params
         if context.get_parameter_source(str(parameter.name)) is ParameterSource.ENVIRONMENT
     }
+
+
+def unknown_variables(prefix: str) -> list[str]:
+    """Return the variables that read like options of the command under way, and are none."""
+    command = click.get_current_context().command
+    known = {name for parameter in command.params for name in parameter.envvar or ()}
+    return sorted(name for name in os.environ if name.startswith(f"{prefix}_") and name not in known)
 
 
 Margin = tuple[str | None, float]

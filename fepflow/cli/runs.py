@@ -22,6 +22,7 @@ from fepflow.cli.options import (
     report_options,
     set_by_environment,
     suite_of_folder,
+    unknown_variables,
 )
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ def run(
         suite = suite or suite_of_folder()
         if from_environment:
             console.note(f"options by the environment: {', '.join(from_environment.values())}")
+        for variable in unknown_variables("FEPFLOW_RUN"):
+            console.note(f"warning: {variable} is no option of this command")
         options["metadata"] = dict(options.get("metadata", ()))
         options["replacements"] = [parse_replacement(text) for text in options.get("replacements", ())]
         run_options = RunOptions(**options)

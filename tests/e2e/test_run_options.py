@@ -79,11 +79,11 @@ def test_what_other_tools_call_it_works_on_values_of_this_run_only(workplace: Wo
     workplace.write_suite(["refund 1", "refund 2", "other"], http={"url": "http://127.0.0.1:9/"})
     before = workplace.suite.read_text(encoding="utf-8")
     options = ["--case", "refund*", "--repeat", "2", "--set", f"target.http.url={workplace.env['AGENT_URL']}"]
-    done = workplace.fepflow(
-        "eval", workplace.suite, *options, "--set", "gate.inconclusive=allow", FEPFLOW_RUN_TAG="mine"
-    )
+    variables = {"FEPFLOW_RUN_TAG": "mine", "FEPFLOW_RUN_REPAETS": "3"}
+    done = workplace.fepflow("eval", workplace.suite, *options, "--set", "gate.inconclusive=allow", **variables)
     assert (done.returncode, endpoint.questions) == (0, {"refund 1": 2, "refund 2": 2})
     assert "options by the environment: FEPFLOW_RUN_TAG" in done.stderr
+    assert "FEPFLOW_RUN_REPAETS is no option of this command" in done.stderr
     assert workplace.record.tags == ["mine"]
     assert workplace.suite.read_text(encoding="utf-8") == before
     endpoint.asked.clear()

@@ -253,3 +253,10 @@ def test_a_file_that_cannot_be_read_is_said_before_anything_is_done(folder: Path
     (folder / ".env").write_bytes(b"NAME=\xff\xfe\n")
     result = cli("list")
     assert (result.exit_code, "error: .env:1: " in result.stderr) == (2, True), result.stderr
+
+
+@pytest.mark.parametrize("name", ["REPEATS", "REPEAT", "EPOCHS"])
+def test_each_long_name_of_an_option_is_a_variable(cli: Cli, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"FEPFLOW_RUN_{name}", "0")
+    done = cli("run", "suite.yaml")
+    assert (done.exit_code, "0 is not in the range 1<=x<=1000" in done.stderr) == (2, True)
