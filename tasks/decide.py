@@ -14,12 +14,13 @@ from fepflow.analysis.metrics import compute_verdict, costs_of
 from fepflow.analysis.regressions import compare, find_baseline, why_none
 from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_of_top_up
 from fepflow.errors import FepflowError
-from fepflow.store.records import RunRecord
+from fepflow.store.records import REPLACED, RunRecord
 from fepflow.suite.models import Gate
+from fepflow.suite.replacements import Replacement
 from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log, verdict_state
-from fepflow.text import plural
+from fepflow.text import listed, plural
 from fepflow.verdict.gate import with_rules
 from fepflow.verdict.verdict import RuleOutcome, Verdict
 
@@ -36,7 +37,9 @@ async def decide_run(context: RunContext) -> Verdict:
     verdict = await asyncio.to_thread(_with_second_tries, context, verdict)
     verdict = await asyncio.to_thread(_with_reused_outputs, context, verdict)
     verdict = _of_its_cases(context.run, context.suite.gate or Gate(), verdict)
-    if context.rescoring is not None:
+    if context.rescoring is None:
+        verdict = _with_replaced(context.run, verdict)
+    else:
         verdict = _rescored(context.rescoring.source, context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
@@ -68,6 +71,15 @@ def _of_its_cases(run: RunRecord, gate: Gate, verdict: Verdict) -> Verdict:
     else:
         reason = f"Only {run.filtered} were run: this is no verdict of the suite."
     return with_rules(verdict, [RuleOutcome(rule="all test cases", outcome="inconclusive", reason=reason)], gate)
+
+
+def _with_replaced(run: RunRecord, verdict: Verdict) -> Verdict:
+    """Return the verdict with what the run has replaced in its suite: whoever reads the file sees another one."""
+    options = [Replacement(tuple(steps), None).option for steps, _ in (run.options or {}).get(REPLACED, ())]
+    if not options:
+        return verdict
+    warning = f"This is not the suite as its file has it: {listed(options)}."
+    return verdict.model_copy(update={"warnings": [warning, *verdict.warnings]})
 
 
 def _with_second_tries(context: RunContext, verdict: Verdict) -> Verdict:

@@ -185,7 +185,9 @@ async def test_a_target_that_the_run_had_replaced_in_its_suite_holds_for_its_res
     ]
     rules = {"gate": {"min": {"exact_match": 0.99}}}
     first = plan(["a"], target=gone, options=RunOptions(replacements=replaced), **rules)
-    assert (await ran(first)).outcome == "pass"
+    passed = await ran(first)
+    assert passed.outcome == "pass"
+    assert "the suite as its file has it: --set target.http.url and --set gate." in " ".join(passed.warnings)
     assert (
         "with --set target.http.url as the run had it"
         in (await asyncio.to_thread(find_rescorable, store, first, None)).told
