@@ -90,7 +90,10 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
     for index in indices:
         own = by_case[index]
         checks = [recorded_check(name, ids[name]) for name in names if name in own and name not in everywhere]
-        prepared.append(cases[index].model_copy(update={"checks": checks or None, "turns": None, "user": None}))
+        case = cases[index].model_copy(update={"checks": checks or None, "turns": None, "user": None})
+        # A field that is set, and be it to null, would make it another case than that of the suite which is written.
+        case.model_fields_set.difference_update({"checks", "turns", "user"} if not checks else {"turns", "user"})
+        prepared.append(case)
     return PreparedRun(
         prepared,
         [recorded_check(name, ids[name]) for name in names if name in everywhere],

@@ -111,6 +111,18 @@ def test_all_repeats_of_results_are_written(tmp_path: Path) -> None:
     assert [(record["value"], record["repeat"]) for record in records] == [("a1", 1), ("a2", 2), ("b1", 1)]
 
 
+def test_a_run_can_be_compared_with_one_of_the_suite_that_was_written(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    assert command("import", "run.json", "--run", "-o", "suite").exit_code == 0
+    cases = validate_suite(Path("suite/suite.yaml"), {}).cases
+    with open_store() as store:
+        (run,) = store.runs.newest(1)
+        stored = store.runs.cases(run.id)
+    assert [case.model_dump_json(exclude_unset=True) for case in stored] == [
+        case.model_dump_json(exclude_unset=True) for case in cases
+    ]
+
+
 def test_results_written_as_a_suite_are_valid(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     written = command("import", "run.json", "--no-run", "-o", "suite")
