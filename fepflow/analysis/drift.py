@@ -45,6 +45,11 @@ class Point:
     log_evidence: float | None = None
     n: int | None = None
 
+    @property
+    def has_alarm(self) -> bool:
+        """True if this run has raised the alarm."""
+        return self.log_evidence is not None and self.log_evidence >= ALARM
+
 
 @dataclass(frozen=True, slots=True)
 class Series:
@@ -60,10 +65,14 @@ class Series:
     less_is_better: bool = False
 
     @property
+    def last_alarm(self) -> Point | None:
+        """The newest run that has raised the alarm. After each alarm, evidence is counted anew."""
+        return next((point for point in reversed(self.points) if point.has_alarm), None)
+
+    @property
     def has_drifted(self) -> bool:
         """True if the last run has raised the alarm."""
-        last = self.points[-1].log_evidence
-        return last is not None and last >= ALARM
+        return self.points[-1].has_alarm
 
     @property
     def sentence(self) -> str:

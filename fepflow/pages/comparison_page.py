@@ -14,7 +14,6 @@ from fepflow.pages.charts import trend_chart
 from fepflow.pages.rendering import WORDS, day, number
 from fepflow.pages.run_page import bands_of
 from fepflow.services.baselines import trends_of
-from fepflow.statistics.drift import ALARM
 from fepflow.store.store import Store
 
 MAX_POINTS = 60
@@ -27,7 +26,6 @@ class SeriesView:
 
     series: Series
     chart: Markup | None
-    has_alarm: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +49,7 @@ def _series(store: Store, series: Series) -> SeriesView:
     run = store.runs.get(series.points[-1].run_id)
     metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
     points = [_point(point) for point in series.points[-MAX_POINTS:]]
-    return SeriesView(series, trend_chart(points, bands_of(run, metric)), any(point["alarm"] for point in points))
+    return SeriesView(series, trend_chart(points, bands_of(run, metric)))
 
 
 def _point(point: Point) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def _point(point: Point) -> dict[str, Any]:
         "low": point.low,
         "high": point.high,
         "outcome": point.outcome,
-        "alarm": point.log_evidence is not None and point.log_evidence >= ALARM,
+        "alarm": point.has_alarm,
         "when": day(point.created_at),
         "hint": "\n".join(lines),
         "href": run_path(point.run_id),

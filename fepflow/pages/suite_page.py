@@ -13,7 +13,7 @@ from markupsafe import Markup
 from fepflow.analysis.drift import MOST_RUNS, Series, series_of
 from fepflow.errors import NotFoundError
 from fepflow.pages.charts import spark_line
-from fepflow.pages.rendering import WORDS, State, moment, state_of
+from fepflow.pages.rendering import WORDS, State, day, moment, state_of
 from fepflow.protocol.model import utc_now
 from fepflow.services.prefect_api import ScheduledRuns
 from fepflow.store.check_order import shared_check_ids
@@ -96,9 +96,17 @@ def history_of(store: Store, run: RunRecord) -> History:
     metrics = list(run.metrics or ())
     metric = next((found for found in metrics if found.get("outcome")), metrics[0] if metrics else None)
     series = series_of(run, store.runs.alike(run, MOST_RUNS))
-    alerts += [each.sentence for each in series if each.has_drifted and len(each.points) > 1]
+    alerts += [sentence for each in series if len(each.points) > 1 and (sentence := _drift(each))]
     shown = next((each for each in series if metric is not None and each.metric == metric["id"]), None)
     return History(outcomes, metric, _line(shown), alerts)
+
+
+def _drift(series: Series) -> str:
+    """Say that a metric has drifted, now or in one of the last runs; empty if it has not."""
+    alarm = series.last_alarm
+    if series.has_drifted or alarm is None or alarm not in series.points[-RECENT:]:
+        return series.sentence if series.has_drifted else ""
+    return f"{series.metric} drifted: the run of {day(alarm.created_at)} raised the alarm. None has since."
 
 
 def _line(series: Series | None) -> Markup | None:

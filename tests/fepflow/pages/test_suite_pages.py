@@ -72,6 +72,13 @@ def test_what_is_wrong_with_a_suite_comes_first(client: httpx.Client, store: Sto
     assert shown.index(" well ") > max(shown.index(f" {name} ") for name in ("refunds", "cannot", "late"))
 
 
+def test_a_drift_is_still_told_after_the_run_that_raised_the_alarm(client: httpx.Client, store: Store) -> None:
+    for number, failed in enumerate((0, 30, 3)):
+        fill(store, [simple(f"{case}", case >= failed) for case in range(60)], run_id=f"aaaa{number}111")
+    assert re.search(r"! accuracy drifted: the run of \d\d \w+ raised the alarm\. None has since\.", page(client, "/"))
+    assert "the last one on" in page(client, "/trends", suite="refunds")
+
+
 def test_an_overview_does_not_need_prefect(client: httpx.Client, store: Store) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
     shown = page(client, "/")
