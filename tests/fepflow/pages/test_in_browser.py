@@ -57,7 +57,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         broken = Output(value=talk, metadata={"error": error})
         conversation = Row(TestCase(id="broken", input=1), [broken], {"says_so": answer(error=word)})
         deep = Row(TestCase(id="deep", input=DEEP), [Output(value=DEEP)], {"says_so": answer(False)})
-        rows = [large, deep, conversation, *(hostile_row(text) for text in HOSTILE)]
+        rows = [large, deep, conversation, simple(word[:80], False), *(hostile_row(text) for text in HOSTILE)]
         fill(store, rows, run_id="bad00001", tags=[WORST], name=WORST)
         fill(store, rows, run_id="bad00002", tags=[WORST], name=WORST)
         fill(store, [simple(f"good {number}") for number in range(70)], run_id="aaaa1111")
