@@ -134,6 +134,8 @@ def in_words(metric: MetricDifference, least: float, margin: float) -> str:
     assert metric.estimate is not None
     cases = plural(metric.estimate.counts.expected, "test case")
     beyond = f" to be beyond the margin of {number(margin)}" if margin else ""
+    if least <= margin:  # of an interval without width, or at the end of its scale, no power can be told
+        return f"{metric.id}: how large a regression {cases} would show is not known: all of them differ alike."
     if metric.is_share and least >= 1:
         return f"{metric.id}: {cases} cannot be relied on to show any regression{beyond}."
     regression = f"a regression of {number(least)} or more"

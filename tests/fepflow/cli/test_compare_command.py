@@ -50,6 +50,12 @@ def test_the_difference_has_an_interval_and_a_p_value(cli: Cli, ran: Ran) -> Non
     )
 
 
+def test_the_power_to_show_a_regression_is_not_told_where_every_case_is_better(cli: Cli, ran: Ran) -> None:
+    done = cli("compare", ran([False] * 4).id, ran([True] * 4).id)
+    sentence = "says_so: how large a regression 4 test cases would show is not known: all of them differ alike."
+    assert sentence in " ".join(done.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("worse", "margin", "outcome", "code"),
     [
