@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fepflow.checks.engine import GivenCheck, evaluate
+from fepflow.checks.engine import GivenCheck, evaluate, require_list
 from fepflow.checks.explanation import explain
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.results import CheckResult, TestCaseResult
@@ -30,6 +30,7 @@ def assert_case(
     for checks that cannot be evaluated, and where there are none.
     """
     __tracebackhide__ = True
+    require_list(checks, "checks")
     if not checks:
         raise InputError(Problem("there are no checks", path="checks", advice="give at least one"))
     parts = {"input": input, "expected": expected, "metadata": metadata}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from time import perf_counter
@@ -145,6 +145,13 @@ def _require_json(metadata: Any, path: str) -> None:
         except (ValueError, RecursionError):
             message = f"a {type(value).__name__} that has no JSON form"
             raise InputError(Problem(message, path=f"{path}.{name}", advice="metadata hold JSON values")) from None
+
+
+def require_list(items: Any, path: str) -> None:
+    """Raise InputError for a single item: the letters of a text, and the names of a dict, would each be one."""
+    if isinstance(items, str | bytes | Mapping | BaseModel):
+        message = f"must be a list, not a single {type(items).__name__}"
+        raise InputError(Problem(message, path=path, advice="write [...] around it"))
 
 
 def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
@@ -298,6 +305,12 @@ async def evaluate_async(
     twice, metadata that JSON cannot say.
     """
     metadata, experiment = read_metadata(metadata, experiment_metadata)
+    for path, items in (
+        ("test_cases", test_cases),
+        ("outputs", None if callable(outputs) else outputs),
+        ("checks", checks),
+    ):
+        require_list(items, path)
     limit = read_limit(max_async_concurrent)
     shared, per_case = read_checks(checks)
     calls, test_cases = callable(outputs), read_test_cases(test_cases)

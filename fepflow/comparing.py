@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fepflow.errors import UserError
 from fepflow.extras import require
 from fepflow.protocol.results import EvaluationRunResult, ResultsView
 
@@ -95,6 +97,9 @@ def compare(
 
     if not new:
         raise TypeError("compare() takes the results of two runs or more")
+    for each in (margin, *(margins or {}).values()):
+        if each is not None and not 0 <= each < math.inf:
+            raise UserError(f"{each!r} is no margin: give a number such as 0.02.")
     with runs_to_compare([_source(each) for each in (base, *new)]) as runs:
         first, *others = runs.names
         judged = baselines.compare(runs.store, first, others, margin, margins or {}, metrics_needed=judge is None)

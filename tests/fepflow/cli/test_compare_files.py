@@ -10,6 +10,7 @@ import pytest
 
 import fepflow
 from fepflow import Check, ContainsCheck
+from fepflow.errors import UserError
 from fepflow.reports.fep import write_lines, write_run
 from fepflow.store.records import FILTERS, RunRecord
 from fepflow.store.store import Store
@@ -204,6 +205,8 @@ def test_results_compare_with_each_other_in_python(home: Path) -> None:
     assert "| says\\_so | 0.95 | 0.45 |" in str(found)
     assert before.compare(after).outcome is None
     assert fepflow.compare(before, before).metrics["says_so"]["difference"] == 0
+    with pytest.raises(UserError, match="-1 is no margin"):
+        after.compare(before, margin=-1)
     with pytest.raises(TypeError, match="int cannot be compared"):
         after.compare(7)
 
