@@ -121,9 +121,9 @@ def state_of(row: GridRow, repeats: int, shared: Sequence[str]) -> State:
     return next((known for known in order if known in states), "no verdict")
 
 
-_OF_MODEL = (
-    *("model_answered", "mode", "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),
-)
+_OF_ONE_MODEL = ("model_answered", "mode")
+"""Metadata of an answer that a jury has of its first model only."""
+_OF_MODEL = (*(*_OF_ONE_MODEL, "prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts", "cached"),)
 """Metadata of a judge's answer that a page shows."""
 
 WORDS = {"pass": "Pass", "fail": "Fail", "inconclusive": "Inconclusive"}
@@ -245,7 +245,8 @@ def model_of(check: CheckResult) -> dict[str, Any]:
     """Return what is known of a check's model and its answer; empty for a check without one."""
     metadata = check.results.get("metadata")
     known = metadata if isinstance(metadata, dict) else {}
-    return {name: known[name] for name in _OF_MODEL if known.get(name) is not None}
+    left_out = _OF_ONE_MODEL if "jury" in known else ()
+    return {name: known[name] for name in _OF_MODEL if name not in left_out and known.get(name) is not None}
 
 
 def cost(models: Any) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.pages.rendering import State, state_of
+from fepflow.pages.rendering import State, model_of, state_of
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import CheckMark, GridRow, StoredOutput
+from tests.fepflow.pages.conftest import answer
 
 PASSED, FAILED, UNJUDGED = CheckMark("completed", True), CheckMark("completed", False), CheckMark("completed", None)
 ERROR, SKIPPED = CheckMark("error", None), CheckMark("skip", None)
@@ -53,3 +54,9 @@ def test_checks_of_the_case_itself_are_expected_too() -> None:
 
 def test_a_case_without_checks_has_no_verdict() -> None:
     assert state_of(GridRow(0, TestCase(id="c", input=1), {0: ANSWER}), 1, []) == "no verdict"
+
+
+def test_a_jury_is_not_shown_as_its_first_model() -> None:
+    known = {"model_answered": "one", "mode": "json_schema", "cost_usd": 0.1}
+    assert model_of(answer(metadata=known)) == known
+    assert model_of(answer(metadata={**known, "jury": {"decides": "majority"}})) == {"cost_usd": 0.1}
