@@ -106,7 +106,7 @@ def _drift(series: Series) -> str:
     alarm = series.last_alarm
     if series.has_drifted or alarm is None or alarm not in series.points[-RECENT:]:
         return series.sentence if series.has_drifted else ""
-    return f"{series.metric} drifted: the run of {day(alarm.created_at)} raised the alarm. None has since."
+    return f"{series.metric} drifted: the run of {day(alarm.created_at)} raised the alarm, and no later run has."
 
 
 def _line(series: Series | None) -> Markup | None:
