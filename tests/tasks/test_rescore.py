@@ -14,6 +14,7 @@ from fepflow.analysis.comparison import compare_results, results_of
 from fepflow.checks import registry
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.services.imports import read_file
 from fepflow.store.records import Cause, NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.replacements import Replacement
@@ -349,6 +350,34 @@ async def test_a_run_of_no_suite_file_is_judged_by_a_suite_that_is_named(
         find_rescorable(store, run.id, None)
     taken, computed, verdict = await rescored(new_run(store, run.id, tmp_path / "suite.json").id)
     assert (taken.outputs, computed, verdict.outcome) == (1, 1, "pass")
+
+
+async def test_an_imported_run_is_judged_by_the_suite_of_its_import_with_another_check(
+    store: Store, tmp_path: Path
+) -> None:
+    scored = [{"name": "Polite", "score": 0.9, "success": True}]
+    theirs = [
+        {"input": "q", "actualOutput": "a", "expectedOutput": "a", "metricsData": scored},
+        {"input": "r", "actualOutput": "b", "expectedOutput": "c", "metricsData": scored},
+        {"input": "s", "expectedOutput": "c", "metricsData": scored},
+    ]
+    path = tmp_path / "theirs.json"
+    path.write_text(json.dumps({"testCases": theirs, "testPassed": 3}), encoding="utf-8")
+    file = read_file(path)
+    (imported,) = file.store_runs()
+    suite = file.write_suite(tmp_path / "suite")[0]
+    added = "checks:\n  - {type: exact_match, id: same}\n"
+    suite.write_text(suite.read_text(encoding="utf-8").replace("checks:\n", added), encoding="utf-8")
+    run = new_run(store, imported.id, suite)
+    taken, _, verdict = await rescored(run.id)
+    assert taken.outputs == 3
+    assert verdict.outcome == "fail"
+    assert run.rescoring["notes"] == ["New checks: same."], "its cases are those of the suite that was written"
+    compared = compare_results(results_of(store, imported), results_of(store, store.runs.get(run.id)))
+    assert len(compared.matched.pairs) == 3
+    totals = {each.check_id: each for each in store.results.check_totals(run.id)}
+    assert (totals["same"].passed, totals["same"].failed, totals["same"].error) == (1, 1, 1), "no answer is no pass"
+    assert totals["Polite"].passed == 2
 
 
 async def test_a_rescore_that_was_interrupted_or_has_errors_is_resumed(
