@@ -43,7 +43,7 @@ BASE = {
     "checks": [{"type": "contains", "arguments": {"text": "$.output.value", "phrases": "Paris"}}],
 }
 FILES = {"cases.jsonl": '{"id": "a", "input": "?", "expected": "Paris"}\n'}
-FILES["outputs.jsonl"] = '{"case": "a", "answer": "Paris", "model": "any"}\n'
+FILES["outputs.jsonl"] = '{"case": "a", "repeat": 1, "answer": "Paris", "model": "any"}\n'
 FILES["agent.py"] = FILES["shop/bots.py"] = "def answer(question):\n    return 'Paris'\n"
 FILES["prompts/v1.md"] = FILES["prompts/v2.md"] = "Answer: {{$.test_case.input}}\n"
 FILES["agents/agent.py"] = ""
