@@ -328,6 +328,8 @@ def _read_pass_at(check_class: type[BaseCheck], check_type: str, value: Any, arg
     limits = check_class.check_range
     if limits is not None and not limits[0] <= value <= limits[1]:
         raise _refused(check_type, "pass_at", f"scores of {check_type} are within {_bounds(limits)}")
+    if limits is not None and value == limits[0]:
+        raise _refused(check_type, "pass_at", f"every score passes, as none of {check_type} is below {limits[0]:g}")
     if "pass_at" in arguments and arguments.get("negate", False) is not False:
         raise _refused(check_type, "pass_at", "leave out negate: a pass is a score of at least pass_at")
     return value

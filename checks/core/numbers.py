@@ -19,7 +19,7 @@ _SEPARATOR = "'\u2019\u00a0\u202f\u2009"
 """Apostrophes and spaces that do not break a line group digits in both ways of writing."""
 
 _RUN = (
-    r"(?P<sign>[-+\u2212]?)[$\u20ac\u00a3\u00a5\u20b9]?"
+    r"(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5\u20b9]?"
     r"(?P<digits>[.,]?\d(?:\d|[.,/:\u2044{}](?=\d){})*"
     r"(?:\x20?[\u00bc-\u00be\u2150-\u215e]|[\u00b2\u00b3\u00b9\u2070-\u2079\u207b]+|\^[{{(]?-?\d+)?"
     r"|\\[dt]?frac\{{[^{{}}]{{1,100}}\}}\{{[^{{}}]{{1,100}}\}})(?P<power>[eE][-+]?\d+)?"
@@ -30,6 +30,9 @@ _RUNS = {
 }
 """Digits with all that joins them, so that a date, a time, a fraction or a power (3½, 10², 10^3, LaTeX's \\frac{1}{2})
 is seen as one thing that is no number."""
+
+_MINUS = ("-", "\u2212", "\u2013")
+"""The hyphen, the minus sign, and the en dash that word processors make of it."""
 
 _OF_UNIT = re.compile(r"[^\W\d_]\^[{(]?\Z")
 """What stands before the exponent of a unit, as in 25 m^2, which is no number by itself."""
@@ -81,7 +84,8 @@ def _read(match: re.Match[str], decimal: DecimalMark) -> WrittenNumber:
         return WrittenNumber(None, written)
     mark, other = (".", ",") if decimal == "point" else (",", ".")
     plain = re.sub(rf"[{re.escape(other)}{_SEPARATOR}\x20]", "", digits).replace(mark, ".")
-    return WrittenNumber(Decimal(f"{sign.replace(chr(0x2212), '-')}{plain}{power}"), written)
+    sign = "-" if sign in _MINUS else sign
+    return WrittenNumber(Decimal(f"{sign}{plain}{power}"), written)
 
 
 def as_decimal(value: float) -> Decimal:

@@ -30,6 +30,8 @@ def result(answer: object, expected: object = 18, **arguments: object) -> CheckR
         ("3 boxes, so $1,018.50!", "1018.50"),
         ("#### 1,234,567", "1234567"),
         ("minus: \u22125", "-5"),
+        ("an en dash: \u20135", "-5"),
+        ("3\u20135", "5"),
         ("-$5", "-5"),
         ("10-3", "3"),
         ("KB-1234", "1234"),

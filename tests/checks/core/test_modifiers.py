@@ -110,7 +110,7 @@ def test_the_arguments_show_the_part_that_was_checked(ask):
     assert shown.resolved_arguments["extract"] == {"value": {"regex": r"\d+"}}
 
 
-@pytest.mark.parametrize(("pass_at", "is_passed"), [(0.5, True), (0.51, False), (0, True), (1, False)])
+@pytest.mark.parametrize(("pass_at", "is_passed"), [(0.5, True), (0.51, False), (0.01, True), (1, False)])
 def test_a_score_passes_from_pass_at_on(results, scored, pass_at, is_passed):
     assert results(scored, pass_at=pass_at) == {"score": 0.5, "passed": is_passed}
     assert "passed" not in results(scored)
@@ -118,11 +118,11 @@ def test_a_score_passes_from_pass_at_on(results, scored, pass_at, is_passed):
 
 @pytest.mark.parametrize("score", [float("nan"), True, "0.9", None, [1], float("inf"), 1.01, -0.01])
 def test_a_score_that_is_none_is_an_error_and_no_pass(refused, scored, score):
-    assert refused(scored, score=score, pass_at=0.0)
+    assert refused(scored, score=score, pass_at=0.1)
     assert refused(scored, score=score)
 
 
-@pytest.mark.parametrize("pass_at", [True, "0.7", float("nan"), 1.5, [0.5], "$.test_case.expected"])
+@pytest.mark.parametrize("pass_at", [True, "0.7", float("nan"), 1.5, 0, [0.5], "$.test_case.expected"])
 def test_a_pass_at_that_is_no_score_is_refused(refused, scored, pass_at):
     assert "pass_at" in refused(scored, pass_at=pass_at)
 
