@@ -86,7 +86,8 @@ def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
 
 def _has_only_fields(item: Any) -> bool:
     """Return whether a dict is a test case under the names of another tool; any other one is an input."""
-    return isinstance(item, dict) and "inputs" in item and with_our_names(item).keys() <= set(TestCase.model_fields)
+    ours = with_our_names(item)
+    return isinstance(item, dict) and "input" in ours and ours.keys() <= set(TestCase.model_fields)
 
 
 def read_outputs(items: Sequence[Any]) -> list[Output]:

@@ -39,7 +39,8 @@ def test_a_dict_with_the_key_is_the_document_and_any_other_dict_the_value():
 def test_cases_of_other_tools_are_cases_and_a_dict_of_other_things_is_an_input():
     cases = [{"inputs": "x", "expected_output": "4", "metadata": {"a": 1}}, {"inputs": "x", "question": "y"}]
     assert seen(cases, ["4", "5"]) == [("x", "4"), (cases[1], "5")]
-    assert evaluate(cases, ["4", "5"], [FOUR]).results[0].execution_context.test_case.expected == "4"
+    for case in (cases[0], {"input": "x", "expected_output": "4"}):
+        assert evaluate([case], ["4"], [FOUR]).results[0].execution_context.test_case.expected == "4"
 
 
 def test_an_invalid_document_is_refused_with_all_its_errors():
