@@ -310,13 +310,18 @@ def _engine(url: URL, location: str) -> Engine:
 
 def _set_up_sqlite(connection: _DBAPIConnection, record: object) -> None:
     connection.isolation_level = None  # the driver begins no transactions; _begin_sqlite does
-    connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of a file without tables: later ones keep what they have
-    # The mode stays with the file. SQLite answers "locked" at once when two processes set it for the first time.
+    # The modes stay with the file. SQLite answers "locked" at once when two processes set them for the first time.
     Retrying(
         retry=retry_if_exception(_is_busy), stop=stop_after_delay(BUSY_TIMEOUT), wait=wait_random(0, 0.05), reraise=True
-    )(connection.execute, "PRAGMA journal_mode = WAL")
+    )(_set_modes, connection)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
+
+
+def _set_modes(connection: _DBAPIConnection) -> None:
+    if connection.execute("PRAGMA page_count").fetchone() == (0,):  # it would wait for writers of a file that is in use
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    connection.execute("PRAGMA journal_mode = WAL")
 
 
 def _begin_sqlite(connection: Connection) -> None:
