@@ -57,6 +57,8 @@ WORDS = {
     "store migrate": "store migrate",
     "store check": "store check",
     "store backup": "store backup copy.db",
+    "store prune": "store prune --keep 90d",
+    "delete": "delete latest --yes",
     "cases add": "cases add latest -o new-cases.jsonl",
     "cache stats": "cache stats",
     "cache clear": "cache clear",

@@ -151,7 +151,7 @@ async def test_a_client_that_leaves_a_stream_ends_its_evaluation(served: Served,
 
 
 async def test_the_deadline_of_a_client_ends_its_evaluation(served: Served, slow_check: list[str]) -> None:
-    error = await failed(served.evaluations.RunEvaluation(slow_request(), timeout=0.5))
+    error = await failed(served.evaluations.RunEvaluation(slow_request(), timeout=2.0))
     assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
     await until(lambda: slow_check == ["begun", "cancelled"])
     assert served.store.runs.newest() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -126,7 +127,7 @@ async def test_a_last_page_that_is_full_has_no_token(served: Served) -> None:
 
 async def test_pages_have_fifty_unless_told_otherwise_and_five_hundred_at_most(served: Served) -> None:
     for _ in range(52):
-        add_operation(served.store, CASES[:1])
+        await asyncio.to_thread(add_operation, served.store, CASES[:1])
     assert len(ids(await listed(served))) == len(ids(await listed(served, page_size=0))) == 50
     assert len(ids(await listed(served, page_size=2**31 - 1))) == 52
 
