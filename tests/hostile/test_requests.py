@@ -73,7 +73,7 @@ def test_a_bomb_is_an_error_of_its_check_and_others_are_answered_meanwhile(
             taken = time.monotonic() - begun
             assert error in (("timeout_error",) if bombs is FEW else ("timeout_error", ANSWERED)), (check, error)
             assert small == "completed"
-            assert taken < LIMITS[kind] + 2, check
+            assert taken < LIMITS[kind] + 4, check  # a busy machine starts and ends processes slowly
     meanwhile.require_kept()
 
 
