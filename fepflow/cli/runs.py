@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -140,6 +140,8 @@ def run(
     if "first" in options and "limit" in options:
         raise click.UsageError("--first takes the first cases, --limit a random sample of all: give one of the two")
     console = Console(quiet=quiet, to_stderr=as_json)
+    # From here on: an agent may print while it is loaded for the validation.
+    out = click.get_current_context().with_resource(stdout_for_json()) if as_json else None
     begin: AbstractContextManager[LocalRun | LocalVariants]
     from_environment = set_by_environment()
     if resume is None:
@@ -166,8 +168,8 @@ def run(
         raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
-    with stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
-        exit_code = run_to_end(begun, console, reports, out if as_json else None)
+    with begin as begun:
+        exit_code = run_to_end(begun, console, reports, out)
     return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
 
 
