@@ -142,7 +142,7 @@ class House:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
         self.folder = folder
         self.count_url = f"http://127.0.0.1:{port}/api/task_runs/count"
-        """Return the address at which Prefect's API counts its task runs."""
+        """Address at which Prefect's API counts its task runs."""
         self.env = {
             **kept,
             "FEPFLOW_HOME": str(folder / "fepflow"),

@@ -31,7 +31,7 @@ RAGAS = "0.4.3"
 
 _INPUT = "\nNow perform the same with the following input\ninput: "
 _OUTPUT = "\nOutput: "
-"""Around the case's texts in a prompt of ragas, which begins with its own words."""
+"""Marks around the case's texts in a prompt of ragas, which begins with its own words."""
 
 _NAMES = {
     "question": "user_input",

@@ -92,7 +92,7 @@ class RunContext:
         self.models = models
         self.shard_spec = shard_spec
         self.is_resumed = is_resumed
-        """Return whether the store had outputs or check results when the run was opened."""
+        """True if the store had outputs or check results when the run was opened."""
         self.retried: Retried | None = None
         """The verdict that the run had before, if it had one."""
         self.escalations = 0

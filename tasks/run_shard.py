@@ -87,7 +87,7 @@ class _Watch:
         self._since = monotonic()
         self._warned = False
         self.too_late = False
-        """Return whether the run's deadline is over, and no worker has begun. The verdict says what is missing."""
+        """True if the run's deadline is over, and no worker has begun. The verdict says what is missing."""
 
     async def end(self) -> State[Any]:
         """Wait for the final state. While Prefect or the store is away, polling goes on, and so does the shard."""

@@ -35,7 +35,7 @@ _MINUS = ("-", "\u2212", "\u2013")
 """The hyphen, the minus sign, and the en dash that word processors make of it."""
 
 _OF_UNIT = re.compile(r"[^\W\d_]\^[{(]?\Z")
-"""What stands before the exponent of a unit, as in 25 m^2, which is no number by itself."""
+"""Pattern of the text before the exponent of a unit, as in 25 m^2, which is no number by itself."""
 
 _GROUPS = r"[1-9]\d{{0,2}}(?:(?P<mark>[{}{}])\d{{3}})(?:(?P=mark)\d{{3}})*"
 _READABLE = {

@@ -299,7 +299,7 @@ def _unknown_tag(event: Event) -> MarkedYAMLError:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./@ +-]*")
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null", "none"})
-"""Pattern of what some version of YAML does not take for a text."""
+"""Words that some version of YAML does not take for texts."""
 
 
 def dump_yaml(value: Any) -> str:

@@ -14,7 +14,7 @@ from fepflow.jsonpath.template import compile_template
 from fepflow.text import seconds
 
 LIMIT_NAME = "[^/%&<>]+"
-"""Name of a global limit, as Prefect takes it."""
+"""Pattern of a global limit's name, as Prefect takes it."""
 
 
 def _size(value: Any) -> Any:

@@ -91,7 +91,7 @@ TOOLS: dict[str, Callable[..., Any]] = {"lookup_order": lookup_order, "check_ref
 
 
 class ProtocolError(Exception):
-    """Return the answer to a request that cannot be served."""
+    """Answer to a request that cannot be served."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)

@@ -105,7 +105,7 @@ STATUSES: dict[OperationStatus, Sequence[RunStatus]] = {
     "failed": ("failed", "interrupted"),
     "cancelled": ("cancelled",),
 }
-"""Names of the states of runs. An interrupted run has failed to those who wait for its result."""
+"""Statuses of runs, by that of their operation. An interrupted run has failed to those who wait for its result."""
 
 
 MAX_NAME = 150
