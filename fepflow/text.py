@@ -119,6 +119,12 @@ def listed(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
+def listed_first(items: Sequence[str], most: int, width: int = 60) -> str:
+    """Return the first items as `listed` does, each cut to so many characters, and how many more there are."""
+    first = [cut(item, width) for item in items[:most]]
+    return listed([*first, f"{len(items) - most} more"] if len(items) > most else first)
+
+
 MAX_LITERAL = 300
 WORD_JOINER = "\u2060"
 """Has no width and breaks no line."""

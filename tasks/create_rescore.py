@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -40,11 +41,11 @@ from fepflow.suite.target import KINDS
 from fepflow.suite.variants import label_of, run_name, tags_of
 from fepflow.tasks.create_run import CreatedRun, RunOptions, suite_of_run
 from fepflow.tasks.local_run import LEASE_SECONDS
-from fepflow.text import cut, listed, plural
+from fepflow.text import listed, listed_first, plural
 
 CASES_AT_ONCE = 1_000
-NAMED = 10
-"""Cases that a sentence names."""
+_named = partial(listed_first, most=10, width=120)
+"""Lists cases, or checks with how often they failed."""
 
 JUDGING = ("task", "metrics", "thresholds", "slices", "cluster", "gate", "baseline")
 """Sections that say what becomes of the results of checks."""
@@ -465,11 +466,6 @@ def _notes_of_cases(source: RunRecord, changes: CaseChanges) -> Iterator[str]:
     if changes.otherwise_checked:
         cases = changes.otherwise_checked
         yield f"{plural(len(cases), 'test case')} with other checks of their own than before: {_named(cases)}."
-
-
-def _named(ids: Sequence[str]) -> str:
-    named = [cut(name, 120) for name in ids[:NAMED]]
-    return listed([*named, f"{len(ids) - NAMED} more"] if len(ids) > NAMED else named)
 
 
 def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any], changes: CaseChanges) -> Iterator[str]:

@@ -20,7 +20,7 @@ from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Gate, Slices, Suite
-from fepflow.text import cut, listed, plural
+from fepflow.text import cut, listed_first, plural
 
 if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
     from fepflow.store.records import RunRecord
@@ -105,8 +105,7 @@ class Duplicates:
             return None
         cases = repeated.total() + len(repeated)
         most = max(repeated, key=lambda first: repeated[first])
-        ids = [cut(self._ids[index], 60) for index, first in enumerate(self.first) if first == most]
-        named = listed([*ids[:NAMED], f"{len(ids) - NAMED} more"] if len(ids) > NAMED else ids)
+        named = listed_first([self._ids[index] for index, first in enumerate(self.first) if first == most], NAMED)
         if len(repeated) == 1:
             return f"{cases:,} of {len(self.first):,} test cases have the same content under different ids: {named}"
         return (

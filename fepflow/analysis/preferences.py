@@ -28,7 +28,7 @@ from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.text import cut, listed, number, percent, plural
+from fepflow.text import cut, listed_first, number, percent, plural
 
 _CASES_AT_ONCE = 500
 
@@ -256,14 +256,14 @@ class Preference:
                 ids = [verdict.pair.case.id for verdict in missing if verdict.why_none == reason]
                 found.append(
                     f"{plural(count, 'pair')} without a preference, which could have gone either way: "
-                    f"{_named(ids)} ({reason})."
+                    f"{listed_first(ids, NAMED)} ({reason})."
                 )
             if rest := sum(count for _, count in reasons[NAMED:]):
                 found.append(f"{plural(rest, 'more pair')} without a preference, for other reasons.")
         if absent := self.runs.absent:
             found.append(
                 f"{plural(len(absent), 'test case')} of {self.runs.one.short_name} edited or removed since, which "
-                f"could have gone either way: {_named(absent)}."
+                f"could have gone either way: {listed_first(absent, NAMED)}."
             )
         if self.runs.one.repeats != self.runs.other.repeats:
             found.append(
@@ -277,12 +277,6 @@ class Preference:
                 "and tell nothing. Take another judge, or ask a sharper question."
             )
         return found
-
-
-def _named(case_ids: Sequence[str]) -> str:
-    named = [cut(case_id, 60) for case_id in case_ids[:NAMED]]
-    more = [f"{len(case_ids) - NAMED} more"] if len(case_ids) > NAMED else []
-    return listed([*named, *more])
 
 
 MUCH_BY_POSITION = 0.2
