@@ -12,15 +12,15 @@ from pathlib import Path
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
-from fepflow.store.records import RunRecord
+from fepflow.store.records import RunRecord, RunSummary
 from fepflow.store.store import Store
 from fepflow.text import plural
 
 
 @dataclass(frozen=True)
 class Pruned:
-    """What was deleted: runs, those flow runs of Prefect that executed them, and answers of models; `freed` is in
-    bytes."""
+    """A summary of a deletion: the number of runs, the flow runs of Prefect that executed them, the number of answers
+    of models, and the bytes by which the store's file became smaller."""
 
     runs: int
     flow_run_ids: list[str]
@@ -35,7 +35,7 @@ class Pruned:
 
 def expired(
     store: Store, keep: float | None, keep_last: int, suite: str | None = None, *, labelled: bool = False
-) -> list[RunRecord]:
+) -> list[RunSummary]:
     """Return the runs that `prune` would delete, the oldest first. `keep` is an age in seconds."""
     before = None if keep is None else utc_now() - timedelta(seconds=keep)
     return store.retention.expired(before, keep_last, suite, labelled=labelled)
@@ -66,7 +66,7 @@ def prune(
     runs = expired(store, keep, keep_last, suite, labelled=labelled)
     for run in runs:
         if archive is not None:
-            _archive(store, run, archive)
+            _archive(store, store.runs.get(run.id), archive)
         store.retention.delete_run(run.id)
     reusable_since = utc_now() - timedelta(seconds=settings().cache_ttl)
     cached = store.results.delete_cached_responses(before=reusable_since) if suite is None else 0
@@ -80,7 +80,7 @@ def delete_runs(store: Store, runs: Sequence[RunRecord]) -> Pruned:
     return Pruned(len(runs), _flow_runs(runs), 0, store.retention.give_back_space())
 
 
-def _flow_runs(runs: Sequence[RunRecord]) -> list[str]:
+def _flow_runs(runs: Sequence[RunRecord | RunSummary]) -> list[str]:
     return [run.flow_run_id for run in runs if run.flow_run_id is not None]
 
 

@@ -15,8 +15,19 @@ from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import ERASED, TestCase
 from fepflow.store.columns import indexable
 from fepflow.store.database import Repository
-from fepflow.store.records import BASELINE, CASE, CHECK_RESULT, LABEL, OUTPUT, RUN, TEST_CASE, Baseline, RunRecord
-from fepflow.store.runs import find_run
+from fepflow.store.records import (
+    BASELINE,
+    CASE,
+    CHECK_RESULT,
+    LABEL,
+    OUTPUT,
+    RUN,
+    TEST_CASE,
+    Baseline,
+    RunRecord,
+    RunSummary,
+)
+from fepflow.store.runs import SUMMARY, find_run
 
 CASES_AT_ONCE = 500
 """Cases whose rows one transaction deletes: on SQLite nobody else can write meanwhile."""
@@ -33,7 +44,7 @@ class Retention(Repository):
 
     def expired(
         self, before: datetime | None, keep_last: int, suite: str | None = None, *, labelled: bool = False
-    ) -> list[RunRecord]:
+    ) -> list[RunSummary]:
         """Return the runs that may be deleted, oldest first: created `before` (None: whenever), and not among the
         newest `keep_last` of their suite.
 
@@ -42,7 +53,7 @@ class Retention(Repository):
         place = func.row_number().over(partition_by=RUN.c.name, order_by=(RUN.c.created_at.desc(), RUN.c.id.desc()))
         ranked = select(RUN.c.id, place.label("place")).subquery()
         old = (
-            select(RunRecord)
+            select(*SUMMARY)
             .join(ranked, ranked.c.id == RUN.c.id)
             .where(ranked.c.place > keep_last, RUN.c.status.not_in(UNDER_WAY))
             .order_by(RUN.c.created_at, RUN.c.id)
@@ -54,7 +65,9 @@ class Retention(Repository):
         if not labelled:
             old = old.where(RUN.c.id.not_in(select(LABEL.c.run_id)))
         of_baselines = self._of_baselines()
-        return [run for run in self._records(old) if run.id not in of_baselines]
+        with self._database.reading() as connection:
+            runs = [RunSummary(*row) for row in connection.execute(old)]
+        return [run for run in runs if run.id not in of_baselines]
 
     def require_deletable(self, run: RunRecord, *, labelled: bool) -> None:
         """Raise UserError for a run that is under way, a baseline, or has labels, unless those may go, too."""
