@@ -54,17 +54,20 @@ def within(seconds: float, work: Callable[[], T]) -> T:
 def _stop(thread: Thread, ended: Event) -> None:
     identifier = thread.ident or 0
     while thread.is_alive() and not ended.is_set():
-        if not _is_in_finalizer(identifier):
+        if not _would_lose_exception(identifier):
             pythonapi.PyThreadState_SetAsyncExc(c_ulong(identifier), py_object(_Stopped))
         ended.wait(AGAIN_SECONDS)
 
 
-def _is_in_finalizer(identifier: int) -> bool:
+def _would_lose_exception(identifier: int) -> bool:
     """Return whether a thread runs a `__del__`, which would swallow the exception, and leave its object half closed.
 
-    The object may be anybody's: the garbage collector runs in the thread that happens to allocate.
+    The object may be anybody's: the garbage collector runs in the thread that happens to allocate. The hook that is
+    told of a swallowed exception is let through, too: it would be cut off while it tells of the last one.
     """
+    hook = getattr(sys.unraisablehook, "func", sys.unraisablehook)
+    names = {"__del__", getattr(hook, "__name__", "")}
     frame = sys._current_frames().get(identifier)
-    while frame is not None and frame.f_code.co_name != "__del__":
+    while frame is not None and frame.f_code.co_name not in names:
         frame = frame.f_back
     return frame is not None
