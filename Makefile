@@ -30,7 +30,7 @@ endef
 export LOCK_EXTRA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit battery check format proto bench lock clean
+.PHONY: help setup demo test unit battery check format proto bench dist audit lock clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -66,16 +66,36 @@ proto: $(VENV)/.installed-dev ## Make the code of the gRPC messages from their d
 bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks
 
+# The time of the commit in place of today's makes a wheel that is the same to the byte wherever it is built.
+dist: $(VENV)-release/.installed ## Build the wheel, the sdist and the SBOM into dist, and check them.
+	@rm -rf dist build
+	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$(CURDIR)/$(VENV)-release/bin:$$PATH"; set -e; \
+		python -m build --quiet; \
+		python -m build --quiet --wheel --outdir build/from-git; \
+		cmp dist/*.whl build/from-git/*.whl || { echo "error: the sdist builds another wheel than git's files"; exit 1; }; \
+		twine check --strict dist/*; \
+		check-wheel-contents dist/*.whl; \
+		version=$$(basename dist/*.tar.gz .tar.gz); version=$${version#fepflow-}; \
+		sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/pyproject.toml; cp LICENSE build; \
+		python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject build/pyproject.toml \
+			--output-reproducible --output-file dist/fepflow-$$version.cdx.json; \
+		ls -l dist
+
+audit: $(VENV)-release/.installed ## Look for known vulnerabilities in the pinned versions.
+	@$(VENV)-release/bin/pip-audit --requirement requirements.lock --disable-pip --strict --progress-spinner off
+
 lock: ## Resolve the pinned versions anew (requirements*.lock).
 	@$(PYTHON) -m venv $(VENV)-lock && $(VENV)-lock/bin/pip install --quiet uv
 	@$(LOCK) --extra dev pyproject.toml -o requirements-dev.lock
 	@$(LOCK) --extra serve --extra postgres --extra a2a --extra mcp --extra otel --extra remote \
 		-c requirements-dev.lock pyproject.toml -o requirements.lock
+	@$(LOCK) --group release -o requirements-release.lock
 	@for lock in requirements.lock requirements-dev.lock; do \
 		{ echo "$$LOCK_NOTE"; awk "$$LOCK_EXTRA" $$lock; } > $$lock.new && mv $$lock.new $$lock; done
+	@sed -i '1i # Pinned versions of the programs of `make dist` and `make audit`; made by `make lock`.' requirements-release.lock
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-ecp build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-ecp $(VENV)-release build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -97,6 +117,11 @@ $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 
 $(VENV)/.installed-bench: $(VENV)/.installed-dev
 	@$(PIP) install "flex-evals==0.4.0" "pydantic-evals>=1"
+	@touch $@
+
+$(VENV)-release/.installed: requirements-release.lock
+	@$(PYTHON) -m venv $(VENV)-release
+	@$(VENV)-release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
 	@touch $@
 
 # An environment of its own: the pytest plugin of ecp-runtime breaks pytest.
