@@ -19,6 +19,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+VERSION = "7.8.9"
 SOURCES = ("checks", "deployments", "fepflow", "flows", "tasks", "pyproject.toml", "README.md", "LICENSE")
 OF_EXTRAS = {"prefect", "litellm", "sqlmodel", "sqlalchemy", "fastapi", "grpcio", "aiohttp", "pandas"}
 MOST_DEPENDENCIES = 14
@@ -85,7 +86,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         else:
             shutil.copyfile(ROOT / name, folder / "project" / name)
     command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([*command, str(folder / "project")], check=True)
+    version = {"SETUPTOOLS_SCM_PRETEND_VERSION_FOR_FEPFLOW": VERSION}  # the copy has no tags, as in the image
+    subprocess.run([*command, str(folder / "project")], env={**os.environ, **version}, check=True)
     (built,) = folder.glob("*.whl")
     return built
 
@@ -126,6 +128,10 @@ def test_the_wheel_has_one_package_at_the_top(wheel: Path) -> None:
         names = {name.partition("/")[0] for name in archive.namelist()}
         assert "fepflow/checks/contains.py" in archive.namelist()
     assert {name for name in names if not name.endswith(".dist-info")} == {"fepflow"}
+
+
+def test_the_version_that_the_wheel_was_built_with_is_shown(base: Environment) -> None:
+    assert base.fepflow("--version").stdout == f"fepflow, version {VERSION}\n"
 
 
 def test_the_base_is_small(base: Environment) -> None:

@@ -15,6 +15,7 @@ COMPOSE = ROOT / "deployments" / "compose.yaml"
 DOCKERFILE = (ROOT / "deployments" / "Dockerfile").read_text(encoding="utf-8")
 DOCUMENT = YAML(typ="safe").load(COMPOSE.read_text(encoding="utf-8"))
 SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
+PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 
 
@@ -34,9 +35,12 @@ def test_images_are_pinned() -> None:
     (base,) = re.findall(r"^FROM (.+)$", DOCKERFILE, re.MULTILINE)
     for image in [base, *(service["image"] for name, service in SERVICES.items() if name not in OURS)]:
         assert re.fullmatch(r"[a-z]+:\d+\.\d+[\w.-]*@sha256:[0-9a-f]{64}", image)
-    version = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert version
-    assert {SERVICES[name]["image"] for name in OURS} == {f"fepflow:{version[1]}"}
+    assert {SERVICES[name]["image"] for name in OURS} == {"fepflow:${FEPFLOW_VERSION:-dev}"}
+    fallback = re.search(r'^fallback_version = "(.+)"$', PROJECT, re.MULTILINE)
+    assert fallback
+    assert f"ARG FEPFLOW_VERSION={fallback[1]}\n" in DOCKERFILE
+    for name in OURS:
+        assert SERVICES[name]["build"]["args"] == {"FEPFLOW_VERSION": f"${{FEPFLOW_VERSION:-{fallback[1]}}}"}
 
 
 @pytest.mark.parametrize("name", SERVICES)
