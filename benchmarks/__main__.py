@@ -1,4 +1,4 @@
-"""Speed and memory against the budgets: `python -m benchmarks [NAME ...]`, default all; `--help` lists the names.
+"""Speed and memory against the budgets: `python -m benchmarks [NAME ...]`. By default all but `fleet` are run.
 
 Each line is a figure, its budget and what it was measured against, in this run: machines are noisy, so read the ratios,
 and repeat before you believe one. It judges nothing: the exit code is 0 whatever the figures are.
@@ -18,6 +18,7 @@ from benchmarks.conversations import conversations
 from benchmarks.ecp_runs import ecp
 from benchmarks.evalguard_reports import evalguard
 from benchmarks.evaluations import evaluations
+from benchmarks.fleet import fleet
 from benchmarks.growth import growth
 from benchmarks.large_verdict import verdict
 from benchmarks.measuring import (
@@ -228,14 +229,17 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "evaluations": evaluations,
     "pages": pages,
     "growth": growth,
+    "fleet": fleet,
 }
+ONLY_BY_NAME = {"fleet"}
+"""Benchmarks that take over ten minutes."""
 
 
 @click.command(help=__doc__)
 @click.argument("names", nargs=-1, type=click.Choice(list(BENCHES)))
 def main(names: tuple[str, ...]) -> None:
     """Run the named benchmarks, or all."""
-    for name in names or BENCHES:
+    for name in names or [name for name in BENCHES if name not in ONLY_BY_NAME]:
         try:
             for line in BENCHES[name]():
                 line.show()
