@@ -30,7 +30,7 @@ endef
 export LOCK_EXTRA
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit battery check format proto bench dist audit lock clean
+.PHONY: help setup demo test unit battery check format proto docs bench dist audit lock clean
 
 help: ## List the commands.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -62,6 +62,10 @@ format: $(VENV)/.installed-dev ## Format the code.
 
 proto: $(VENV)/.installed-dev ## Make the code of the gRPC messages from their description.
 	@$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. fepflow/api/grpc/fep/v1/fep.proto
+
+docs: $(VENV)/.installed-dev ## Build the documentation's site into build/site.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "Open build/site/index.html; \`$(BIN)/mkdocs serve\` rebuilds it while you write."
 
 bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks

@@ -1,4 +1,4 @@
-"""The pictures of README.md: `python docs/screenshots.py` runs its example and photographs it in Chromium.
+"""Pictures of a run, in a terminal and in Chromium: `python docs/screenshots.py` runs the example of README.md.
 
 It needs chromium and chromedriver, and takes a minute. The run is a real one, with a server and a store of its own.
 """
@@ -6,6 +6,7 @@ It needs chromium and chromedriver, and takes a minute. The run is a real one, w
 from __future__ import annotations
 
 import base64
+import io
 import json
 import os
 import re
@@ -18,6 +19,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rich.console import Console
+from rich.terminal_theme import MONOKAI
+from rich.text import Text
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -48,6 +52,18 @@ SUITE = {
 """A hundred questions: ten time out, and 80 of the other 90 are answered rightly."""
 
 
+COLUMNS = 104
+TERMINAL = """<svg class="rich-terminal" viewBox="0 0 {width} {height}" xmlns="http://www.w3.org/2000/svg" role="img"
+aria-label="The end of a run in a terminal">
+<style>.{unique_id}-matrix{{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:{char_height}px;
+line-height:{line_height}px}}{styles}</style>
+<defs><clipPath id="{unique_id}-clip-terminal"><rect width="{width}" height="{height}"/></clipPath>{lines}</defs>
+<rect fill="#0c0c0c" width="{width}" height="{height}" rx="8"/>
+<g transform="translate({terminal_x}, 8)">{backgrounds}<g class="{unique_id}-matrix">{matrix}</g></g></svg>
+"""
+"""Rich's own format has fonts of another host, and the frame of a window."""
+
+
 def main() -> None:
     """Run the example, and write what Prefect and the pages show of it."""
     PICTURES.mkdir(exist_ok=True)
@@ -59,7 +75,10 @@ def main() -> None:
         command = [sys.executable, "-m", "fepflow.cli.main"]
         try:
             words = [*command, "run", "suite.json"]
-            done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+            shown = {**env, "FORCE_COLOR": "1", "COLUMNS": str(COLUMNS)}
+            done = subprocess.run(words, cwd=folder, env=shown, capture_output=True, text=True, check=False)
+            draw_terminal("fepflow run suite.yaml", done.stdout)
+            done.stdout = Text.from_ansi(done.stdout).plain
             flow_run = re.findall(r"http://\S+/runs/flow-run/\S+", done.stdout)[0]
             run = re.findall(r"fepflow show (\w+)", done.stdout)[0]
             print(done.stdout)  # noqa: T201  # README quotes it
@@ -75,6 +94,15 @@ def main() -> None:
                     photograph(driver, f"{address}/runs/{run}", "refunds", "run-page.webp", 1280, 660)
         finally:
             subprocess.run([*command, "down"], cwd=folder, env=env, check=False)
+
+
+def draw_terminal(command: str, output: str) -> None:
+    """Write what a command printed as a picture, without the addresses at its end."""
+    console = Console(record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True, color_system="truecolor")
+    console.print(Text.assemble(("$ ", "bold green"), command))
+    console.print(Text.from_ansi(re.split(r"(?m)^.{0,9}  run {8}", output)[0].rstrip()))
+    svg = console.export_svg(code_format=TERMINAL, theme=MONOKAI, unique_id="terminal", font_aspect_ratio=0.61)
+    (PICTURES / "terminal.svg").write_text(svg, encoding="utf-8")
 
 
 def free_port() -> int:

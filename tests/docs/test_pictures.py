@@ -15,6 +15,13 @@ def test_the_pictures_are_what_the_code_computes() -> None:
     assert DRAWN["rewritten"](PAGE) == PAGE, "stale: python docs/pictures.py"
 
 
+def test_the_drawings_are_what_the_code_computes() -> None:
+    for name, draw in DRAWN["DRAWINGS"].items():
+        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == draw(), (
+            "stale: python docs/pictures.py"
+        )
+
+
 def test_each_outcome_is_in_the_first_picture() -> None:
     outcomes = [line.split()[-1] for line in DRAWN["interval"]().splitlines()[1:]]
     assert outcomes == ["pass", "inconclusive", "fail"]
