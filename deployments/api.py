@@ -21,26 +21,30 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
+from fepflow.access.connections import address_of
 from fepflow.access.listening import Listening, allowed_origins, listening_on
 from fepflow.api.evalguard import Catalogue
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.operations import Operations
 from fepflow.api.evaluations.service import EvaluationService
-from fepflow.api.grpc.server import GrpcServer, address_of, serve_grpc
+from fepflow.api.grpc.server import GrpcServer, serve_grpc
 from fepflow.api.rest.app import create_app
 from fepflow.api.rest.errors import Errors, error_response
 from fepflow.api.rest.evalguard import PATHS, evalguard_error, evalguard_router
 from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
 from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.middleware import AccessMiddleware, health_router, with_cors
+from fepflow.api.rest.middleware import AccessMiddleware, with_cors
 from fepflow.calls.traces import require_traces
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
 from fepflow.deployments.server import write_private
 from fepflow.errors import FepflowError, MissingExtraError
+from fepflow.observability.metrics import OF_API, PATH, HttpMetrics, Metrics, metrics_route
+from fepflow.observability.probes import Probe, probe_routes, store_probe
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
+from fepflow.services.prefect_api import is_answering
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 
@@ -92,20 +96,25 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
 def _application(
     store: Store, config: Settings, listening: Listening, access: Access, fep: FepService, *, behind_tls: bool
 ) -> ASGIApp:
+    probes = {"store": store_probe(store), "prefect": Probe(is_answering)}
     of_evalguard = dict.fromkeys((f"/v1{path}" for path in PATHS), evalguard_error)
-    errors = Errors({"/api": error_envelope, "/v1": error_response, **of_evalguard, "": html_error})
+    errors = Errors(
+        {"/api": error_envelope, "/v1": error_response, PATH: error_response, **of_evalguard, "": html_error}
+    )
     routers = [
         fep_router(fep),
         evaluations_router(EvaluationService(store), fep.pool),
         evalguard_router(Catalogue(config.evalguard_folder), store),
-        health_router(store),
+        APIRouter(routes=[*probe_routes(probes), metrics_route(Metrics(store, probes, OF_API))]),
         Pages(store).router(),
         *_traces_router(),
     ]
     app = create_app(routers, errors, evalguard_operations())
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
-    return with_cors(PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls), origins)
+    with_pages = PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls)
+    routes = [route for router in (*routers, app.router) for route in router.routes]
+    return HttpMetrics(with_cors(with_pages, origins), routes)
 
 
 def _traces_router() -> Iterator[APIRouter]:

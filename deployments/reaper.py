@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -34,9 +35,11 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
 from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
+from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.pool import REQUESTED
 from fepflow.deployments.schedule import delete_removed, evaluations
 from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -161,15 +164,20 @@ async def _reap_repeatedly(store: Store, stop: asyncio.Event) -> None:
 async def _reap(store: Store) -> None:
     try:
         for run_id in await reap(store):
+            REAPED.inc()
             click.echo(f"run {run_id} was interrupted, its process is gone; `fepflow run --resume {run_id}` goes on")
     except FepflowError as error:
+        REAPER_ERRORS.labels("reap").inc()
         click.echo(f"cannot look for dead runs, tries again: {error}")
+    else:
+        REAPER_LOOKED.set_to_current_time()
     try:
         for missed in await report_missed_runs():
             click.echo(f"warning: {missed}")
         async with get_client() as client:
             await delete_removed(client)
     except Exception as error:  # whatever it is: runs whose process is gone are still looked for
+        REAPER_ERRORS.labels("schedules").inc()
         click.echo(f"cannot look for missed runs and removed schedules, tries again: {type(error).__name__}: {error}")
 
 
@@ -182,6 +190,7 @@ async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:
                 await wake()
             pause, last_message = DISPATCH_SECONDS, ""
         except (FepflowError, httpx.HTTPError, PrefectException, OSError) as error:
+            REAPER_ERRORS.labels("dispatch").inc()
             message = f"cannot start requested runs, tries again: {error or type(error).__name__}"
             if message != last_message:
                 click.echo(message)
@@ -226,6 +235,7 @@ async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: R
         await asyncio.to_thread(store.requests.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
         return
     await asyncio.to_thread(store.requests.mark_dispatched, run.id, str(flow_run.id))
+    DISPATCHED.inc()
 
 
 async def _deployment(client: PrefectClient) -> UUID:
@@ -246,14 +256,20 @@ def stop_on_signals() -> asyncio.Event:
 
 
 async def _main(store: Store) -> None:
-    await keep(store, stop_on_signals())
+    stop = stop_on_signals()
+    async with metrics_port(settings(), store, OF_REAPER):
+        await keep(store, stop)
 
 
 def main() -> None:
-    """Do it until it is stopped."""
-    with Store.open(settings().store_address) as store:
-        asyncio.run(_main(store))
-        os._exit(0)  # a thread may still wait for an API that is away
+    """Do it until it is stopped; what goes wrong is a sentence."""
+    try:
+        with Store.open(settings().store_address) as store:
+            asyncio.run(_main(store))
+            os._exit(0)  # a thread may still wait for an API that is away
+    except FepflowError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,10 @@ from starlette.types import ASGIApp
 from fepflow.access.access import Access
 from fepflow.access.listening import listening_on
 from fepflow.api.rest.errors import Errors
-from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet, health_router
+from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.errors import FepflowError
+from fepflow.observability.probes import probe_routes, store_probe
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
@@ -48,7 +49,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
     """The pages, with all that is around them."""
     errors = Errors({"": html_error})
     app = FastAPI(openapi_url=None, redirect_slashes=False)
-    app.include_router(health_router(store))
+    app.router.routes.extend(probe_routes({"store": store_probe(store)}))
     app.include_router(Pages(store).router())
     errors.install(app)
     app.add_middleware(HeadAsGet)

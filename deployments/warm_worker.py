@@ -29,8 +29,11 @@ from prefect.utilities.processutils import command_to_string, get_sys_executable
 from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, ProcessWorkerResult
 
 from fepflow.asyncio_helpers import cancel_and_wait
+from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.host import lead_session
+from fepflow.observability.metrics import OF_REAPER, OF_WORKER, WORKER_ENDED, WORKER_RUNS
+from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.local_run import reaped_elsewhere
 
@@ -81,18 +84,24 @@ class WarmWorker(ProcessWorker):
         """Execute a flow run in a process, wait for its end, and look for the next run at once."""
         environment = _changes(configuration)
         if configuration.command != ENGINE or any(not name.startswith("PREFECT__") for name in environment):
-            return await super().run(flow_run, configuration, task_status)
+            with WORKER_RUNS.track_inprogress():
+                result = await super().run(flow_run, configuration, task_status)
+            WORKER_ENDED.labels(_how_ended(result.status_code)).inc()
+            return result
         with tempfile.TemporaryDirectory(prefix="fepflow-run-") as empty:
             folder = str(configuration.working_dir or empty)
             process = _context.Process(target=execute, args=(str(flow_run.id), folder, environment, self.reaps))
             process.start()
+            WORKER_RUNS.inc()
             try:
                 if task_status is not None:
                     task_status.started(process.pid or 0)
                 await self._wait(process, flow_run.id)
             finally:
+                WORKER_RUNS.dec()
                 with anyio.CancelScope(shield=True):
                     await _end(process)
+        WORKER_ENDED.labels(_how_ended(process.exitcode or 0)).inc()
         with contextlib.suppress(Exception):  # it is only sooner than the next poll, which says what is wrong
             await self.get_and_submit_flow_runs()
         return ProcessWorkerResult(status_code=process.exitcode or 0, identifier=str(process.pid))
@@ -106,6 +115,10 @@ class WarmWorker(ProcessWorker):
             with contextlib.suppress(Exception):  # whatever is the matter with the API: the run goes on
                 state = (await self.client.read_flow_run(flow_run_id)).state
                 cancelling = state is not None and (state.is_cancelling() or state.is_cancelled())
+
+
+def _how_ended(code: int) -> str:
+    return "ok" if code == 0 else "failed" if code > 0 else "killed"
 
 
 def _changes(configuration: ProcessJobConfiguration) -> dict[str, str]:
@@ -145,8 +158,16 @@ def start_fork_server() -> None:
         forkserver.ensure_running()
 
 
-async def work(worker: WarmWorker, store: Store | None, *, with_healthcheck: bool) -> None:
-    """Work until SIGTERM or Ctrl-C; the runs under way are ended, and what the reaper finds of them is noted."""
+async def work(worker: WarmWorker, store: Store | None, *, reaps: bool, with_healthcheck: bool) -> None:
+    """Work until SIGTERM or Ctrl-C; the runs under way are ended, and what the reaper finds of them is noted.
+
+    The store is for the reaper and for metrics.
+    """
+    async with metrics_port(settings(), store, OF_WORKER, *([OF_REAPER] if reaps else [])):
+        await _work(worker, store if reaps else None, with_healthcheck=with_healthcheck)
+
+
+async def _work(worker: WarmWorker, store: Store | None, *, with_healthcheck: bool) -> None:
     stop = stop_on_signals()
     logging.getLogger("prefect.flow_runs").setLevel(logging.WARNING)  # nothing of the preparation in the log of a run
     start_fork_server()

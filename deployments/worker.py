@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import sys
 from collections.abc import Sequence
 
 ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING"}
@@ -21,6 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from fepflow.deployments.warm_worker import WarmWorker, work
+    from fepflow.errors import FepflowError
     from fepflow.settings import settings
     from fepflow.store.store import Store
 
@@ -39,9 +41,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
         limit=options.limit,
         prefetch_seconds=0,  # a run that is forked begins at once; it may be removed until it is due
     )
-    with Store.open(settings().store_address) if options.with_reaper else contextlib.nullcontext() as store:
-        asyncio.run(work(worker, store, with_healthcheck=options.with_healthcheck))
-        os._exit(0)  # a thread may still wait for an API that is away
+    try:
+        config = settings()
+        wants_store = options.with_reaper or config.metrics_port is not None
+        with Store.open(config.store_address) if wants_store else contextlib.nullcontext() as store:
+            asyncio.run(work(worker, store, reaps=options.with_reaper, with_healthcheck=options.with_healthcheck))
+            os._exit(0)  # a thread may still wait for an API that is away
+    except FepflowError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

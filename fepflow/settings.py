@@ -55,6 +55,16 @@ class Settings(BaseModel):
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
     api_port: int = Field(4280, ge=0, le=65535, description="Port of the REST interfaces of `fepflow serve`; 0: any.")
     grpc_port: int = Field(4281, ge=0, le=65535, description="Port of its gRPC interface; 0: any.")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port on which the worker and the reaper have /metrics, /livez and /readyz; 0: any; default: none.",
+    )
+    metrics_host: str = Field("127.0.0.1", description="Address that this port is on. It asks for no key.")
+    log: Literal["text", "json"] = Field(
+        "text", description="Form of the log of all processes: text, or a JSON object on each line."
+    )
     data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
     suite_roots: str = Field("", description="Folders below which deployments evaluate suites, separated as in PATH.")
     pages_url: Annotated[str | None, AfterValidator(_base_address)] = Field(

@@ -70,8 +70,8 @@ class RunContext:
         self.suite = suite
         self.secrets = loaded.secrets
         self.target = target
-        self.writer = BatchWriter(store, run.id)
         is_called = suite.target.recorded is None and suite.target.given is None
+        self.writer = BatchWriter(store, run.id, are_calls=is_called)
         self.target_client = TargetClient(
             target,
             RetryPolicy.of(suite.target, shard_spec.shards),

@@ -182,6 +182,8 @@ class Access:
             if credentials.api_key is not None:
                 return await self._by_key(credentials.api_key)
             if credentials.authorization is not None:
+                if (key := _bearer_key(credentials.authorization)) is not None:
+                    return await self._by_key(key)
                 return self._by_token(credentials.authorization)
             if credentials.session is not None:
                 return await self._by_session(credentials.session)
@@ -311,6 +313,13 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
     if len(values) > 1:
         raise AuthenticationError(f"There are several values of {name}: send one.")
     return values[0] if values else None
+
+
+def _bearer_key(authorization: str) -> str | None:
+    """Return an API key that is shown as a bearer token: not every program can send a header of our own."""
+    scheme, _, token = authorization.partition(" ")
+    key = token.strip(" ")
+    return key if scheme.lower() == "bearer" and parse_api_key(key) is not None else None
 
 
 def _may_be_here(source: str | None) -> bool:

@@ -29,6 +29,11 @@ def most_connections() -> int:
     return MAX_CONNECTIONS if files is None else max(1, min(MAX_CONNECTIONS, files // _SHARE))
 
 
+def address_of(host: str, port: int) -> str:
+    """Return `HOST:PORT`, with the brackets that an IPv6 address takes."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 class Acceptor:
     """Accepts connections, of which there are so many at once, for protocols that `make` makes.
 

@@ -256,6 +256,12 @@ def is_gone() -> bool:
     return bool(_in_use) and not _answers(_in_use[-1].url)
 
 
+def is_answering() -> bool | None:
+    """Return whether Prefect's API answers; None if no API is known to this process."""
+    api = known_api()
+    return None if api is None else _answers(api.url)
+
+
 def _answers(url: str) -> bool:
     # Not httpx, whose every client reads the certificates of the system first.
     from http.client import HTTPException

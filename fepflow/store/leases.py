@@ -16,6 +16,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.database import Repository, now_of, upserting
 from fepflow.store.records import RUN, SHARD, LeaseHolder, Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run, no_such_run
+from fepflow.store.totals import count_end
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may
@@ -180,7 +181,7 @@ class Leases(Repository):
             stats=stats,
             error=error,
         )
-        if not self._change(ended):
+        if not self._end(run_id, ended):
             raise RunBusyError(f"The end of run {run_id} was not recorded: it is {_lost(run_id, owner)}")
 
     def extend_run(self, run_id: str, owner: str, *, n_cases: int, repeats: int) -> RunRecord:
@@ -253,7 +254,8 @@ class Leases(Repository):
         unchanged = RUN.c.lease_owner.is_not_distinct_from(owner), RUN.c.lease_until.is_not_distinct_from(until)
         goes_on = f"`fepflow run --resume {run_id}` goes on."
         unbegun, unfinished = (f"Its executor {owner} ended {how}: {goes_on}" for how in _ENDED)
-        return self._change(
+        return self._end(
+            run_id,
             update(RUN)
             .where(RUN.c.id == run_id, RUN.c.status.in_(("pending", "running")), *unchanged)
             .values(
@@ -262,11 +264,18 @@ class Leases(Repository):
                 lease_owner=None,
                 lease_until=None,
                 error=case((RUN.c.status == "pending", unbegun), else_=unfinished),
-            )
+            ),
         )
 
-    def _change(self, statement: Update) -> bool:
-        return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
+    def _end(self, run_id: str, statement: Update) -> bool:
+        """End a run by a statement, and count that; False if it changes nothing."""
+
+        def end(connection: Connection) -> bool:
+            if has_ended := connection.execute(statement).rowcount == 1:
+                count_end(connection, run_id)
+            return has_ended
+
+        return self._database.write(end)
 
 
 def _held(run_id: str, owner: str) -> Update:

@@ -553,6 +553,17 @@ class RunRequest(Row, table=True):
     dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
+class MetricTotal(Row, table=True):
+    """A number that only grows, whatever is deleted: what all runs together have done, see `fepflow.store.totals`."""
+
+    __tablename__: ClassVar[str] = "metric_total"
+
+    metric: str = Field(max_length=32, primary_key=True)
+    suite: str = Field(sa_type=EscapedText, primary_key=True)
+    label: str = Field(max_length=64, primary_key=True)
+    value: int = Field(sa_type=BigInteger)
+
+
 RequestedRun = tuple[RunRecord, RunRequest]
 
 RUN: Table = METADATA.tables["run"]
@@ -575,6 +586,7 @@ AUDIT_ENTRY: Table = METADATA.tables["audit_entry"]
 TEST_CASE: Table = METADATA.tables["test_case"]
 GRADER: Table = METADATA.tables["grader"]
 RUN_REQUEST: Table = METADATA.tables["run_request"]
+METRIC_TOTAL: Table = METADATA.tables["metric_total"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from fepflow.store.records import (
 )
 from fepflow.store.result_rows import insert_results
 from fepflow.store.runs import SUMMARY, find_run, insert_run
+from fepflow.store.totals import count_end
 
 _IDS_AT_ONCE = 500
 """Ids that one statement looks for."""
@@ -140,7 +141,13 @@ class Requests(Repository):
         """End a run that is still pending; False if it is not any more."""
         pending = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "pending")
         change = pending.values(status=status, completed_at=utc_now(), error=error)
-        return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
+
+        def end(connection: Connection) -> bool:
+            if has_ended := connection.execute(change).rowcount == 1:
+                count_end(connection, run_id)
+            return has_ended
+
+        return self._database.write(end)
 
     def operation(self, run_id: str) -> RunSummary:
         """Return the operation with this id. Raises NotFoundError."""

@@ -24,6 +24,7 @@ from fepflow.store.records import (
     NewCheckResult,
     NewOutput,
 )
+from fepflow.store.totals import count_results
 
 ROWS_AT_ONCE = 50
 """Rows of one statement. At each statement a driver lets Python's other threads go first: with a row a statement,
@@ -31,26 +32,32 @@ writing waits for all that the process has to compute."""
 
 
 def insert_results(
-    run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult] = ()
+    run_id: str,
+    outputs: Sequence[NewOutput],
+    checks: Sequence[NewCheckResult] = (),
+    *,
+    are_calls: bool = False,
+    write_seconds: Sequence[float] = (),
 ) -> Callable[[Connection], None]:
-    """Make the rows, once, and return the function that inserts them, see `Results.write`.
+    """Make the rows, once, and return the function that inserts and counts them, see `Results.write`.
 
     They are in the order of their keys: PostgreSQL's transactions deadlock if each locks rows in an order of its own.
     """
     now = utc_now()
-    output_rows = [
-        _output_row(run_id, new, now) for new in sorted(outputs, key=lambda new: (new.case_index, new.repeat))
-    ]
-    check_rows = [_check_row(run_id, new, now) for new in sorted(checks, key=check_key)]
+    outputs = sorted(outputs, key=lambda new: (new.case_index, new.repeat))
+    checks = sorted(checks, key=check_key)
+    output_rows = [_output_row(run_id, new, now) for new in outputs]
+    check_rows = [_check_row(run_id, new, now) for new in checks]
 
     def insert_both(connection: Connection) -> None:
-        _insert_new(connection, OUTPUT, output_rows)
-        _insert_new(connection, CHECK_RESULT, check_rows)
+        new_outputs = [outputs[place] for place in _insert_new(connection, OUTPUT, output_rows)]
+        new_checks = [checks[place] for place in _insert_new(connection, CHECK_RESULT, check_rows)]
+        count_results(connection, run_id, new_outputs, new_checks, are_calls=are_calls, write_seconds=write_seconds)
 
     return insert_both
 
 
-def insert_check_rows(rows: Sequence[dict[str, Any]]) -> Callable[[Connection], None]:
+def insert_check_rows(rows: Sequence[dict[str, Any]]) -> Callable[[Connection], object]:
     """Return the function that inserts rows which are whole already, in the order of their keys."""
     ordered = sorted(rows, key=lambda row: (row["case_index"], row["repeat"], row["check_id"]))
     return lambda connection: _insert_new(connection, CHECK_RESULT, ordered)
@@ -128,14 +135,27 @@ def _no_json_form(what: str, error: ValueError) -> CheckError:
     return CheckError(type="validation_error", message=f"The {what} has no JSON form: {error}", recoverable=False)
 
 
-def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
-    """Insert rows that have a value for each column; a row whose key is there already is left out."""
+def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> list[int]:
+    """Insert rows that have a value for each column, and return the places of those that were new.
+
+    A row whose key is there already is left out.
+    """
     dialect = connection.dialect
     columns = _columns(table, dialect)
+    key = [place for place, column in enumerate(table.columns) if column.primary_key and column.name != "run_id"]
+    new: list[int] = []
     for start in range(0, len(rows), ROWS_AT_ONCE):
-        chunk = rows[start : start + ROWS_AT_ONCE]
-        values = tuple(row[name] if bind is None else bind(row[name]) for row in chunk for name, bind in columns)
-        connection.exec_driver_sql(_statement(table, dialect, len(chunk)), values)
+        chunk = [
+            [row[name] if bind is None else bind(row[name]) for name, bind in columns]
+            for row in rows[start : start + ROWS_AT_ONCE]
+        ]
+        values = tuple(value for row in chunk for value in row)
+        inserted = {tuple(row) for row in connection.exec_driver_sql(_statement(table, dialect, len(chunk)), values)}
+        for place, row in enumerate(chunk, start):
+            if (inserted_key := tuple(row[index] for index in key)) in inserted:
+                inserted.discard(inserted_key)  # of two with the same key, the first one is stored
+                new.append(place)
+    return new
 
 
 @lru_cache(maxsize=16)
@@ -150,4 +170,6 @@ def _statement(table: Table, dialect: Dialect, count: int) -> str:
     placeholder = "?" if dialect.paramstyle == "qmark" else "%s"
     row = f"({', '.join(placeholder for _ in names)})"
     into = f"{dialect.identifier_preparer.format_table(table)} ({', '.join(names)})"
-    return f"INSERT INTO {into} VALUES {', '.join([row] * count)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
+    _, *key = [dialect.identifier_preparer.format_column(column) for column in table.primary_key]
+    insertion = f"INSERT INTO {into} VALUES {', '.join([row] * count)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
+    return f"{insertion} RETURNING {', '.join(key)}"

@@ -70,14 +70,26 @@ class Results(Repository):
     Case indices and repeats count from 0; ranges exclude their `stop`.
     """
 
-    def write(self, run_id: str, outputs: Sequence[NewOutput], checks: Sequence[NewCheckResult]) -> None:
+    def write(
+        self,
+        run_id: str,
+        outputs: Sequence[NewOutput],
+        checks: Sequence[NewCheckResult],
+        *,
+        are_calls: bool = True,
+        write_seconds: Sequence[float] = (),
+    ) -> None:
         """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
+
+        What is new is counted for metrics, and the seconds that earlier writes took, see `fepflow.store.totals`;
+        `are_calls` where the outputs are answers of the run's target.
 
         A value without a JSON form (see `fepflow.json.codec`) does not keep the others out: it is stored as a failed
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         if outputs or checks:
-            self._database.write(insert_results(run_id, outputs, checks))
+            rows = insert_results(run_id, outputs, checks, are_calls=are_calls, write_seconds=write_seconds)
+            self._database.write(rows)
 
     def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
         """Return the outputs of the cases from `start` to `stop`, by (case index, repeat)."""

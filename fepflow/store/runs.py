@@ -49,6 +49,7 @@ from fepflow.store.records import (
     RunSummary,
 )
 from fepflow.store.result_rows import insert_results
+from fepflow.store.totals import count_end
 
 LATEST = "latest"
 MIN_PREFIX = 4
@@ -107,6 +108,7 @@ class Runs(Repository):
             insert_rows(connection)
             ended = update(RUN).where(RUN.c.id == run.id).values(**end, metrics=metrics, verdict=verdict)
             connection.execute(ended)
+            count_end(connection, run.id)
 
         self._database.write(add)
 
@@ -361,7 +363,8 @@ class Runs(Repository):
             connection.execute(running.values(cancel_requested_at=now))
             cancelled = {"status": "cancelled", "cancel_requested_at": now, "completed_at": now}
             pending = run.where(RUN.c.status == "pending")
-            connection.execute(pending.values(**cancelled, error="cancelled before it began"))
+            if connection.execute(pending.values(**cancelled, error="cancelled before it began")).rowcount:
+                count_end(connection, run_id)
             record = find_run(connection, run_id)
             if record.status != "running" and record.completed_at != now:
                 raise UserError(f"Run {run_id} is over, it is {record.status}: there is nothing to cancel.")

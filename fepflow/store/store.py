@@ -16,10 +16,11 @@ from fepflow.store.requests import Requests
 from fepflow.store.results import Results
 from fepflow.store.retention import Retention
 from fepflow.store.runs import Runs
+from fepflow.store.totals import Totals
 
 
 class Store:
-    """Eight repositories and the leases of one database.
+    """Nine repositories and the leases of one database.
 
     Many processes may share it. Every method of a repository is one or more whole transactions, blocks while it works,
     and may be called from any thread. All raise InfrastructureError when the database is unavailable.
@@ -36,6 +37,7 @@ class Store:
         self.access = Access(database)
         self.requests = Requests(database)
         self.retention = Retention(database)
+        self.totals = Totals(database)
 
     @classmethod
     def open(cls, url: str, wait_seconds: float = 0.0) -> Self:

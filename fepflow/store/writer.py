@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Self
 
 from fepflow.store.records import NewCheckResult, NewOutput
@@ -24,9 +26,14 @@ class BatchWriter:
     handed over is written before the context ends, even if its callers are cancelled.
     """
 
-    def __init__(self, store: Store, run_id: str, interval: float = 0.1, max_rows: int = 5_000) -> None:
+    def __init__(
+        self, store: Store, run_id: str, interval: float = 0.1, max_rows: int = 5_000, *, are_calls: bool = True
+    ) -> None:
         self._store = store
         self._run_id = run_id
+        self._are_calls = are_calls
+        self._write_seconds: list[float] = []
+        """How long commits took that no commit has counted."""
         self._interval = interval
         self._max_rows = max_rows
         self._pending: deque[Rows] = deque()
@@ -119,8 +126,18 @@ class BatchWriter:
     async def _commit(self, group: list[Rows]) -> None:
         outputs = [row for rows, _ in group for row in rows]
         checks = [row for _, rows in group for row in rows]
+        write = partial(
+            self._store.results.write,
+            self._run_id,
+            outputs,
+            checks,
+            are_calls=self._are_calls,
+            write_seconds=self._write_seconds,
+        )
+        began = time.monotonic()
         try:
-            await asyncio.to_thread(self._store.results.write, self._run_id, outputs, checks)
+            await asyncio.to_thread(write)
+            self._write_seconds = [time.monotonic() - began]
         except Exception as error:
             logger.error("%d rows could not be stored: %s", len(outputs) + len(checks), error)
             self._failure = self._failure or error

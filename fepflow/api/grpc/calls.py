@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
@@ -25,6 +26,7 @@ from fepflow.api.grpc.front import AUTHORITY, PEER
 from fepflow.api.grpc.messages import sendable, write_struct
 from fepflow.api.rest.errors import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
+from fepflow.observability.metrics import GRPC_CALLS, GRPC_SECONDS
 from fepflow.security.redaction import words_of
 
 
@@ -292,12 +294,22 @@ class Guard:
         return response
 
     async def _guarded(self, work: Work, context: Context) -> None:
+        began, code = time.monotonic(), "OK"
         try:
             await (self._of_anybody(work) if self._needs is None else self._admitted(work, self._needs, context))
         except grpc.aio.AbortError:
+            code = "ABORTED"
             raise
         except Exception as error:
-            await context.abort(*status_of(known(error, self._action)))
+            error_of_ours = known(error, self._action)
+            code = error_of_ours.grpc_code
+            await context.abort(*status_of(error_of_ours))
+        except BaseException:
+            code = "CANCELLED"
+            raise
+        finally:
+            GRPC_CALLS.labels(self._action, code).inc()
+            GRPC_SECONDS.labels(self._action).observe(time.monotonic() - began)
 
     async def _of_anybody(self, work: Work) -> None:
         if not self._places.free:

@@ -16,7 +16,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fepflow.access.access import Access
-from fepflow.access.connections import HEAD_SECONDS, most_connections
+from fepflow.access.connections import HEAD_SECONDS, address_of, most_connections
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.operations import Operations
 from fepflow.api.grpc.calls import SERVICES, Interceptor
@@ -145,11 +145,6 @@ async def serve_grpc(
         served = GrpcServer(server, healths, address_of(host, bound), grace)
         stack.push_async_callback(served.wait_stopped)
         yield served
-
-
-def address_of(host: str, port: int) -> str:
-    """`HOST:PORT`, with the brackets that an IPv6 address takes."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> int:

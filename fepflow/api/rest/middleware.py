@@ -1,19 +1,17 @@
-"""Steps around every request: who calls, may they, how often, how much; the record; and probes of health.
+"""Steps around every request: who calls, may they, how often, how much; and the record.
 
 Pure ASGI: the application's responses are handed on as they come, and a body is read only once its caller is admitted.
 """
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Callable
 
-from fastapi import APIRouter
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
@@ -21,36 +19,7 @@ from fepflow.access.access import BEGUN, Access
 from fepflow.access.caller import Caller
 from fepflow.access.caller import Scope as Right
 from fepflow.errors import AuthenticationError, FepflowError, RateLimitError, TooLargeError
-from fepflow.store.store import Store
-
-SECONDS = 3.0
-"""Seconds for the store to answer; its caller gives up after a few seconds itself."""
-
-
-def health_router(store: Store) -> APIRouter:
-    """`/livez`: this process answers. `/readyz` and `/healthz`: its store does, too, or the status is 503."""
-    router = APIRouter(include_in_schema=False)
-    under_way: list[asyncio.Task[None]] = []
-    """The one question to the store that is under way: a store that does not answer is not asked again and again."""
-
-    @router.get("/livez")
-    async def livez() -> JSONResponse:
-        return JSONResponse({"status": "ok"})
-
-    @router.get("/readyz")
-    @router.get("/healthz")
-    async def readyz() -> JSONResponse:
-        if not under_way or under_way[0].done():
-            under_way[:] = [asyncio.create_task(asyncio.to_thread(store.check))]
-        try:
-            async with asyncio.timeout(SECONDS):
-                await asyncio.shield(under_way[0])
-        except (FepflowError, TimeoutError):
-            return JSONResponse({"status": "unavailable", "message": "The store does not answer."}, 503)
-        return JSONResponse({"status": "ok"})
-
-    return router
-
+from fepflow.observability.metrics import PATH
 
 Render = Callable[[str, FepflowError], Response]
 """The response to a request to this path that failed so."""
@@ -60,8 +29,8 @@ OPEN_PATHS = frozenset(
 )
 """Paths that anybody may read: whether we are there, and how we are spoken to. They are not limited or recorded."""
 
-INTERFACES = ("/v1", "/api")
-"""Below them there are interfaces for programs."""
+INTERFACES = ("/v1", "/api", PATH)
+"""Interfaces for programs are here, and below."""
 
 QUERIES = frozenset({("POST", "/v1/reports")})
 """Requests that only read, by another method than GET."""
@@ -201,7 +170,9 @@ class _Exchange:
         action, resource = action_of(self._method, self._path)
         name, is_late = self._caller.name if self._caller else None, self._caller is None or self._needs == "read"
         # htmx, which our pages ask again with, says so. A reader who pretends to be it hides nothing but repetitions.
-        is_poll = self._needs == "read" and Headers(scope=self._scope).get("hx-request") == "true"
+        is_poll = self._needs == "read" and (
+            self._path == PATH or Headers(scope=self._scope).get("hx-request") == "true"
+        )
         await self._access.record(name, self._source, action, resource, outcome, may_be_late=is_late, is_poll=is_poll)
 
 

@@ -242,8 +242,8 @@ def test_a_database_of_a_newer_version_is_refused_in_a_sentence(url, store):
 def test_a_store_from_before_the_first_release_is_refused_in_a_sentence(url, store, written):
     def make_older(connection: Connection) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = :written"), {"written": written})
-        if written == "0001":  # the same number as today's schema, with fewer columns
-            connection.execute(text("ALTER TABLE run DROP COLUMN target_hash"))
+        if written == "0001":  # the same number as today's schema, with fewer tables
+            connection.execute(text("DROP TABLE metric_total"))
 
     store._database.write(make_older)
 

@@ -1,0 +1,1 @@
+"""What operators see of running processes: probes, metrics and logs."""
