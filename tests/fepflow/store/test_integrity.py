@@ -42,7 +42,7 @@ def test_a_whole_store_has_no_problems(filled: Store, url):
     report = check_integrity(url)
 
     assert report.problems == []
-    filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30}
+    filled_tables = {"run": 2, "run_case": 60, "output": 30, "check_result": 30, "metric_total": 3}
     assert report.rows == {**dict.fromkeys(METADATA.tables, 0), **filled_tables}
     assert report.revision is not None
     assert report.version.split()[0] in ("SQLite", "PostgreSQL")

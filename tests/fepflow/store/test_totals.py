@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.protocol.results import USAGE, CheckError, CheckResult, ErrorType
+from fepflow.protocol.results import CheckError, CheckResult, ErrorType
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store import totals
 from fepflow.store.records import NewCheckResult, NewOutput, NewRun
@@ -56,7 +56,7 @@ def test_what_a_run_does_counts_once_whatever_is_written_again_resumed_or_delete
     outputs = [call(0, tokens=10, usd=0.5), call(1, attempts=3, tokens=-5, usd=1e300), call(2, error=timeout)]
     checks = [
         check(0, True, cached=True),
-        check(1, False, cached=False, **{USAGE: usage}),
+        check(1, False, cached=False, spent=usage),
         check(2, None, ErrorType.TIMEOUT_ERROR),
     ]
     store.results.write("run-1", outputs, checks)
