@@ -25,7 +25,6 @@ from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.evalguard import evalguard_router, operations
 from fepflow.api.rest.evaluations import evaluations_router
 from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.middleware import health_router
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.docgen import summary_of
 from fepflow.checks.schemas import complete_suite_schema
@@ -240,7 +239,7 @@ def rest_page() -> str:
     """Return the page of all operations, from the OpenAPI document."""
     nothing: Any = None  # no operation is called
     routers = [fep_router(nothing), evaluations_router(nothing, nothing), evalguard_router(nothing, nothing)]
-    document = create_app([*routers, health_router(nothing)], Errors({}), operations()).openapi()
+    document = create_app(routers, Errors({}), operations()).openapi()
     parts = [
         "# REST",
         "",
