@@ -22,6 +22,14 @@ def test_the_drawings_are_what_the_code_computes() -> None:
         )
 
 
+def test_the_readme_quotes_the_interval_that_its_picture_shows() -> None:
+    low, high = DRAWN["share"](80, 100)[0], DRAWN["share"](90, 100)[2]
+    quoted = f"{80 / 90:.4f} (95 % interval {low:.4f} to {high:.4f}, n = 90 of 100: 10 errors)"
+    assert quoted in (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    terminal = (DOCS / "pictures" / "terminal.svg").read_text(encoding="utf-8").replace("&#160;", " ")
+    assert quoted in terminal
+
+
 def test_each_outcome_is_in_the_first_picture() -> None:
     outcomes = [line.split()[-1] for line in DRAWN["interval"]().splitlines()[1:]]
     assert outcomes == ["pass", "inconclusive", "fail"]
