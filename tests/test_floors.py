@@ -156,6 +156,7 @@ def test_a_folder_at_the_top_is_a_package_of_fepflow_and_of_nothing_else(name: s
     assert Path(location).resolve() == ROOT / name
 
 
+@pytest.mark.battery
 def test_names_of_ours_that_a_project_has_too_are_no_trouble(tmp_path: Path) -> None:
     """A user's modules in the working directory, beside an agent, and first on the path."""
     for name in (*LINKED, "surfaces", "tests"):

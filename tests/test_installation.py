@@ -212,6 +212,7 @@ EMBEDDING = (
 )
 
 
+@pytest.mark.battery
 def test_a_suite_that_needs_an_extra_is_refused_before_anything_is_called(base: Environment) -> None:
     (base.folder / "plain.yaml").write_text(
         SUITE % "{type: contains, arguments: {text: $.output.value, phrases: $.test_case.expected}}"
@@ -245,6 +246,7 @@ def test_functions_that_need_an_extra_say_so(base: Environment) -> None:
     assert told == ['"fepflow[run]"', '"fepflow[run]"', '"fepflow[dataframe]"']
 
 
+@pytest.mark.battery
 def test_pytest_runs_evaluations_of_a_project_with_names_like_ours(base: Environment) -> None:
     project = base.folder / "project"
     for name in ("checks", "flows", "tasks", "deployments"):

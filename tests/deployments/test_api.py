@@ -98,6 +98,7 @@ def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess
         yield api
 
 
+@pytest.mark.battery
 def test_reads_are_answered_while_another_process_holds_the_store(interrupted: ApiProcess) -> None:
     api, home = interrupted, Path(interrupted.env["FEPFLOW_HOME"])
     with stub_of(api.grpc) as stub, httpx.Client(base_url=api.rest, timeout=40) as client:

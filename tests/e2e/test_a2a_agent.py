@@ -93,6 +93,7 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
     assert "The warehouse is closed." in workplace.fepflow("show", "latest").stdout
 
 
+@pytest.mark.battery
 def test_the_tasks_of_a_run_that_is_stopped_are_cancelled(workplace: Workplace, agent: tuple[Scripted, str]) -> None:
     executor, card = agent
     write_suite(workplace, card, [{"id": "hung", "input": "hang", "expected": ""}], "60s", [SAME])

@@ -52,6 +52,7 @@ def test_a_suite_is_parsed_and_validated_once(workplace: Workplace, code: str, w
     assert json.loads((workplace.folder / "counts.json").read_text()) == {"parse_yaml": 1, "read_suite": 1}
 
 
+@pytest.mark.battery
 def test_a_resumed_run_reads_the_suite_of_the_store_once(workplace: Workplace) -> None:
     workplace.write_suite(["a"])
     assert workplace.run().returncode == 0

@@ -91,6 +91,7 @@ def flow_run_of(workplace: Workplace, run_id: str) -> str:
         return str(store.runs.get(run_id).flow_run_id)
 
 
+@pytest.mark.battery
 def test_an_alert_tells_of_a_change_of_the_outcome_and_with_every_of_each_fail(
     workplace: Workplace, endpoint: Endpoint, receiver: Receiver
 ) -> None:

@@ -226,6 +226,7 @@ ALSO_IN_VAIN: list[tuple[dict[str, str], list[str]]] = [
 @pytest.mark.parametrize(
     ("env", "arguments"), [*IN_VAIN, *(pytest.param(*one, marks=pytest.mark.battery) for one in ALSO_IN_VAIN)]
 )
+@pytest.mark.battery
 def test_no_secret_is_left_by_a_run_that_cannot_be(told: Told, env: dict[str, str], arguments: list[str]) -> None:
     folder = told.workplace.folder
     (folder / "bad.py").write_text("import os\nraise RuntimeError('token ' + os.environ['PLUGIN_TOKEN'])\n")

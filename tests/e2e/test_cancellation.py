@@ -207,6 +207,7 @@ def test_the_command_cancels_what_another_process_executes(
     assert {case: endpoint.questions[case] - asked[case] for case in CASES} == dict.fromkeys(CASES, 0)
 
 
+@pytest.mark.battery
 def test_prefects_answer_to_the_end_of_a_cancelled_run_is_lost(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:

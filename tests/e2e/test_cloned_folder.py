@@ -143,6 +143,7 @@ def test_its_files_run_no_code_and_get_no_key(clone: Clone, endpoint: Endpoint, 
     assert called == ({f"Bearer {TOKEN}"} if command.startswith("run") else set())
 
 
+@pytest.mark.battery
 def test_its_files_are_not_read_by_what_serve_starts_but_for_the_suite(
     stack, tmp_path: Path, endpoint: Endpoint
 ) -> None:

@@ -37,6 +37,7 @@ def suite(workplace: Workplace) -> Workplace:
     return workplace
 
 
+@pytest.mark.battery
 def test_a_suite_that_is_run_until_it_passes_does_not_where_its_runs_are_pooled(
     suite: Workplace, stack: Stack, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from .conftest import Workplace, wait_for
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.battery
 def test_what_init_writes_for_a_server_is_valid_and_runs_once_it_has_real_values(workplace: Workplace) -> None:
     suite = workplace.folder / "orders" / "suite.yaml"
     done = workplace.fepflow("init", suite.parent, "--mcp", " ".join(ORDERS))

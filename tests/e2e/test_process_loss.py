@@ -234,6 +234,7 @@ fepflow.cli.main.main()
     ],
 )
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=LONG)])
+@pytest.mark.battery
 def test_a_command_that_is_killed_before_it_has_the_lease_ends_truthfully(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, stage: str, database: str, request: pytest.FixtureRequest
 ) -> None:
@@ -279,6 +280,7 @@ def requested_run(workplace: Workplace) -> str:
         ).id  # fmt: skip
 
 
+@pytest.mark.battery
 def test_an_accepted_evaluation_is_dispatched_again_until_it_has_begun(workplace: Workplace, stack: Stack) -> None:
     run_id = requested_run(workplace)
     pool = Pool(stack, workplace.env)

@@ -52,6 +52,7 @@ def test_a_loaded_run_equals_the_run_and_nothing_is_printed(workplace: Workplace
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.battery
 def test_inside_a_running_loop_run_works_and_run_async_does_not_block_it(workplace: Workplace) -> None:
     done = script(
         prepared(workplace, "one"),

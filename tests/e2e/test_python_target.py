@@ -67,6 +67,7 @@ def test_prints_of_an_agent_do_not_break_json_on_stdout(workplace: Workplace) ->
         assert printed in done.stderr
 
 
+@pytest.mark.battery
 def test_errors_of_an_agent_have_their_line_and_the_run_can_be_resumed(workplace: Workplace) -> None:
     code = "def answer(q):\n    if q == 'case 2':\n        raise {}('no such order')\n    return q\n"
     agent(workplace, code.format("LookupError"))

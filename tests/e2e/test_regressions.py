@@ -98,6 +98,7 @@ def test_a_worse_version_of_an_agent_fails_against_the_baseline(suite: Workplace
     assert suite.run("--quiet").returncode == 4
 
 
+@pytest.mark.battery
 def test_one_document_that_broke_is_one_of_twenty_and_not_ten_questions_of_two_hundred(workplace: Workplace) -> None:
     """By questions the interval of -0.05 ends within the margin, and the run passed."""
     rows = [

@@ -259,6 +259,7 @@ m.main()
     assert "r.csv" in out
 
 
+@pytest.mark.battery
 def test_pytest_shows_the_same_causes(tmp_path: Path, desk: str) -> None:
     (tmp_path / "test_desk.py").write_text(
         f"""\

@@ -75,6 +75,7 @@ def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     assert (refused.returncode, f"is no baseline, as it has only {chosen}" in refused.stderr) == (2, True)
 
 
+@pytest.mark.battery
 def test_what_other_tools_call_it_works_on_values_of_this_run_only(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(["refund 1", "refund 2", "other"], http={"url": "http://127.0.0.1:9/"})
     before = workplace.suite.read_text(encoding="utf-8")

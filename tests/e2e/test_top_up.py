@@ -38,6 +38,7 @@ def looks(workplace: Workplace) -> list[str]:
     return said()
 
 
+@pytest.mark.battery
 def test_rounds_are_added_visibly_and_a_killed_run_goes_on(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(CASES, target={"concurrency": 4}, **SUITE)
     endpoint.delay = 0.03

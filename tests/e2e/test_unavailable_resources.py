@@ -175,6 +175,7 @@ def test_a_run_that_cannot_start_is_an_error_in_one_line(
     assert not endpoint.asked
 
 
+@pytest.mark.battery
 def test_a_taken_port_is_named_with_two_ways_out(workplace: Workplace, endpoint: Endpoint) -> None:
     workplace.write_suite(CASES)
     with socket.socket() as taken:

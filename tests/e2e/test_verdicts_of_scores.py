@@ -34,6 +34,7 @@ def judged(stack: Stack, folder: Path, scores: list[float], metric: dict[str, An
     return done.returncode, " ".join((done.stdout + done.stderr).split())
 
 
+@pytest.mark.battery
 def test_a_mean_without_a_range_passes_by_no_number_of_good_scores(stack: Stack, tmp_path: Path) -> None:
     """Student's t calls this a pass, though an agent that is at 0.9 shows it in every fifth run."""
     scores = [0.97, 0.99] * 20
@@ -43,6 +44,7 @@ def test_a_mean_without_a_range_passes_by_no_number_of_good_scores(stack: Stack,
     assert "declare range: [least, most] of the metric" in printed
 
 
+@pytest.mark.battery
 def test_two_of_four_do_not_show_a_small_minimum(stack: Stack, tmp_path: Path) -> None:
     """Wilson's interval begins at 0.150036, and does so for one in nine agents that are at 0.15."""
     metric = {"aggregate": "rate", "at_least": 0.5}

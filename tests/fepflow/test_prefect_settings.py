@@ -56,6 +56,7 @@ def test_nothing_names_one(folder: Path) -> None:
     assert configured_api() is None
 
 
+@pytest.mark.battery
 def test_a_variable_comes_before_the_active_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_profile(folder / "home" / ".prefect" / "profiles.toml")
     found = configured_api()
@@ -76,6 +77,7 @@ def test_a_variable_comes_before_the_active_profile(folder: Path, monkeypatch: p
         pytest.param("PREFECT_HOME", "prefect", "prefect/profiles.toml", marks=pytest.mark.battery),
     ],
 )
+@pytest.mark.battery
 def test_the_file_of_profiles_is_where_prefect_looks_for_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, file: str
 ) -> None:

@@ -58,6 +58,7 @@ async def test_a_cancelled_run_is_cancelled_and_its_lease_given_back(plan: Plan,
     assert (record.status, record.lease_owner) == ("cancelled", None)
 
 
+@pytest.mark.battery
 async def test_an_executor_that_has_lost_its_lease_stops(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

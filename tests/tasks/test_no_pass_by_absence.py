@@ -170,6 +170,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(worlds(), st.data())
+@pytest.mark.battery
 def test_a_verdict_with_missing_data_is_that_of_every_completion(
     everything: Store, world: World, data: st.DataObject
 ) -> None:

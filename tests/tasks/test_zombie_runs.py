@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.tasks.conftest import Plan
@@ -21,6 +23,7 @@ print(asyncio.run(zombie_runs.reap(Store.open(settings().store_address))))
 """
 
 
+@pytest.mark.battery
 def test_without_prefect_runs_are_still_marked_in_the_store(plan: Plan, store: Store, tmp_path: Path) -> None:
     run_id = plan(["a"])
     store.runs.set_flow_run(run_id, str(uuid4()))

@@ -23,6 +23,7 @@ follow_imports = skip
 """
 
 
+@pytest.mark.battery
 def test_user_code_has_no_type_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mistakes = [
         'ContainsCheck(text="Paris", phrases=3)',

@@ -201,6 +201,7 @@ async def test_cookies_of_one_answer_do_not_reach_the_next_call(serve: Serve) ->
 
 
 @pytest.mark.may_stall("it looks through everything that Python has in memory")
+@pytest.mark.battery
 async def test_a_call_leaves_nothing_to_the_garbage_collector(serve: Serve) -> None:
     def there() -> set[int]:
         return {id(each) for each in gc.get_objects() if type(each) in (httpx.Request, httpx.Response)}

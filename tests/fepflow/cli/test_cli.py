@@ -73,6 +73,7 @@ def test_the_version_is_that_of_the_package(cli: Cli) -> None:
     assert version("fepflow") in cli("--version").stdout
 
 
+@pytest.mark.battery
 def test_a_closed_pipe_is_not_an_error(fill_run: FillRun, home: Path) -> None:
     for _ in range(3):
         fill_run([("good", Output(value="yes" * 50_000), check(True))])

@@ -197,6 +197,7 @@ def test_three_runs_have_strengths_with_intervals(cli: Cli, ran: Ran, judge: Any
     assert "preferred to the first" in " ".join(shown.stdout.split())
 
 
+@pytest.mark.battery
 def test_strengths_count_cases_that_were_edited_since_at_their_worst(cli: Cli, ran: Ran, judge: Any) -> None:
     section, passed = judge(PREFERS_GOOD), [True] * 12
     edited = [f"q{n}" if n < 7 else f"other {n}" for n in range(12)]

@@ -32,6 +32,7 @@ def test_create_prints_the_key_alone_on_stdout_and_stores_its_hash(cli: Cli, sto
     assert not any(secret.encode() in path.read_bytes() for path in home.rglob("*") if path.is_file())
 
 
+@pytest.mark.battery
 def test_create_in_a_shell_gives_the_key(home: Path) -> None:
     command = f'KEY=$({sys.executable} -P -m fepflow.cli.main keys create ci 2>/dev/null); echo "[$KEY]"'
     done = subprocess.run(["sh", "-c", command], cwd=home, capture_output=True, text=True, check=True)

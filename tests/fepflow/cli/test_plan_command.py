@@ -77,6 +77,7 @@ def test_a_one_sided_gate_takes_a_fifth_fewer_cases(cli: Cli, suite: Path) -> No
     assert "takes 188 test cases" in cli("plan", suite, "--expect", "0.95").stdout
 
 
+@pytest.mark.battery
 def test_repeats_count_as_far_as_those_of_earlier_runs_differ(cli: Cli, suite: Path, store: Store) -> None:
     unknown = cli("plan", suite, "--min", "0.9", "--expect", "0.95", "--repeats", "3").stdout
     assert "254 test cases with 3 repeats (762 calls)" in unknown
@@ -132,6 +133,7 @@ def test_votes_of_samples_and_juries_are_read_from_earlier_runs(store: Store) ->
     assert votes_of(store, store.runs.get("cafe0009"), "right") == [[1.0, 0.0], [1.0, 0.0]]
 
 
+@pytest.mark.battery
 def test_clusters_are_planned_for_by_how_far_their_results_agreed(cli: Cli, suite: Path, store: Store) -> None:
     cases = "".join(f'{{"id": "{n}", "input": {n}, "metadata": {{"document": {n // 10}}}}}\n' for n in range(100))
     (suite.parent / "clustered.jsonl").write_text(cases, encoding="utf-8")

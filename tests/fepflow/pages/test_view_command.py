@@ -57,6 +57,7 @@ def test_view_serves_until_ctrl_c(store: Store, tmp_path: Path) -> None:
         assert process.wait(30) == 0
 
 
+@pytest.mark.battery
 def test_view_opens_a_browser_on_the_run(store: Store, tmp_path: Path) -> None:
     opened = tmp_path / "opened"
     browser = tmp_path / "browser.sh"
@@ -91,6 +92,7 @@ def test_a_folder_that_is_named_like_ours_is_not_run(store: Store, tmp_path: Pat
         assert httpx.get(address, timeout=60).status_code == 200
 
 
+@pytest.mark.battery
 def test_show_writes_the_report_of_one_file_for_its_reader_only(store: Store, tmp_path: Path) -> None:
     fill(store, [simple("good"), simple("bad", False)], run_id="aaaa1111")
     done = subprocess.run(

@@ -116,6 +116,7 @@ def test_outcomes_of_the_whole_test_end_it_at_once(project: Project, prefix: str
         pytest.param("async ", "pytest.exit('enough')", marks=pytest.mark.battery),
     ],
 )
+@pytest.mark.battery
 def test_the_user_can_stop_it(project: Project, prefix: str, how: str) -> None:
     result = project.run_alone(
         f"""

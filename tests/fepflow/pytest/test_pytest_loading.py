@@ -23,6 +23,7 @@ def test_evaluations_need_neither_prefect_nor_without_the_option_a_store(project
     assert "loaded ['sqlalchemy']" in text_of(kept)
 
 
+@pytest.mark.battery
 def test_the_installed_plugin_loads_nothing_into_other_sessions(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one():\n    pass\n")
     pytester.makeconftest(

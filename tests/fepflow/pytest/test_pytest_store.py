@@ -56,6 +56,7 @@ def test_results_are_stored_as_completed_runs(project: Project, workers: list[st
     result.stdout.fnmatch_lines([f"test_agent.py::test_capitals: fail, * (fepflow show {failed.id[:8]})"])
 
 
+@pytest.mark.battery
 def test_a_stored_run_is_shown_by_the_command_line(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     url = f"sqlite:///{project.folder / 'results.db'}"
     monkeypatch.setenv("FEPFLOW_STORE_URL", url)

@@ -261,6 +261,7 @@ def test_calls_that_raise_do_not_pass_as_not_shown(project: Project) -> None:
     assert "10 in error, which could decide it." in text_of(result)
 
 
+@pytest.mark.battery
 def test_a_strict_each_case_is_warned_of_while_pytest_collects(project: Project) -> None:
     code = """
     MANY = [TestCase(id=f"c{{n}}", input=n, expected=str(n)) for n in range(20)]

@@ -132,6 +132,7 @@ def test_without_pyarrow_it_is_said_before_anything_runs(
     assert [path.name for path in home.iterdir()] == ["home"]
 
 
+@pytest.mark.battery
 def test_nothing_loads_pandas_or_pyarrow_unless_asked() -> None:
     code = "import sys, fepflow.python_api, fepflow.cli.report_files; print({'pandas', 'pyarrow'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

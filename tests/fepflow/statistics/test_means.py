@@ -106,6 +106,7 @@ class TestScores:
         ],
         ids=["near 1 and 2 % zero", "95 % full marks", "beta(9, 1)"],
     )
+    @pytest.mark.battery
     def test_the_low_bound_is_above_the_truth_as_seldom_as_promised(self, draw, truth: float) -> None:
         source = random.Random(20250825)
         for n in (10, 35, 100):

@@ -70,6 +70,7 @@ def test_only_differences_of_shares_are_corrected() -> None:
 
 
 @pytest.mark.parametrize(("labels", "sensitivity", "specificity"), [(60, 0.95, 0.7), (200, 0.9, 0.9), (40, 1.0, 0.6)])
+@pytest.mark.battery
 def test_what_is_worse_by_the_margin_seldom_passes(labels: int, sensitivity: float, specificity: float) -> None:
     """200 cases, 0.9 of them right in the base; each output is judged, and each label drawn, anew."""
     rng, runs, margin = Random(7), 400, 0.1

@@ -56,6 +56,7 @@ def test_repeats_are_simulated_with_the_interval_that_judges_them() -> None:
 
 
 @pytest.mark.parametrize(("cases", "better", "worse"), [(100, 3, 12), (200, 10, 10), (100, 0, 0), (500, 30, 45)])
+@pytest.mark.battery
 def test_a_detectable_regression_is_shown_in_four_of_five_comparisons(cases: int, better: int, worse: int) -> None:
     values = [1.0] * better + [-1.0] * worse + [0.0] * (cases - better - worse)
     seen = paired_estimate([CaseValue(value, value, value) for value in values], 0.95, PROPORTION)

@@ -57,6 +57,7 @@ def test_how_far_repeats_agree() -> None:
         assert intraclass_correlation(nothing) is None
 
 
+@pytest.mark.battery
 def test_repeats_that_agree_fully_add_nothing_and_others_do() -> None:
     assert cases_with_repeats(0.9, 0.95, 0.8, 3, 1.0) == 254
     assert cases_with_repeats(0.9, 0.95, 0.8, 1, 0.3) == 254

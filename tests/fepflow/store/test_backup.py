@@ -30,6 +30,7 @@ def restored(url: str, request: pytest.FixtureRequest, monkeypatch: pytest.Monke
     return restore
 
 
+@pytest.mark.battery
 def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committed_before(
     store: Store, url, make_run, tmp_path, restored
 ):

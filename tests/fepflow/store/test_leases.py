@@ -92,6 +92,7 @@ def test_the_lease_of_a_process_of_this_machine_that_ended_counts_as_ended(store
     assert store.leases.acquire("run-1", "me", 60).lease_owner == "me"
 
 
+@pytest.mark.battery
 def test_a_process_that_has_ended_counts_as_ended_though_its_parent_has_not_looked(store: Store, make_run):
     program = "from fepflow.store.leases import new_owner; print(new_owner(), flush=True); input()"
     with subprocess.Popen(
@@ -193,6 +194,7 @@ def test_reaping_interrupts_the_runs_whose_executor_is_gone_and_no_others(store:
     assert store.leases.renew("late", ELSEWHERE, 60) is False
 
 
+@pytest.mark.battery
 def test_reaping_interrupts_a_claimed_run_whose_process_ended_before_it_began(store: Store, make_run):
     for number, owner in enumerate([None, owner_that_has_ended(), ELSEWHERE, new_owner(), ELSEWHERE]):
         make_run(f"run-{number}")

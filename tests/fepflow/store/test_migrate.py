@@ -277,6 +277,7 @@ def test_a_migration_that_dies_half_way_leaves_nothing_behind(make_url_of_empty,
         assert store.runs.newest() == []
 
 
+@pytest.mark.battery
 def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empty):
     program = f"from fepflow.store.store import Store; Store.open({make_url_of_empty()!r}).runs.newest()"
     openers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]

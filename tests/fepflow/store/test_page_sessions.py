@@ -72,6 +72,7 @@ def test_a_key_that_expires_ends_its_sessions(store: Store):
 
 
 @pytest.mark.usefixtures("keys")
+@pytest.mark.battery
 def test_a_key_has_so_many_sessions_and_the_oldest_end(store: Store):
     store.access.add_session(hash_number(9_999), OTHER, 60)
     for number in range(MAX_SESSIONS + 2):

@@ -51,6 +51,7 @@ def test_expired_responses_are_not_found(store: Store) -> None:
     assert store.results.cached_responses([key(1), key(2)], NOW - timedelta(days=1)) == {key(1): ANSWER}
 
 
+@pytest.mark.battery
 def test_many_responses_are_written_and_read_at_once(store: Store) -> None:
     many = {key(number): replace(ANSWER, text=str(number)) for number in range(1_200)}
     store.results.cache_responses(many)
@@ -88,6 +89,7 @@ def test_they_are_counted_by_kind_and_model(store: Store) -> None:
     assert (judges.oldest, judges.newest) == (old.responded_at, NOW)
 
 
+@pytest.mark.battery
 def test_concurrent_writers_of_the_same_responses_do_not_conflict(store: Store) -> None:
     def write(number: int) -> None:
         keys = range(40) if number % 2 else reversed(range(40))

@@ -233,6 +233,7 @@ class TestSymmetry:
         assert (passes, fails_by_value, fails) == pytest.approx(self.TABLE[p, n], abs=0.006)
 
     @pytest.mark.parametrize(("metrics", "expected"), [(1, 0.04), (10, 0.020)])
+    @pytest.mark.battery
     def test_many_metrics_at_their_minimum_seldom_fail_a_run(self, metrics: int, expected: float) -> None:
         others = [f"m{number}" for number in range(metrics - 1)]
         good = [proportion(91, 9, name=name) for name in others]

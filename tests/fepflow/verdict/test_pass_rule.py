@@ -174,6 +174,7 @@ def test_the_interval_is_about_these_cases_however_the_results_are_spread(
     assert metric.method == "wilson"
 
 
+@pytest.mark.battery
 def test_a_rate_just_below_is_not_rounded_onto_its_threshold() -> None:
     verdict = judge_samples(results_of("p" * 99_999 + "f"), 100_000, "case", 1.0)
     assert "99999 of 100000 results passed: 0.99999 " in verdict.reasons[0]

@@ -90,6 +90,7 @@ def serialized(method: MethodDescriptor) -> st.SearchStrategy[bytes]:
 
 
 @EXAMPLES
+@pytest.mark.battery
 def test_any_bytes_have_a_true_status(send: Send, examples: int) -> None:
     assert "INVALID_ARGUMENT" in try_all(examples, st.tuples(st.sampled_from(METHODS), st.binary(max_size=300)), send)
 

@@ -77,6 +77,7 @@ async def test_a_server_that_starts_slower_than_a_call_may_last_is_waited_for_by
     assert output.value == "done", output
 
 
+@pytest.mark.battery
 async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_where_it_hung(
     open_server: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

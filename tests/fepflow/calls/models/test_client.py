@@ -49,6 +49,7 @@ def threads() -> int:
 @pytest.mark.parametrize(
     "end", [pytest.param("await client.aclose()", marks=pytest.mark.battery), "sys.modules['kept'] = client"]
 )
+@pytest.mark.battery
 def test_a_process_ends_without_output_when_its_client_was_not_closed(model_server: Any, end: str) -> None:
     code = USE.format(base=f"{model_server.address}/v1", end=end)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
