@@ -48,7 +48,7 @@ class Watched(Browser):
         """The hosts of all that was asked for, from the log of the network; it is emptied."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [each["params"]["request"]["url"] for each in messages if each["method"] == "Network.requestWillBeSent"]
-        own = ("chrome:", "data:", "file:")  # the browser's new tab, and what is no request
+        own = ("chrome:", "chrome-untrusted:", "data:", "file:")  # the browser's new tab, and what is no request
         return {urlsplit(url).hostname for url in sent if not url.startswith(own)}
 
 

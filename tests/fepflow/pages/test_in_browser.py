@@ -12,6 +12,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.expected_conditions import presence_of_element_located
+from selenium.webdriver.support.wait import WebDriverWait
 
 from fepflow.pages.report import write_html
 from fepflow.protocol.test_case import Output, TestCase
@@ -105,6 +107,7 @@ def harmless(browser: Watched) -> None:
 
 def verdict_is_seen(browser: Watched) -> None:
     """The verdict's badge is where a person looks first, and as large as a word."""
+    WebDriverWait(browser.driver, 10).until(presence_of_element_located((By.CSS_SELECTOR, "#verdict .badge")))
     place = browser.evaluate(
         "(() => { const found = document.querySelector('#verdict .badge').getBoundingClientRect();"
         "return [found.top, found.left, found.width, found.height] })()"
