@@ -63,6 +63,8 @@ class FileRun:
     has_suite: bool = False
     options: Mapping[str, Any] = field(default_factory=dict)
     suite_hash: str | None = None
+    version: str | None = None
+    verdict: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
     def add_to(self, store: Store) -> str:
@@ -191,6 +193,8 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
         not notes,
         _options(metadata.get("options")),
         metadata.get("suite_hash") if isinstance(metadata.get("suite_hash"), str) else None,
+        metadata.get("version") if isinstance(metadata.get("version"), str) else None,
+        metadata["verdict"] if isinstance(metadata.get("verdict"), dict) else {},
         notes,
     )
 

@@ -222,6 +222,39 @@ def remove(name: str, suite: str | None) -> None:
     click.echo(f"Removed the baseline {name} of {printable(remove_baseline(name, suite))}.")
 
 
+@baseline.command("export")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("suite", required=False)
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+def export_(file: Path, suite: str | None, overwrite: bool) -> None:
+    """Write the baselines of all suites, or of SUITE (a name, or its file), with their runs into FILE (a zip archive).
+
+    `fepflow baseline import FILE` gives them to another store, such as that of a runner of CI.
+    """
+    from fepflow.cli.report_files import require_place
+    from fepflow.services.baseline_files import export_baselines
+    from fepflow.text import plural, printable
+
+    require_place(file, overwrite=overwrite)
+    baselines = export_baselines(file, _suite_named(suite) if suite is not None else None)
+    names = ", ".join(f"{each.name} of {printable(each.suite)}" for each in baselines)
+    click.echo(f"{file} has {plural(len(baselines), 'baseline')}: {names}.")
+
+
+@baseline.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+def import_(file: Path) -> None:
+    """Store the baselines of FILE, which `fepflow baseline export` wrote. Importing a file twice changes nothing."""
+    from fepflow.cli.console import SHORT_ID
+    from fepflow.services.baseline_files import import_baselines
+    from fepflow.text import printable
+
+    for each in import_baselines(file):
+        run_id = each.run.id[:SHORT_ID] + (f" and {len(each.others)} more" if each.others else "")
+        was = f" (was {each.before[:SHORT_ID]})" if each.before not in (None, each.run.id) else ""
+        click.echo(f"{each.name} of {printable(each.suite)} is run {run_id}, with the verdict {each.run.outcome}{was}.")
+
+
 BLOCKS = "▁▂▃▄▅▆▇█"
 SHOWN_RUNS = 40
 """Runs that a sparkline and a table show, the newest."""
@@ -245,16 +278,21 @@ def trends(suite: str, metric: str | None, all_causes: bool, as_json: bool) -> N
     from fepflow.services.baselines import trends_of
 
     with run_service.open_store() as store:
-        name = suite
-        if Path(suite).is_file():
-            from fepflow.suite.reader import name_of
-
-            name = name_of(suite)
+        name = _suite_named(suite)
         series, others = trends_of(store, name, metric, all_causes=all_causes)
     if as_json:
         echo_json_lines(map(_series_data, series))
     else:
         Console().print(trend_view(name, series, others, all_causes=all_causes, one_by_one=metric is not None))
+
+
+def _suite_named(suite: str) -> str:
+    """Return the name of a suite that is given by it, or by its file."""
+    if not Path(suite).is_file():
+        return suite
+    from fepflow.suite.reader import name_of
+
+    return name_of(suite)
 
 
 def _series_data(series: Series) -> dict[str, Any]:

@@ -95,13 +95,15 @@ class Runs(Repository):
         outcome: Outcome | None,
         metrics: Any,
         verdict: Any,
+        completed_at: datetime | None = None,
     ) -> None:
         """Store a run that is over, with its cases, results and verdict, in one transaction; raises as `create` does.
 
-        Such runs are those of a test, and of outputs that somebody else had.
+        Such runs are those of a test, of outputs that somebody else had, and of another store. `completed_at` is the
+        time at which it ended; None: now.
         """
         insert_rows = insert_results(run.id, outputs, checks)
-        end = {"status": "completed", "completed_at": utc_now(), "outcome": outcome}
+        end = {"status": "completed", "completed_at": completed_at or utc_now(), "outcome": outcome}
 
         def add(connection: Connection) -> None:
             insert_run(connection, run, cases)
@@ -441,11 +443,24 @@ def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -
     while chunk := list(islice(rows, _CASES_AT_ONCE)):
         connection.execute(insert(CASE), chunk)
         count += len(chunk)
-        # A sum, as the same cases in another order are the same set.
-        total += sum(int(content_hash(str(row["data"])), 16) for row in chunk)
+        total += _sum_of_hashes(chunk)
     n_cases = count if run.n_cases is None else min(run.n_cases, count)
-    counted = update(RUN).where(RUN.c.id == run.id).values(n_cases=n_cases, cases_hash=f"{total % 2**256:064x}")
+    counted = update(RUN).where(RUN.c.id == run.id).values(n_cases=n_cases, cases_hash=_hash_of_sum(total))
     connection.execute(counted)
+
+
+def cases_hash_of(cases: Iterable[TestCase]) -> str:
+    """Return the content hash of a set of cases, as a run of them has it; raises InputError as `Runs.create` does."""
+    return _hash_of_sum(_sum_of_hashes(_case_rows("", cases)))
+
+
+def _sum_of_hashes(rows: Iterable[dict[str, Any]]) -> int:
+    """Return a sum, as the same cases in another order are the same set."""
+    return sum(int(content_hash(str(row["data"])), 16) for row in rows)
+
+
+def _hash_of_sum(total: int) -> str:
+    return f"{total % 2**256:064x}"
 
 
 def taken_in(run_id: str) -> ColumnElement[bool]:

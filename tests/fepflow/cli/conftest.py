@@ -37,7 +37,7 @@ def ran(store: Store) -> Ran:
         **sections: Any,
     ) -> RunRecord:
         number = len(store.runs.newest())
-        run_id, suite = f"{number:08x}feedbeef", {**SUITE, **sections}
+        run_id, suite = f"{number:08x}{'feedbeef' * 3}", {**SUITE, **sections}
         repeated = [each if isinstance(each, list) else [each] for each in passed]
         cases = [TestCase(id=f"c{n}", input=inputs[n] if inputs else n) for n in range(len(passed))]
         most = len(repeated[0]) if repeated else 1

@@ -1,0 +1,316 @@
+"""Baselines in a file, for machines that have no store of their own: a runner of CI that is thrown away.
+
+The file is a zip archive. Each run is in it as the report that `-o results.json` writes, so that `fepflow compare`
+takes a member as it is; `baselines.json` has the names, and what identifies the runs beyond their reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from zipfile import ZIP_DEFLATED, ZipFile
+
+from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+
+from fepflow.documents.files import reason
+from fepflow.errors import InfrastructureError, InputError, NotFoundError, Problem, UserError, dotted
+from fepflow.imports.source import Source
+from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
+from fepflow.services.run_service import open_store
+from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, NewRun
+from fepflow.suite.values import is_baseline_name
+from fepflow.text import one_line
+
+if TYPE_CHECKING:
+    from fepflow.analysis.result_files import FileRun
+    from fepflow.store.records import Baseline, RunRecord
+    from fepflow.store.store import Store
+
+FORMAT = 1
+"""The newest form of the file that this version reads, and the one that it writes."""
+
+_NAMES = "baselines.json"
+_CASES_AT_ONCE = 1_000
+_ADVICE = "write it again: fepflow baseline export FILE"
+
+_Id = Annotated[str, Field(pattern="^[0-9a-f]{32,64}$")]
+_Word = Annotated[str, Field(max_length=64)]
+"""A text of a column of this length: a hash, whose form is the concern of who made it."""
+
+
+class _Run(BaseModel):
+    """What identifies a run beyond its report. `outputs` are the content hashes of its outputs, in the report's order.
+
+    `outputs_of` is the id of the run that was asked for the outputs, if this one is rescored.
+    """
+
+    id: _Id
+    cases_hash: _Word | None = None
+    target_hash: _Word | None = None
+    cause: Cause | None = None
+    created_at: AwareDatetime
+    completed_at: AwareDatetime | None = None
+    reuses_outputs: bool = False
+    rescored_from: _Word | None = None
+    outputs_of: _Word | None = None
+    outputs: list[_Word]
+
+
+class _Named(BaseModel):
+    suite: str
+    name: str
+    run_id: _Id
+    others: list[str] = []
+
+
+class _File(BaseModel):
+    fepflow_baselines: int
+    baselines: list[_Named]
+    runs: list[_Run]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedBaseline:
+    """A baseline that a file has set; `before` is the id of the run that had its name, None if none had."""
+
+    suite: str
+    name: str
+    run: RunRecord
+    others: Sequence[str]
+    before: str | None
+
+
+def export_baselines(path: Path, suite: str | None) -> list[Baseline]:
+    """Write the baselines of all suites, or of one, into a file, and return them.
+
+    Raises NotFoundError if there are none, UserError for one that a file cannot hold, InfrastructureError.
+    """
+    with open_store() as store:
+        baselines = [each for each in store.runs.baselines() if suite in (None, each.suite)]
+        if not baselines:
+            of = "" if suite is None else f" of the suite {suite}"
+            raise NotFoundError(f"There is no baseline{of} to export: `fepflow baseline set main latest` makes one.")
+        ids = dict.fromkeys(run_id for each in baselines for run_id in (each.run_id, *each.others))
+        runs = [store.runs.get(run_id) for run_id in ids]
+        try:
+            _write(path, store, baselines, runs)
+        except OSError as error:
+            raise InfrastructureError(f"{path} cannot be written: {reason(error)}") from None
+        return baselines
+
+
+def _write(path: Path, store: Store, baselines: Sequence[Baseline], runs: Sequence[RunRecord]) -> None:
+    descriptor, part = tempfile.mkstemp(prefix=".fepflow-", suffix=".part", dir=path.parent)  # of mode 0600
+    try:
+        with os.fdopen(descriptor, "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+            named = [{name: getattr(each, name) for name in _Named.model_fields} for each in baselines]
+            known = [_identity(store, run).model_dump(mode="json") for run in runs]
+            document = {"fepflow_baselines": FORMAT, "baselines": named, "runs": known}
+            zipped.writestr(_NAMES, json.dumps(document))
+            for run in runs:
+                with zipped.open(_member(run.id), "w", force_zip64=True) as member:
+                    for text in _report(store, run):
+                        member.write(text)
+        os.replace(part, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(part)
+
+
+def _member(run_id: str) -> str:
+    return f"{run_id}.json"
+
+
+def _identity(store: Store, run: RunRecord) -> _Run:
+    outputs: list[str] = []
+    for start in range(0, run.n_cases, _CASES_AT_ONCE):
+        found = store.results.outputs(run.id, start, start + _CASES_AT_ONCE)
+        outputs += [found[unit].content_hash for unit in sorted(found)]
+    if len(outputs) < run.calls:
+        raise UserError(
+            f"Run {run.id[:8]} of {run.name} has outputs for {len(outputs)} of {run.calls} calls: a file of results "
+            "cannot tell of the others. Make a complete run the baseline, or share the store (FEPFLOW_STORE_URL)."
+        )
+    outputs_of = run.asked_in if run.rescored_from is not None else None
+    identity = {name: getattr(run, name) for name in _Run.model_fields if name not in ("outputs", "outputs_of")}
+    return _Run.model_construct(**identity, outputs_of=outputs_of, outputs=outputs)
+
+
+def _report(store: Store, run: RunRecord) -> Iterator[bytes]:
+    from fepflow.reports.fep import run_parts
+
+    size = 0
+    for part in run_parts(store, run):
+        text = part.encode()
+        size += len(text)
+        if size > MAX_MEMBER_BYTES:
+            raise UserError(
+                f"Run {run.id[:8]} of {run.name} has more than {MAX_MEMBER_BYTES:,} bytes of results, too many for a "
+                "file of baselines: share the store (FEPFLOW_STORE_URL)."
+            )
+        yield text
+
+
+def import_baselines(path: Path) -> list[ImportedBaseline]:
+    """Store the runs of a file and give them their names, or nothing if a part of the file is not as it should be.
+
+    A run that is there already is left as it is. Raises InputError, UserError if another run has the same id.
+    """
+    source = Source(path, str(path))
+    with open_archive(source) as archive:
+        described = _described(archive)
+        read = [(each, _file_run(archive, each)) for each in described.runs]
+    names = {run.id: run.name for _, run in read}
+    for named in described.baselines:
+        for run_id in (named.run_id, *named.others):
+            if names.get(run_id) != named.suite:
+                message = f"the run {one_line(run_id, 64)} of a baseline is not there, or of another suite"
+                raise InputError(Problem(message, source.name, path=_NAMES, advice=_ADVICE))
+    with open_store() as store:
+        for known, run in read:
+            _require_free(store, known, run)
+        for known, run in read:
+            _store(store, known, run, source)
+        return [_named(store, named) for named in described.baselines]
+
+
+def _described(archive: Archive) -> _File:
+    from fepflow.json.values import parse
+
+    try:
+        data = parse(_text(archive, _NAMES))
+    except ValueError as error:
+        message = f"is not JSON: {error}"
+        raise InputError(Problem(message, archive.name, path=_NAMES, advice=_ADVICE)) from None
+    version = data.get("fepflow_baselines") if isinstance(data, dict) else None
+    if isinstance(version, int) and version > FORMAT:
+        raise InputError(
+            Problem(
+                f"was written by a newer version of fepflow (form {version}, this one reads {FORMAT})",
+                archive.name,
+                advice='pip install --upgrade "fepflow[run]", or export with the version that is to read it',
+            )
+        )
+    try:
+        described = _File.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(filter(None, (_NAMES, dotted(first["loc"]))))
+        raise InputError(Problem(first["msg"], archive.name, path=place, advice=_ADVICE)) from None
+    for named in described.baselines:
+        if not is_baseline_name(named.name):
+            message = f"{one_line(named.name, 60)!r} is no name of a baseline"
+            raise InputError(Problem(message, archive.name, path=_NAMES, advice=_ADVICE))
+    return described
+
+
+def _text(archive: Archive, name: str) -> str:
+    if name not in archive:
+        raise InputError(Problem(f"is no file of baselines: it has no {name}", archive.name, advice=_ADVICE))
+    try:
+        return archive.read(name).decode()
+    except (MemberError, UnicodeDecodeError) as error:
+        message = str(error) if isinstance(error, MemberError) else "is not UTF-8"
+        raise InputError(Problem(f"{name} {message}", archive.name, advice=_ADVICE)) from None
+
+
+def _file_run(archive: Archive, known: _Run) -> FileRun:
+    """Return a run of the archive. Raises InputError if its report and what is known of it differ."""
+    from fepflow.analysis.result_files import run_of_document
+    from fepflow.json.values import parse
+    from fepflow.store.runs import cases_hash_of
+
+    member = _member(known.id)
+    where = f"{archive.name}: {member}"
+    try:
+        document = parse(_text(archive, member))
+    except ValueError as error:
+        raise InputError(Problem(f"is not JSON: {error}", where, advice=_ADVICE)) from None
+    run = run_of_document(where, document)
+    message = None
+    if run.id != known.id:
+        message = "is the report of another run"
+    elif run.outcome is None or not run.has_suite:
+        message = "has no suite or no verdict"
+    elif len(run.outputs) != len(known.outputs):
+        message = f"has {len(run.outputs)} results, and {len(known.outputs)} were exported"
+    elif cases_hash_of(run.cases) != known.cases_hash:
+        message = "has other test cases than were exported"
+    if message is not None:
+        raise InputError(Problem(message, where, advice=_ADVICE))
+    return run
+
+
+def _require_free(store: Store, known: _Run, run: FileRun) -> None:
+    """Raise UserError if the store has another run with this id."""
+    with suppress(NotFoundError):
+        there = store.runs.get(known.id)
+        if (there.name, there.suite_hash, there.cases_hash) != (run.name, run.suite_hash, known.cases_hash):
+            raise UserError(f"There is another run {known.id} here already, of {there.name}: nothing was imported.")
+
+
+def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
+    with suppress(NotFoundError):
+        store.runs.get(known.id)
+        return
+    outputs = [
+        output._replace(content_hash=content_hash)
+        for output, content_hash in zip(run.outputs, known.outputs, strict=True)
+    ]
+    new = _new_run(known, run, source)
+    store.runs.add_completed(
+        new,
+        run.cases,
+        outputs,
+        run.checks,
+        outcome=run.outcome,
+        metrics=list(run.metrics),
+        verdict=run.verdict,
+        completed_at=known.completed_at,
+    )
+
+
+def _new_run(known: _Run, run: FileRun, source: Source) -> NewRun:
+    from fepflow.protocol.model import utc_now
+
+    imported_at = utc_now().isoformat(timespec="seconds")
+    origin = {"format": "baseline", "file": source.path.name, "sha256": source.digest, "imported_at": imported_at}
+    options: dict[str, Any] = {**run.options, "import": origin}
+    if known.reuses_outputs:
+        options[REUSE_OUTPUTS] = True
+    if known.outputs_of is not None:
+        options[RESCORING] = {"outputs_of": known.outputs_of}
+    created_at: datetime = min(known.created_at, utc_now())
+    return NewRun(
+        known.id,
+        run.name,
+        run.suite,
+        None,
+        run.repeats,
+        tags=["baseline"],
+        started_at=created_at,
+        suite_hash=run.suite_hash,
+        version=run.version,
+        cause=known.cause,
+        options=options,
+        created_at=created_at,
+        rescored_from=known.rescored_from,
+        target_hash=known.target_hash,
+    )
+
+
+def _named(store: Store, named: _Named) -> ImportedBaseline:
+    run = store.runs.get(named.run_id)
+    there = next((each for each in store.runs.baselines(named.name) if each.suite == named.suite), None)
+    before = there.run_id if there is not None else None
+    # One that is the same keeps its time: runs that ended since are not among those that it was chosen from.
+    if there is None or (there.run_id, list(there.others)) != (named.run_id, named.others):
+        store.runs.set_baseline(named.suite, named.name, named.run_id, named.others)
+    return ImportedBaseline(named.suite, named.name, run, named.others, before)
