@@ -72,7 +72,7 @@ bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memo
 
 # The time of the commit in place of today's makes a wheel that is the same to the byte wherever it is built.
 dist: $(VENV)-release/.installed ## Build the wheel, the sdist and the SBOM into dist, and check them.
-	@rm -rf dist build
+	@rm -rf dist build/lib build/bdist.* build/from-git
 	@export SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PATH="$(CURDIR)/$(VENV)-release/bin:$$PATH"; set -e; \
 		python -m build --quiet; \
 		python -m build --quiet --wheel --outdir build/from-git; \
@@ -80,8 +80,8 @@ dist: $(VENV)-release/.installed ## Build the wheel, the sdist and the SBOM into
 		twine check --strict dist/*; \
 		check-wheel-contents dist/*.whl; \
 		version=$$(basename dist/*.tar.gz .tar.gz); version=$${version#fepflow-}; \
-		sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/pyproject.toml; cp LICENSE build; \
-		python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject build/pyproject.toml \
+		sed "s/^dynamic = .*/version = \"$$version\"/" pyproject.toml > build/from-git/pyproject.toml; cp LICENSE build/from-git; \
+		python -W ignore -m cyclonedx_py requirements requirements.lock --pyproject build/from-git/pyproject.toml \
 			--output-reproducible --output-file dist/fepflow-$$version.cdx.json; \
 		ls -l dist
 

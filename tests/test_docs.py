@@ -63,6 +63,7 @@ def test_every_option_in_the_docs_exists() -> None:
     others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
     others |= {"--watch", "--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
     others |= {"--fault", "--often"}  # the stand-in's for models
+    others |= {"--faithful", "--careful"}  # those of the examples' services
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
 
 

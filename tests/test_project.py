@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
 LOCKS = ["requirements.lock", "requirements-dev.lock"]
@@ -46,6 +47,40 @@ def test_no_tracked_file_is_a_lock_with_addresses() -> None:
         pytest.skip("not a git checkout")
     names = {Path(name).name for name in done.stdout.split()}
     assert names.isdisjoint({"uv.lock", "pylock.toml", "poetry.lock", "Pipfile.lock"})
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_is_valid_and_pins_the_actions_of_others_by_commit(workflow: Path) -> None:
+    text = workflow.read_text(encoding="utf-8")
+    document = YAML(typ="safe").load(text)
+    assert document["jobs"]
+    for line in re.findall(r"uses: (.*)", text):
+        assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", line) or line.startswith("./"), line
+        assert not line.startswith("./") or (ROOT / line).is_file()
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r"run: make ([a-z]+)", text)
+    for job in document["jobs"].values():
+        commands += job.get("strategy", {}).get("matrix", {}).get("command", [])
+    assert set(commands) <= set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## (.*)", text, re.MULTILINE)
+    assert versions.count("[Unreleased]") == 1
+    assert versions[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", version) for version in versions[1:])
+    for section in text.split("\n## ")[1:]:
+        headings = re.findall(r"^### (.*)", section, re.MULTILINE)
+        order = [
+            name for name in ("Added", "Changed", "Deprecated", "Removed", "Fixed", "Security") if name in headings
+        ]
+        assert headings == order, "each heading once, in this order"
+        entries = re.findall(r"^- .*(?:\n  .*)*", section, re.MULTILINE)
+        assert len(entries) == len(set(entries)), "an entry stands twice"
 
 
 def test_every_surface_shows_the_version_of_the_installed_package() -> None:

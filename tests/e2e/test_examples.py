@@ -98,7 +98,7 @@ def test_a_rag_service_that_makes_things_up_fails_for_its_answers_alone_until_it
     assert "context_precision       24 " in run.stdout
     assert "discount of 50 percent" in failed.stdout
     assert repaired.returncode == 0, repaired.stdout
-    assert "faithfulness is better" in compared.stdout
+    assert re.search(r"^faithfulness +0\.625 +1 +\+0\.375 +0\.18", compared.stdout, re.MULTILINE), compared.stdout
 
 
 def test_a_tool_agent_that_pays_without_looking_fails_by_its_trajectory_until_it_is_repaired(follow) -> None:
@@ -113,12 +113,13 @@ def test_a_tool_agent_that_pays_without_looking_fails_by_its_trajectory_until_it
 
 
 def test_a_matrix_of_prompts_and_models_tells_which_is_better_and_which_passes(follow) -> None:
-    run, shown = follow("prompt-matrix")
+    run, listed = follow("prompt-matrix")
     assert run.returncode == 1, run.stderr
-    words = r"(the first|better|no difference)\s*$"
-    for done in (run, shown):
-        told = re.findall(words, done.stdout, re.MULTILINE)
-        assert told == ["the first", "better", "no difference", "better"]
-    assert "2 failed" in run.stdout
-    assert "1 inconclusive" in run.stdout
-    assert "1 passed" in run.stdout
+    shown = re.findall(r"prompt=prompts/v\d\.md .*(the first|better|no difference) *$", run.stdout, re.MULTILINE)
+    assert shown == ["the first", "better", "no difference", "better"], run.stdout
+    assert sorted(re.findall(r"(fail|inconclusive|pass) *$", listed.stdout, re.MULTILINE)) == [
+        "fail",
+        "fail",
+        "inconclusive",
+        "pass",
+    ], listed.stdout
