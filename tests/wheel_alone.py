@@ -40,7 +40,7 @@ class Alone:
         self.env |= {"FEPFLOW_HOME": str(folder / "home"), "PREFECT_HOME": str(folder / "prefect")}
         self.env |= {"FEPFLOW_PORT": str(free_port()), "PYTHONIOENCODING": "utf-8"}
         name = f"{wheel}[{extra}]" if extra != "base" else str(wheel)
-        self.python("-m", "pip", "install", "--quiet", "--disable-pip-version-check", name)
+        self.python("-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", name)
 
     def run(self, program: str, *words: str, code: int = 0, **env: str) -> str:
         """Run a program of the environment and return what it printed; AssertionError if it exits otherwise."""
