@@ -102,8 +102,8 @@ def serve(alone: Alone) -> None:
         api = ["-m", "fepflow.deployments.api", "--host", "127.0.0.1"]
         ports = {"FEPFLOW_API_PORT": str(port), "FEPFLOW_GRPC_PORT": str(free_port())}
         command = [str(alone.programs / f"python{SUFFIX}"), "-P", *api]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        with subprocess.Popen(command, cwd=alone.folder, env={**alone.env, **ports}, **quiet) as process:
+        env, nowhere = {**alone.env, **ports}, subprocess.DEVNULL
+        with subprocess.Popen(command, cwd=alone.folder, env=env, stdout=nowhere, stderr=nowhere) as process:
             try:
                 answer = _get(f"http://127.0.0.1:{port}/openapi.json")
             finally:
