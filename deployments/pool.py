@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from fepflow.errors import UserError
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -17,18 +19,39 @@ REQUESTED = "requested"
 """The queue, and the deployment, of runs that are requested over the network."""
 
 
-async def ensure_pool(client: PrefectClient) -> None:
-    """Create the pool, for processes, and its queue of requested runs, unless they are there."""
-    from prefect.client.schemas.actions import WorkPoolCreate
+async def ensure_pool(client: PrefectClient, kind: str | None = None, template: dict[str, Any] | None = None) -> None:
+    """Create the pool and its queue of requested runs, unless they are there.
+
+    Args:
+        client: Prefect's API.
+        kind: The type of the pool, such as kubernetes; default: that of the pool that is there, else process.
+        template: The base job template of a pool of that type, which one that is there gets, too.
+
+    Raises:
+        UserError: The pool is there and has another type.
+    """
+    from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
     from prefect.workers.process import ProcessWorker
 
     try:
-        await client.read_work_pool(POOL)
+        pool = await client.read_work_pool(POOL)
     except ObjectNotFound:
-        template = ProcessWorker.get_default_base_job_template()
+        created = WorkPoolCreate(
+            name=POOL,
+            type=kind or "process",
+            base_job_template=template or ProcessWorker.get_default_base_job_template(),
+        )
         with contextlib.suppress(ObjectAlreadyExists):  # another process was faster
-            await client.create_work_pool(WorkPoolCreate(name=POOL, type="process", base_job_template=template))
+            await client.create_work_pool(created)
+        pool = await client.read_work_pool(POOL)
+    if kind is not None and pool.type != kind:
+        raise UserError(
+            f"the work pool {POOL} is there already, and its type is {pool.type}, not {kind}: "
+            f"`prefect work-pool delete {POOL}` removes it, with the runs that wait in it"
+        )
+    if template is not None and pool.base_job_template != template:
+        await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
     try:
         await client.read_work_queue_by_name(REQUESTED, work_pool_name=POOL)
     except ObjectNotFound:

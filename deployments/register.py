@@ -2,11 +2,13 @@
 
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
 one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added
-or changed of a schedule stays; deployments that the file does not name are left alone.
+or changed of a schedule stays; deployments that the file does not name are left alone. The pool is one for processes,
+unless it is there already, or `--pool-type` and `--base-job-template` say otherwise.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import hashlib
 import json
@@ -141,7 +143,7 @@ def _definition(schedule: DeploymentScheduleCreate | DeploymentSchedule) -> str:
 SHIPPED = Path(str(files("fepflow.deployments") / "prefect.yaml"))
 
 
-async def register(folder: Path) -> Path:
+async def register(folder: Path, pool_type: str | None = None, job_template: dict[str, Any] | None = None) -> Path:
     """Create the pool if it is not there, deploy everything, and return the file. Raises FepflowError."""
     own = folder / "prefect.yaml"
     file = own if own.is_file() else SHIPPED
@@ -152,7 +154,7 @@ async def register(folder: Path) -> Path:
         raise UserError(f"{file}: {error}") from None
     try:
         async with get_client() as client:
-            await ensure_pool(client)
+            await ensure_pool(client, pool_type, job_template)
             off = await _switched_off(client, entries)
             await asyncio.to_thread(_deploy, document, file)
             for entry in entries:
@@ -243,12 +245,32 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
         raise InfrastructureError("\n".join([f"{file} was not deployed; Prefect says:", *said[-4:]]))
 
 
-def main() -> int:
-    """Register, and say what."""
+def read_job_template(file: Path) -> dict[str, Any]:
+    """Return the base job template of a work pool. Raises UserError for what is none."""
     try:
+        template = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{file} is not JSON: {error}") from None
+    if not isinstance(template, dict) or not {"job_configuration", "variables"} <= set(template):
+        raise UserError(f"{file} is no base job template: it needs job_configuration and variables")
+    return template
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Register, and say what."""
+    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.register", description=__doc__)
+    parser.add_argument("--pool-type", metavar="TYPE", help="type of the work pool, such as kubernetes")
+    parser.add_argument("--base-job-template", metavar="FILE", type=Path, help="base job template of that type, JSON")
+    options = parser.parse_args(arguments)
+    if bool(options.base_job_template) != bool(options.pool_type):
+        parser.error("--pool-type and --base-job-template belong together: a template is one for a type of pool")
+    try:
+        template = read_job_template(options.base_job_template) if options.base_job_template else None
         if configured_api() is None:
             raise InfrastructureError("no Prefect API is named: `fepflow up`, then set PREFECT_API_URL")
-        file = asyncio.run(register(Path.cwd()))
+        file = asyncio.run(register(Path.cwd(), options.pool_type, template))
     except FepflowError as error:
         click.echo(str(error), err=True)
         return error.exit_code
