@@ -62,6 +62,17 @@ def test_every_option_in_the_docs_exists() -> None:
     others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
     others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
     others |= {"--watch", "--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
+    others |= {
+        "--namespace",
+        "--values",
+        "--repo",
+        "--install",
+        "--from-literal",
+        "--from-env-file",
+        "--wait",
+    }  # kubectl's, Helm's
+    others |= {"--build-arg", "--username", "--format", "--clean", "--if-exists", "--depth", "--branch"}
+    others |= {"--pool-type", "--base-job-template", "--behind-tls"}  # of our modules for servers
     others |= {"--fault", "--often"}  # the stand-in's for models
     others |= {"--faithful", "--careful"}  # those of the examples' services
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known

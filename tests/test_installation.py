@@ -127,6 +127,10 @@ def test_the_wheel_has_one_package_at_the_top(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name.partition("/")[0] for name in archive.namelist()}
         assert "fepflow/checks/contains.py" in archive.namelist()
+        kubernetes = "fepflow/deployments/kubernetes"  # folders that are no packages
+        assert {f"{kubernetes}/base/base-job-template.json", f"{kubernetes}/overlays/redis/kustomization.yaml"} <= set(
+            archive.namelist()
+        )
     assert {name for name in names if not name.endswith(".dist-info")} == {"fepflow"}
 
 

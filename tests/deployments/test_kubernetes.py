@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deployments" / "kubernetes"
 TEMPLATE = json.loads((FOLDER / "base" / "base-job-template.json").read_text(encoding="utf-8"))
 DOCKERFILE = (ROOT / "deployments" / "Dockerfile").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
 OVERLAYS = sorted(path.name for path in (FOLDER / "overlays").iterdir())
 VERSIONS = ("1.32", "1.34", "1.37")
 """Versions of Kubernetes that the manifests are validated against."""
@@ -224,6 +225,11 @@ def test_probes_ask_paths_that_need_no_key_on_the_ports_that_we_listen_on() -> N
                 fields = Settings.model_fields
                 assert ports == {"rest": fields["api_port"].default, "grpc": fields["grpc_port"].default}
                 assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+            if container["name"] == "reaper":
+                variables = {one["name"]: one.get("value") for one in container["env"]}
+                assert ports == {"metrics": int(variables["FEPFLOW_METRICS_PORT"])}
+                assert pod["metadata"]["annotations"]["prometheus.io/port"] == variables["FEPFLOW_METRICS_PORT"]
+                assert {"startupProbe", "livenessProbe"} <= set(container)
 
 
 def test_user_home_and_suites_are_the_images() -> None:
@@ -276,7 +282,8 @@ def rendered(template: Document, job_variables: Document) -> Document:
     pod = job["job_manifest"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     container["args"] = ["prefect", "flow-run", "execute"]
-    container["env"] = [*({"name": name, "value": value} for name, value in job["env"].items()), *container["env"]]
+    variables = [{"name": name, "value": value} for name, value in job_variables.get("env", {}).items()]
+    container["env"] = [*variables, *container["env"]]
     # Prefect demands them here, where Kubernetes has no such fields and ignores them.
     assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
     manifest: Document = job["job_manifest"]
@@ -349,3 +356,37 @@ def test_a_file_that_is_no_template_is_named(tmp_path: Path, text: str | None, p
     with pytest.raises(UserError, match=problem) as raised:
         read_job_template(file)
     assert str(file) in str(raised.value)
+
+
+def test_the_page_names_files_secrets_and_overlays_that_there_are() -> None:
+    secrets = {one["metadata"]["name"]: set(one["stringData"]) for one in read(FOLDER / "secrets.example.yaml")}
+    created = re.findall(r"create secret generic (\S+)((?: \\\n)?(?:[^\n]|\\\n)*)", PAGE)
+    assert {name for name, _ in created} == set(secrets)
+    for name, arguments in created:
+        assert set(re.findall(r"--from-literal=([\w-]+)=", arguments)) == secrets[name]
+    for file in re.findall(r"deployments/kubernetes/[\w./-]+\w", PAGE):
+        assert (ROOT / file).exists(), file
+    for file in re.findall(r"`((?:base|charts|overlays)/[\w./-]+)`", PAGE):
+        assert (FOLDER / file).exists(), file
+    table = PAGE.partition("| overlay | for |")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"^\| `([\w-]+)` ", table, re.MULTILINE)) == OVERLAYS
+    for version in VERSIONS:
+        assert version in PAGE
+
+
+def test_suites_on_a_volume_or_from_git_make_valid_jobs() -> None:
+    additions = [json.loads(text) for text in re.findall(r"```json\n(.+?)```", PAGE, re.DOTALL)]
+    assert [sorted(one) for one in additions] == [
+        ["volumeMounts", "volumes"],
+        ["initContainers", "volumeMounts", "volumes"],
+    ]
+    for one in additions:
+        job = rendered(TEMPLATE, {})
+        pod = job["spec"]["template"]["spec"]
+        pod["containers"][0]["volumeMounts"] += one["volumeMounts"]
+        pod["volumes"] += one["volumes"]
+        pod["initContainers"] = one.get("initContainers", [])
+        for version in VERSIONS:
+            valid(job, version)
+        (config,) = read(FOLDER / "base" / "config.yaml")
+        assert one["volumeMounts"][0]["mountPath"] == config["data"]["FEPFLOW_SUITE_ROOTS"]
