@@ -71,12 +71,18 @@ def suite_page() -> str:
     for name, part in sections.items():
         required = part.get("required", ())
         rows = [
-            (f"`{key}`", cell(_type(value)), _default(value, key in required), cell(value.get("description", "")))
+            (f"`{key}`", _type(value), _default(value, key in required), cell(_meaning(value, schema["$defs"])))
             for key, value in part.get("properties", {}).items()
         ]
-        parts += [f"## {name}", "", part.get("description", "").strip().partition("\n\n")[0], ""]
+        parts += [f"## {name}", "", part.get("description", "").strip(), ""]
         parts += [table(("key", "type", "default", "meaning"), rows)] if rows else []
     return "\n".join(parts)
+
+
+def _meaning(schema: dict[str, Any], sections: dict[str, Any]) -> str:
+    """Return what a key means; of a section that says nothing, the first sentence of the section."""
+    named = next((part["$ref"] for part in (schema, *schema.get("anyOf", ())) if "$ref" in part), "").rpartition("/")[2]
+    return schema.get("description") or re.split(r"(?<=\.)\s", sections.get(named, {}).get("description", ""))[0]
 
 
 def _default(schema: dict[str, Any], required: bool) -> str:
@@ -89,7 +95,7 @@ def _default(schema: dict[str, Any], required: bool) -> str:
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f"`{name}`"
+        return f"[`{name}`](#{name.lower()})"
     if "enum" in schema:
         return ", ".join(f"`{value}`" for value in schema["enum"])
     if "const" in schema:
@@ -254,6 +260,7 @@ def rest_page() -> str:
             rows = [
                 (f"`{one['name']}`", one["in"], cell(one.get("description", "")))
                 for one in operation.get("parameters", ())
+                if one["in"] != "path"  # the heading has it
             ]
             parts += [table(("parameter", "in", "meaning"), rows)] if rows else []
             parts += ["Statuses: " + ", ".join(f"`{status}`" for status in sorted(operation["responses"])) + ".", ""]

@@ -100,13 +100,15 @@ class Dataset(Section):
     input: RecordPath | None = None
     expected: RecordPath | None = None
     turns: RecordPath | None = Field(None, description="What the user says, turn by turn, in place of input.")
-    metadata: dict[str, JSONPathText] | None = None
+    metadata: dict[str, JSONPathText] | None = Field(
+        None, description="Names of the case's metadata, with the paths of their values in a record."
+    )
 
 
 class Metric(Section):
     """A number over a check's results, or over the target's outputs, with its interval."""
 
-    id: CheckId
+    id: CheckId = Field(description="Name of the metric, by which gates, thresholds and reports know it.")
     check: CheckId | None = Field(None, description="Id of the check whose results are aggregated.")
     aggregate: Annotated[str, AfterValidator(_aggregate)] = Field(
         "mean",
@@ -305,8 +307,8 @@ class Budget(Section):
     """Limits on what the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`,
     `usd`), and those of models that checks call."""
 
-    tokens: Annotated[int, Field(gt=0)] | None = None
-    usd: Annotated[float, Field(gt=0)] | None = None
+    tokens: Annotated[int, Field(gt=0)] | None = Field(None, description="Tokens at most.")
+    usd: Annotated[float, Field(gt=0)] | None = Field(None, description="US dollars at most.")
 
     @property
     def limits(self) -> dict[str, float]:
@@ -317,8 +319,8 @@ class Budget(Section):
 class Suite(Section):
     """A suite of test cases against one target."""
 
-    name: Annotated[str, Field(min_length=1, max_length=200)]
-    description: str | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200, description="Name of the suite and of its flow runs.")]
+    description: str | None = Field(None, description="Words for readers.")
     task: str | None = Field(None, description="EvalGuard task id, by which thresholds are looked up.")
     target: Target
     variants: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = Field(
@@ -327,7 +329,9 @@ class Suite(Section):
     )
     variant: SkipJsonSchema[dict[str, Any] | None] = None
     """The combination that a run is of; a suite file cannot have it."""
-    test_cases: str | Dataset | list[TestCase]
+    test_cases: str | Dataset | list[TestCase] = Field(
+        description="The inputs, with what is expected: a file or an address, how it is read, or the cases themselves."
+    )
     repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
     checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")
     judge: JudgeDefaults | None = Field(None, description="The model of the checks that judge by one, and name none.")

@@ -57,7 +57,7 @@ class HttpTarget(Section):
         "default: /.",
         json_schema_extra={"pattern": r"^(https?://[^\s/]|/|\$\{)"},  # in the file it may be a reference yet
     )
-    method: Literal["POST", "PUT", "GET"] = "POST"
+    method: Literal["POST", "PUT", "GET"] = Field("POST", description="Method of the request; GET has no body.")
     headers: dict[str, str] = Field(
         {}, repr=False, description="Request headers; secrets only as ${NAME}, others with {{$.path}} in them."
     )
