@@ -39,6 +39,7 @@ from fepflow.calls.traces import require_traces
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
 from fepflow.deployments.server import write_private
 from fepflow.errors import FepflowError, MissingExtraError
+from fepflow.observability import logs
 from fepflow.observability.metrics import OF_API, PATH, HttpMetrics, Metrics, metrics_route
 from fepflow.observability.probes import Probe, probe_routes, store_probe
 from fepflow.pages.rendering import prepare
@@ -140,6 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--behind-tls", action="store_true", help="a proxy before us terminates TLS")
     options = parser.parse_args(arguments)
     try:
+        logs.set_up("api")
         asyncio.run(serve_api(settings(), options.host, behind_tls=options.behind_tls))
     except FepflowError as error:
         click.echo(f"error: {error}", err=True)

@@ -39,6 +39,7 @@ from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.pool import REQUESTED
 from fepflow.deployments.schedule import delete_removed, evaluations
 from fepflow.errors import FepflowError, InfrastructureError
+from fepflow.observability import logs
 from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord
@@ -264,8 +265,10 @@ async def _main(store: Store) -> None:
 def main() -> None:
     """Do it until it is stopped; what goes wrong is a sentence."""
     try:
+        logs.set_up("reaper")
         with Store.open(settings().store_address) as store:
             asyncio.run(_main(store))
+            logs.finish()
             os._exit(0)  # a thread may still wait for an API that is away
     except FepflowError as error:
         click.echo(f"error: {error}", err=True)

@@ -34,7 +34,8 @@ from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments import server
 from fepflow.deployments.pool import POOL
 from fepflow.errors import FepflowError, InfrastructureError
-from fepflow.security.redaction import redact
+from fepflow.observability import logs
+from fepflow.security.redaction import known_secrets, redact
 from fepflow.services import prefect_api
 from fepflow.services.prefect_api import running
 from fepflow.settings import Settings, settings
@@ -76,6 +77,9 @@ class Stack:
 
     def say(self, name: str, line: str) -> None:
         """Print a line of a child, or about it."""
+        if logs.is_json():
+            logs.write_line(line, name, self._secrets | known_secrets())
+            return
         click.echo(f"{name:<8} │ {redact(line, self._secrets)}")
 
     async def supervise(self, child: Child) -> asyncio.Event:
@@ -306,6 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         config = settings()
+        logs.set_up("serve")
         with Store.open(config.store_address) as store:  # whatever is wrong is said once, now
             listening_on(options.host, store, config, behind_tls=options.behind_tls)
         with _alone(config):

@@ -21,8 +21,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Work until it is stopped."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
-    from fepflow.deployments.warm_worker import WarmWorker, work
     from fepflow.errors import FepflowError
+    from fepflow.observability import logs
+
+    try:
+        logs.set_up("worker")  # before Prefect is imported
+    except FepflowError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(error.exit_code)
+    from fepflow.deployments.warm_worker import WarmWorker, work
     from fepflow.settings import settings
     from fepflow.store.store import Store
 
@@ -46,6 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wants_store = options.with_reaper or config.metrics_port is not None
         with Store.open(config.store_address) if wants_store else contextlib.nullcontext() as store:
             asyncio.run(work(worker, store, reaps=options.with_reaper, with_healthcheck=options.with_healthcheck))
+            logs.finish()
             os._exit(0)  # a thread may still wait for an API that is away
     except FepflowError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -6,6 +6,7 @@ The state follows the exit code, under Prefect's own names: what the UI lists by
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -21,6 +22,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from fepflow.analysis.variants import VariantTable
 from fepflow.errors import FepflowError, RunInterruptedError, TargetError
+from fepflow.observability import logs
 from fepflow.security.redaction import words_of
 from fepflow.store.records import RunRecord
 from fepflow.text import one_line
@@ -43,6 +45,10 @@ logging.getLogger("prefect.task_runs").addFilter(_is_news)
 
 # A deployment's run says nothing of its preparation (see prefect.yaml). From here on it does.
 logging.getLogger("prefect.flow_runs").setLevel(logging.NOTSET)
+
+# In a process that Prefect has started for a flow run, and not in a user's own program.
+if "PREFECT__FLOW_RUN_ID" in os.environ:
+    logs.set_up("run")
 
 Log = logging.Logger | logging.LoggerAdapter[Any]
 

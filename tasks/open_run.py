@@ -29,6 +29,7 @@ from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, InfrastructureError, InputError, RunBusyError, RunInterruptedError
+from fepflow.observability.logs import fields_of_run
 from fepflow.security.redaction import words_of
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
@@ -70,6 +71,7 @@ async def open_run(
     async with run_store() if store is None else nullcontext(store) as store:
         owner = new_owner()
         record = await asyncio.to_thread(store.leases.acquire, run_id, owner, LEASE_SECONDS)
+        fields_of_run.set({"run_id": record.id, "suite": record.name})
         if flow_run_id is not None:
             await asyncio.to_thread(store.runs.set_flow_run, record.id, flow_run_id)
             if record.flow_run_id not in (None, flow_run_id):
@@ -115,6 +117,7 @@ async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = Non
             await asyncio.sleep(WAIT_SECONDS)
         try:
             record = await asyncio.to_thread(store.runs.get, run_id)
+            fields_of_run.set({"run_id": record.id, "suite": record.name, "shard": spec.shard})
             context = await _prepare(store, record, owner, spec)
             renew = partial(store.leases.renew_shard, run_id, spec.shard, owner, LEASE_SECONDS)
             try:

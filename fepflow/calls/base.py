@@ -53,7 +53,7 @@ progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
 
 @dataclass(frozen=True, slots=True)
 class AttemptUnderWay:
-    """The case and the repeat that the attempt under way is made for, and the run's budget.
+    """The case and the repeat that the attempt under way is made for, its number from 1, and the run's budget.
 
     `pace` waits until one more request may be sent: an attempt has been paced once already.
     """
@@ -62,6 +62,7 @@ class AttemptUnderWay:
     repeat: int
     budget: RunBudget
     pace: Callable[[], Awaitable[None]]
+    number: int = 1
 
 
 attempt_under_way: ContextVar[AttemptUnderWay] = ContextVar("fepflow_attempt")

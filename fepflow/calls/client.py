@@ -309,7 +309,8 @@ class TargetClient:
         error: TargetError | JSONPathError | None = None
         record.progress = Progress()
         progress_of_call.set(record.progress)
-        attempt_under_way.set(AttemptUnderWay(case, record.repeat, self.budget, self._limiter.pace))
+        number = len(record.attempts) + 1
+        attempt_under_way.set(AttemptUnderWay(case, record.repeat, self.budget, self._limiter.pace, number))
         if self._traces is not None:
             record.trace = self._traces.begin(instead_of=record.trace)
             traceparent.set(record.trace.traceparent)

@@ -132,6 +132,10 @@ def run(
     from fepflow.cli.console import Console
     from fepflow.services import run_service
 
+    if "FEPFLOW_LOG" in os.environ:
+        from fepflow.observability import logs
+
+        logs.set_up("run", stdout=False)
     options = {name: value for name, value in options.items() if value not in (None, ())}
     if suite is not None and resume is not None:
         raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.gc_collector import GCCollector
@@ -34,6 +34,8 @@ from fepflow.store.totals import BUCKETS, INFINITE, SUM, Total, WaitingRuns
 PATH = "/metrics"
 FRESH_SECONDS = 5.0
 """Seconds for which what was read of the store is shown again: several scrapers cost as much as one."""
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # each counter would have a series more, which nobody asks for
 
 OF_PROCESS, OF_API, OF_WORKER, OF_REAPER = (CollectorRegistry() for _ in range(4))
 """What a process counts of itself: all of them, and those that do the work of the API, a worker or the reaper."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.observability.logs import MARK
 from fepflow.prefect_settings import API_URL, configured_api
 from fepflow.security.redaction import remember
 from fepflow.services.prefect_import import import_prefect
@@ -196,7 +197,7 @@ def use(api: PrefectApi, *, show_logs: bool) -> None:
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "8")
     os.environ.setdefault("PREFECT_SERVER_ALLOW_EPHEMERAL_MODE", "false")
     os.environ.setdefault("DO_NOT_TRACK", "1")  # else Prefect's client tells its makers of its use
-    if not show_logs:
+    if not show_logs and MARK not in os.environ:
         os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
         os.environ.setdefault("PREFECT_LOGGING_INTERNAL_LEVEL", "CRITICAL")
         logging.raiseExceptions = False  # past its own levels, Prefect writes to stderr that its API is away

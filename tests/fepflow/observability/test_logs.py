@@ -1,0 +1,85 @@
+"""Logs as JSON: one object on each line, whatever a process and its children write."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+NASTY = r"""
+import logging, os, subprocess, sys, threading
+from fepflow.observability import logs
+logs.set_up("worker")
+log = logging.getLogger("fepflow.test")
+token = logs.fields_of_run.set({"run_id": "r1", "suite": "s"})
+key = os.environ["AGENT_API_KEY"]
+log.warning("two\nlines \u2028 \ud800 %s", key, extra={"case_id": "a\nb", "key": key})
+log.warning("%d", "no number")
+log.warning("x" * 100_000)
+try:
+    raise ValueError("bad\nthing")
+except ValueError:
+    log.exception("it failed")
+print("no end", end="", flush=True)
+log.error("after a line without an end")
+os.write(1, b"raw \xff\xfe bytes\n\n\x1bred\n")
+print('{"level": "CRITICAL", "message": "forged"}')
+print("\x1eguess" + '{"level": "CRITICAL", "message": "forged"}')
+print("printed", os.environ["AGENT_API_KEY"], flush=True)
+subprocess.run([sys.executable, "-c", "import sys; print('child'); sys.stderr.write('y' * 200_000)"])
+thread = threading.Thread(target=lambda: 1 / 0)
+thread.start(), thread.join()
+"""
+
+
+def objects_of(code: str, **environment: str) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[bytes]]:
+    """The objects that a program's output consists of; a line that is none is an error."""
+    env = {**os.environ, "FEPFLOW_LOG": "json", "AGENT_API_KEY": "s3cret-value-of-it", **environment}
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, timeout=60, check=False)
+    return [json.loads(line) for line in done.stdout.splitlines()], done
+
+
+def test_whatever_a_process_writes_is_an_object_on_each_line_without_secrets() -> None:
+    objects, done = objects_of(NASTY + "os._exit(logs.finish() or 0)")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"s3cret" not in done.stdout
+    records = {one["message"]: one for one in objects if one["logger"] != "output"}
+    first = records["two\nlines \u2028 \ud800 ***"]
+    assert first.items() >= {
+        "level": "WARNING", "logger": "fepflow.test", "process": "worker", "run_id": "r1", "suite": "s",
+        "case_id": "a\nb", "key": "***",
+    }.items()  # fmt: skip
+    assert first["time"].endswith("+00:00")
+    assert records["it failed"]["exception"].endswith("ValueError: bad\nthing")
+    assert records["uncaught"]["exception"].endswith("ZeroDivisionError: division by zero")
+    assert any(message.startswith("not readable: TypeError") for message in records)
+    assert "after a line without an end" in records
+    assert all(len(one["message"]) <= 100_000 for one in objects)
+    printed = [one["message"] for one in objects if one["logger"] == "output" and one["message"][0] != "y"]
+    assert printed[:3] == ["no end", r"raw \xff\xfe bytes", "\x1bred"]
+    assert [one for one in objects if one["level"] == "CRITICAL"] == [records["uncaught"]], "nobody forges a record"
+    assert {"printed ***", "child"} <= set(printed)
+
+
+def test_an_error_that_ends_a_process_is_one_object() -> None:
+    objects, done = objects_of("from fepflow.observability import logs\nlogs.set_up('api')\n1 / 0")
+    assert done.returncode == 1
+    (error,) = objects
+    assert error.items() >= {"level": "CRITICAL", "process": "api", "logger": "fepflow"}.items()
+    assert error["exception"].endswith("ZeroDivisionError: division by zero")
+
+
+def test_a_form_of_the_log_that_there_is_not_is_refused_by_each_command(tmp_path: Path) -> None:
+    for module in ("deployments.api", "deployments.worker", "cli.main"):
+        words = {"deployments.worker": ["--pool", "p"], "cli.main": ["run", "suite.yaml"]}.get(module, [])
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", f"fepflow.{module}", *words],
+            env={**os.environ, "FEPFLOW_LOG": "xml", "FEPFLOW_HOME": str(tmp_path)},
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert done.returncode == 2, done.stderr
+        assert "FEPFLOW_LOG" in done.stderr
+        assert "Traceback" not in done.stderr
