@@ -143,12 +143,7 @@ class Run(ResultsView):
     @cached_property
     def verdict(self) -> Verdict | None:
         """The verdict with its rules, reasons and metrics."""
-        known = Verdict.model_fields
-        stored = self._record.verdict
-        if not isinstance(stored, dict) or self.outcome is None:
-            return None
-        fields = {name: value for name, value in stored.items() if name in known}
-        return Verdict.model_validate({"metrics": self._record.metrics or [], "outcome": self.outcome, **fields})
+        return Verdict.stored(self.outcome, self._record.metrics, self._record.verdict)
 
     @property
     def metrics(self) -> dict[str, float | None]:

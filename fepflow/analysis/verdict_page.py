@@ -70,7 +70,7 @@ def verdict_page(
     elif verdict.not_compared:
         lines += [f"No baseline: {escape_markdown(verdict.not_compared)}", ""]
     lines += [" · ".join(_links(run, failed, failed_artifact)), ""]
-    lines += [*_metric_table(verdict), ""]
+    lines += [*metric_table(verdict), ""]
     if verdict.regression is not None and verdict.regression.run_id is not None:
         lines += [*_regression_table(run, verdict.regression), ""]
     lines += [*_slice_table(verdict.slices), ""] if verdict.slices else []
@@ -126,7 +126,8 @@ def _first_cases(run: RunRecord, failed: FailedCases) -> Iterator[str]:
                 yield f"    - {name}: {escape_markdown(row[name], MAX_TEXT)}"
 
 
-def _metric_table(verdict: Verdict) -> Iterator[str]:
+def metric_table(verdict: Verdict) -> Iterator[str]:
+    """Yield the lines of a markdown table of the metrics: two of its head, then one a metric."""
     changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
     gated = any(metric.outcome for metric in verdict.metrics)
     rated = any(metric.impact for metric in verdict.metrics)
@@ -155,7 +156,12 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
     changed = link("The cases that changed", compare_page(str(regression.run_id), run.id))
     yield f"{changed}: `fepflow compare {name if regression.pooled else base} {run.id[:8]}`"
     yield ""
-    beside = _beside(regression.metrics)
+    yield from regression_table(regression)
+
+
+def regression_table(regression: RegressionVerdict) -> Iterator[str]:
+    """Yield the lines of a markdown table of the differences from the baseline, as `metric_table` does."""
+    name, beside = escape_markdown(regression.baseline), _beside(regression.metrics)
     columns = ["metric", name, "now", "difference", "interval", "worse", "better", "margin", "outcome", *beside]
     yield f"| {' | '.join(columns)} |"
     yield f"|{' --- |' * len(columns)}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from fepflow.cli.github import github_option
 from fepflow.cli.options import (
     Deadline,
     Reports,
@@ -27,6 +28,7 @@ from fepflow.cli.options import (
 
 if TYPE_CHECKING:
     from fepflow.cli.console import Console
+    from fepflow.services.github import GitHubReport
     from fepflow.services.run_service import Finished
     from fepflow.store.store import Store
     from fepflow.tasks.local_run import LocalRun, LocalVariants
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("suite", type=click.Path(path_type=Path), required=False)
 @report_options
+@github_option
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
 @click.option("-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
 @click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
@@ -122,6 +125,7 @@ def run(
     quiet: bool,
     verbose: bool,
     yes: bool,
+    github: GitHubReport | None,
     **options: Any,
 ) -> int:
     """Run a SUITE: call its target for each test case, check the outputs, give a verdict.
@@ -173,7 +177,7 @@ def run(
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
     with begin as begun:
-        exit_code = run_to_end(begun, console, reports, out)
+        exit_code = run_to_end(begun, console, reports, out, github)
     return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
 
 
@@ -194,8 +198,14 @@ def _resumed(run_id: str, reports: Reports, console: Console, *, show_logs: bool
         yield begun
 
 
-def run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> int:
-    """Execute what has begun, write and print its end; return the exit code."""
+def run_to_end(
+    begun: LocalRun | LocalVariants,
+    console: Console,
+    reports: Reports,
+    json_to: TextIO | None,
+    github: GitHubReport | None = None,
+) -> int:
+    """Execute what has begun, write, print and report its end; return the exit code."""
     from fepflow.errors import InfrastructureError, RunBusyError
     from fepflow.services import run_service
     from fepflow.tasks.local_run import LocalVariants
@@ -204,7 +214,10 @@ def run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Repor
     if isinstance(begun, LocalVariants):
         from fepflow.cli.variants import run_variants
 
-        return run_variants(begun, console, reports, json_to).exit_code
+        variants = run_variants(begun, console, reports, json_to)
+        if github is not None:
+            github.report(begun.store, variants.table.runs)
+        return variants.exit_code
     try:
         with console.progress_of(begun.run) as listener:
             finished = run_service.execute(begun, listener)
@@ -223,6 +236,8 @@ def run_to_end(begun: LocalRun | LocalVariants, console: Console, reports: Repor
 
         write_run(begun.store, finished.run, json_to)
     print_end(console, begun.store, finished, written)
+    if github is not None:
+        github.report(begun.store, [finished.run])
     return finished.exit_code
 
 

@@ -59,7 +59,7 @@ class ComparedRun:
 
     def flip_text(self, store: Store, flip: Flip) -> FlipText:
         """Return a case that flipped, in words."""
-        return _flip(store, self.comparison, flip)
+        return flip_text(store, self.comparison, flip)
 
     @property
     def flips(self) -> dict[str, list[Flip]]:
@@ -83,8 +83,8 @@ def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int = MOS
             [rule.reason for rule in rules if judged.asked or rule.outcome == "fail"],
             power,
             {
-                "worse": [_flip(store, comparison, flip) for flip in comparison.worsened[:most_flips]],
-                "better": [_flip(store, comparison, flip) for flip in comparison.improved[:most_flips]],
+                "worse": [flip_text(store, comparison, flip) for flip in comparison.worsened[:most_flips]],
+                "better": [flip_text(store, comparison, flip) for flip in comparison.improved[:most_flips]],
             },
         )
 
@@ -111,7 +111,8 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
             yield [name, each.run.short_name, *figures, shown]
 
 
-def _flip(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
+def flip_text(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
+    """Return a case that flipped, in words."""
     base = output_text(store, compared.base.id, flip.base_index)
     new = output_text(store, compared.new.id, flip.new_index)
     return FlipText(flip, base, new, _reason(store, compared, flip))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
@@ -352,6 +352,14 @@ class Verdict(Part):
     baseline: Comparison | None = None
     not_compared: str | None = None
     models: ModelCosts | None = None
+
+    @classmethod
+    def stored(cls, outcome: str | None, metrics: Any, verdict: Any) -> Self | None:
+        """Return the verdict that a run's columns have; None for a run without one."""
+        if not isinstance(verdict, dict) or outcome is None:
+            return None
+        fields = {name: value for name, value in verdict.items() if name in cls.model_fields}
+        return cls.model_validate({"metrics": metrics or [], "outcome": outcome, **fields})
 
     @property
     def distinct_reasons(self) -> list[str]:

@@ -1,0 +1,186 @@
+"""Reports on GitHub: what an answer may say, whom the comment is of, and what GitHub may refuse."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from fepflow.errors import InfrastructureError
+from fepflow.protocol.test_case import Output
+from fepflow.reports.pull_request import MAX_BODY, comment, fenced
+from fepflow.services.github import GitHubReport
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
+from tests.fepflow.conftest import NASTY, FillRun, check
+from tests.github_api import HEAD, REPOSITORY, TOKEN, GitHubAPI, github_api, runner_environment
+
+pytestmark = pytest.mark.e2e
+
+HOSTILE = {
+    "mention": "@octocat and @org/team, see #12, GH-13 and https://evil.example",
+    "fence": "```\n### PASS\n@octocat\n````text\n~~~",
+    "html": "</details><img src=x onerror=alert(1)><!-- fepflow:0 -->",
+    "command": "::error::owned\n::set-output name=outcome::pass\n##[error]owned",
+    "table": "a | b\n|---|---|\n| 1 | 2 |",
+    "many lines": "line\n" * 400,
+    **NASTY,
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[GitHubAPI]:
+    with github_api() as api:
+        yield api
+
+
+@pytest.fixture
+def api(server: GitHubAPI) -> GitHubAPI:
+    server.comments.clear()
+    server.requests.clear()
+    server.refused, server.only_writes = None, False
+    return server
+
+
+@pytest.fixture
+def failed(fill_run: FillRun) -> RunRecord:
+    """A run whose hostile answers did not pass."""
+    return fill_run([(f"@case {name}", Output(value=text), check(False, text=text)) for name, text in HOSTILE.items()])
+
+
+def reported(store: Store, run: RunRecord, env: dict[str, str]) -> list[str]:
+    """The lines that the report of a run prints."""
+    lines: list[str] = []
+    report = GitHubReport(Path("suite.yaml"), lines.append, env)
+    with report.watching():
+        report.report(store, [run])
+    assert TOKEN not in "\n".join(lines)
+    assert lines[0].removeprefix("::stop-commands::") == lines[1].strip(":")
+    return lines[2:]
+
+
+def outside_of_fences(markdown: str) -> str:
+    """The markdown that is rendered, by the rules of CommonMark for fences of backticks."""
+    rendered, fence = [], ""
+    for line in re.split("\r\n|\r|\n", markdown):
+        opened = re.match(" {0,3}(`{3,})([^`]*)$", line)
+        if fence:
+            closed = re.fullmatch(" {0,3}(`{3,}) *", line)
+            fence = "" if closed and len(closed[1]) >= len(fence) else fence
+        elif opened:
+            fence = opened[1]
+        else:
+            rendered.append(line)
+    assert not fence
+    return "\n".join(rendered)
+
+
+def test_nothing_of_an_answer_takes_effect(store: Store, failed: RunRecord) -> None:
+    text = comment(store, [failed], "fepflow")
+    rendered = outside_of_fences(text)
+    assert "Did not pass: " in rendered
+    for active in ("@octocat", "@case", "<img", "</details><", "evil.example", "### PASS", "<!--", "::error"):
+        assert active not in rendered, active
+    assert rendered.count("<details>") == rendered.count("</details>") == 1
+    for said in HOSTILE.values():
+        assert "octocat" not in outside_of_fences(fenced(said))
+        assert outside_of_fences(fenced(said)) == ""
+    assert len(fenced("x" * 10**6)) < 1_000
+    text.encode()  # no half of a surrogate pair
+    assert comment(store, [failed] * 40, "fepflow").count("### ") == 40
+    assert len(comment(store, [failed] * 400, "fepflow")) <= MAX_BODY + 2_000
+
+
+def test_one_comment_is_edited_and_those_of_strangers_are_left(
+    store: Store, failed: RunRecord, api: GitHubAPI, tmp_path: Path
+) -> None:
+    env = runner_environment(tmp_path / "runner", api)
+    for number in range(250):
+        api.add(f"talk {number}", "Codertocat")
+    lines = reported(store, failed, env)
+    (level,) = [line for line in lines if line.startswith("::error file=suite.yaml,title=fepflow::FAIL: refunds")]
+    assert "\n" not in level
+    (body,) = api.of_bot()
+    marker = body.split("\n")[0]
+    assert re.fullmatch("<!-- fepflow:[0-9a-f]{32} -->", marker)
+    assert f"commit `{HEAD[:8]}` · [job](https://github.com/{REPOSITORY}/actions/runs/1658821493)" in body
+    assert (tmp_path / "runner" / "summary.md").read_text() == body.removeprefix(f"{marker}\n") + "\n\n"
+    assert (tmp_path / "runner" / "output").read_text() == f"outcome=fail\nrun-id={failed.id}\n"
+
+    api.add(f"{marker}\nmine", "stranger")
+    api.comments.insert(0, api.comments.pop())
+    api.requests.clear()
+    reported(store, failed, runner_environment(tmp_path / "runner", api, "issue_comment"))
+    assert [each.split()[0] for each in api.requests] == ["GET", "GET", "GET", "PATCH"]
+    assert len(api.of_bot()) == 1
+    assert api.comments[0]["body"] == f"{marker}\nmine"
+
+
+REFUSED = {
+    "fork": "may not write comments here (403: Resource not accessible by integration)",
+    "hidden": "may not write comments here (404: Not Found)",
+    "bad token": "may not write comments here (401: Bad credentials)",
+    "locked": "(403: Unable to create comment because issue is locked.)",
+    "rate": "GitHub's rate limit is reached until 10:00 UTC (403: API rate limit exceeded)",
+    "secondary": "GitHub's rate limit is reached (429: You have exceeded a secondary rate limit)",
+    "down": "GitHub's API refused it (503: Service unavailable)",
+    "html": "GitHub's API refused it (502)",
+}
+
+
+@pytest.mark.parametrize("only_writes", [False, True])
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_github_refuses_is_a_notice(
+    store: Store, failed: RunRecord, api: GitHubAPI, tmp_path: Path, refused: str, only_writes: bool
+) -> None:
+    api.refused, api.only_writes = refused, only_writes
+    lines = reported(store, failed, runner_environment(tmp_path / "runner", api))
+    (notice,) = [line for line in lines if line.startswith("::notice title=fepflow::No comment: ")]
+    assert REFUSED[refused].replace("%", "%25") in notice
+    assert "### FAIL: refunds" in (tmp_path / "runner" / "summary.md").read_text()
+    assert api.comments == []
+
+
+def test_where_no_comment_can_be_the_rest_is_written(
+    store: Store, failed: RunRecord, api: GitHubAPI, tmp_path: Path
+) -> None:
+    def notice(env: dict[str, str]) -> str:
+        (line,) = [each for each in reported(store, failed, env) if "notice" in each]
+        return line
+
+    folder = tmp_path / "runner"
+    for event in ("push", "schedule"):
+        assert f"the event {event} is of no pull request" in notice(runner_environment(folder, api, event))
+    env = runner_environment(folder, api)
+    assert "GITHUB_TOKEN is not set" in notice({**env, "GITHUB_TOKEN": ""})
+    assert "GITHUB_REPOSITORY names no repository" in notice({**env, "GITHUB_REPOSITORY": "../../user"})
+    assert "is of no pull request" in notice({**env, "GITHUB_EVENT_PATH": str(folder)})
+    assert "did not answer" in notice({**env, "GITHUB_API_URL": "http://127.0.0.1:9"})
+    assert "could not be reported" in notice({**env, "GITHUB_STEP_SUMMARY": str(folder)})
+    api.refused = "page"
+    assert "answered something that is no JSON" in notice(env)
+    assert api.comments == []
+    lines: list[str] = []
+    report = GitHubReport(Path("suite.yaml"), lines.append, {})
+    with report.watching():
+        report.report(store, [failed])
+    assert [line.split(":")[0] for line in lines] == ["error", "notice"], "outside of GitHub they are plain lines"
+
+
+def test_an_error_takes_the_place_of_the_verdict_before(
+    store: Store, failed: RunRecord, api: GitHubAPI, tmp_path: Path
+) -> None:
+    """A comment that goes on to show an older pass would be a false one."""
+    env = runner_environment(tmp_path / "runner", api)
+    reported(store, failed, env)
+    lines: list[str] = []
+    with pytest.raises(InfrastructureError), GitHubReport(Path("suite.yaml"), lines.append, env).watching():
+        raise InfrastructureError(f"the store is away\n::error::x {httpx.URL('http://a/?token=' + TOKEN)}")
+    (body,) = api.of_bot()
+    assert "### COULD NOT BE EVALUATED: suite\\.yaml" in body
+    assert TOKEN not in body + "".join(lines)
+    assert "the store is away" in body
+    assert (tmp_path / "runner" / "output").read_text().endswith("outcome=error\n")
