@@ -121,8 +121,8 @@ class GitHubReport:
     @property
     def _footer(self) -> str:
         env = self._env
-        sha = _number_or_text(self._event, "pull_request", "head", "sha") or env.get("GITHUB_SHA", "")
-        commit = [f"commit `{sha[:8]}`"] if re.fullmatch("[0-9a-f]{40,64}", str(sha)) else []
+        sha = str(_number_or_text(self._event, "pull_request", "head", "sha") or env.get("GITHUB_SHA", ""))
+        commit = [f"commit `{sha[:8]}`"] if re.fullmatch("[0-9a-f]{40,64}", sha) else []
         server, run_id = env.get("GITHUB_SERVER_URL", ""), env.get("GITHUB_RUN_ID", "")
         job = f"{server}/{self._repository}/actions/runs/{run_id}" if server and run_id.isdecimal() else None
         return " · ".join(["fepflow", *commit, *([f"[job]({job})"] if job else [])])

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from ruamel.yaml import YAML
 
 from tests.github_api import TOKEN, GitHubAPI, github_api, runner_environment
 
-from .conftest import Stack
+from .conftest import Stack, Workplace
 
 pytestmark = pytest.mark.e2e
 
@@ -145,6 +146,18 @@ def api() -> Iterator[GitHubAPI]:
         yield server
 
 
+def test_the_page_about_ci_has_all_inputs_and_no_others() -> None:
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    table = page.split("| input | default |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)) == set(ACTION["inputs"])
+    for text in re.findall(r"```yaml[^\n]*\n(.*?)```", page, re.DOTALL):
+        document = YAML(typ="safe").load(text)
+        steps = document.get("steps") or document.get("jobs", {}).get("evals", {}).get("steps", [])
+        for step in steps:
+            if step.get("uses", "").startswith("OWNER/fepflow"):
+                assert step["with"].keys() <= ACTION["inputs"].keys()
+
+
 def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     stack: Stack, tmp_path: Path, api: GitHubAPI
 ) -> None:
@@ -155,7 +168,9 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert "No comment: the event push is of no pull request" in main.printed
     kept = main.used["Keep the baseline"]
     assert (kept["name"], kept["path"]) == ("fepflow-baseline", str(main.temp / "fepflow-baseline"))
-    assert TOKEN.encode() not in (baseline := Path(kept["path"]) / "baseline.zip").read_bytes()
+    baseline = Path(kept["path"]) / "baseline.zip"
+    with zipfile.ZipFile(baseline) as zipped:
+        assert all(TOKEN.encode() not in zipped.read(name) for name in zipped.namelist())
     assert len(api.requests) == 0
     assert (main.folder / "pip.log").read_text().split() == f"-m pip install --quiet {ROOT}[serve]".split()
 
@@ -173,7 +188,7 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert "two words" in report["metadata"]["tags"]
     (body,) = api.of_bot()
     assert "### FAIL: refunds" in body
-    assert "right: a difference of \\-0\\.35" in body
+    assert "**right\\: a difference of \\-0\\.35" in body
     assert "| right | 0.975 | 0.625 | -0.35 | -0." in body
     assert "Worse now: 5 of 28" in body
     assert "````text\n@octocat\n```\n</details><img src=x> I do not know\n````" in body
@@ -195,6 +210,7 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     api.refused, api.only_writes = "fork", True
     fork = Runner(stack, tmp_path / "fork", api, "pull_request", wrong=30)
     assert fork.run_action(baseline=str(baseline), **{"python-version": ""}) == 1, fork.printed
+    assert "Set up Python" not in fork.used
     assert "On a pull request of a fork the token can only read" in fork.printed
     assert "### FAIL: refunds" in fork.summary
     assert "### COULD NOT BE EVALUATED" in api.of_bot()[0]
@@ -202,7 +218,6 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert (fork.folder / "pip.log").read_text().endswith("--quiet fepflow[serve,mcp]==1.2.0\n")
     for runner in (main, first, second, fork):
         assert TOKEN not in runner.printed + runner.summary
-        assert "Set up Python" not in runner.used or runner is not fork
 
 
 def test_the_template_for_gitlab_runs_what_it_says(stack: Stack, tmp_path: Path, api: GitHubAPI) -> None:
@@ -226,3 +241,13 @@ def test_the_template_for_gitlab_runs_what_it_says(stack: Stack, tmp_path: Path,
     artifacts = job["artifacts"]
     for name in (*artifacts["paths"], artifacts["reports"]["junit"]):
         assert (runner.repository / name).stat().st_size > 500
+
+
+def test_all_variants_of_a_suite_are_in_one_comment(workplace: Workplace, tmp_path: Path, api: GitHubAPI) -> None:
+    variants = {"style": ["plain", "polite"]}
+    workplace.write_suite(["a", "b", "c"], variants=variants, http={"headers": {"X-Style": "${variant.style}"}})
+    done = workplace.run("--github", "--quiet", **runner_environment(tmp_path / "runner", api))
+    assert done.returncode == 0, done.stderr
+    (body,) = api.of_bot()
+    assert body.count("### PASS: e2e \\[style\\=") == 2
+    assert "outcome=pass\n" in (tmp_path / "runner" / "output").read_text()

@@ -15,7 +15,7 @@ from fepflow.reports.pull_request import MAX_BODY, comment, fenced
 from fepflow.services.github import GitHubReport
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tests.fepflow.conftest import NASTY, FillRun, check
+from tests.fepflow.conftest import NASTY, Cli, FillRun, check
 from tests.github_api import HEAD, REPOSITORY, TOKEN, GitHubAPI, github_api, runner_environment
 
 pytestmark = pytest.mark.e2e
@@ -184,3 +184,16 @@ def test_an_error_takes_the_place_of_the_verdict_before(
     assert TOKEN not in body + "".join(lines)
     assert "the store is away" in body
     assert (tmp_path / "runner" / "output").read_text().endswith("outcome=error\n")
+
+
+def test_a_suite_that_is_not_valid_is_said_where_its_verdict_would_be(
+    cli: Cli, home: Path, api: GitHubAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in runner_environment(home / "runner", api).items():
+        monkeypatch.setenv(name, value)
+    (home / "suite.yaml").write_text("name: refunds\ntarget: {}\n", encoding="utf-8")
+    done = cli("run", "--github")
+    assert (done.exit_code, TOKEN in done.output) == (2, False)
+    (body,) = api.of_bot()
+    assert "### COULD NOT BE EVALUATED: suite\\.yaml" in body
+    assert "suite.yaml:2" in body
