@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+# Loaded here, the first and the last one are not loaded anew for each of the sessions that run in this process.
+import statistics  # noqa: F401
 import textwrap
 
 import pytest
-
-# Loaded here, they are not loaded anew for each of the sessions that run in this process.
+import ruamel.yaml  # noqa: F401
 
 HEAD = """
 import asyncio
