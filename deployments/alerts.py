@@ -43,9 +43,9 @@ _NEWS: dict[str, list[str]] = {"fail": ["failed", "recovered"], "worsened": ["fa
 """Changes of the outcome that an alert is about; what stays as it was is news only if every run is asked for."""
 EVALUATE = {"prefect.resource.role": "flow", "prefect.resource.name": "evaluate"}
 
-NOT_A_VERDICT = "![FI][AN][IC][LO][:N]*"
-"""Matches a state's message that begins neither with `FAIL:` nor with `INCONCLUSIVE:`. Prefect takes a list of patterns
-as alternatives, so both have to be refused by one."""
+NOT_A_VERDICT = "![FIH][AN][ICN][LOD][:NE]*"
+"""Matches a state's message that begins with neither `FAIL:` nor `INCONCLUSIVE:` nor `HANDED OVER:`, after which
+another executor resumes the run. Prefect takes a list of patterns as alternatives, so one has to refuse all."""
 
 BEGUN = ("Pending", "Running", "Paused", "Completed", "Failed", "Crashed", "Cancelling", "Cancelled")
 

@@ -129,10 +129,6 @@ LONGEST_PAUSE = 10.0
 """The same while Prefect, or the store, is away."""
 REFUSED = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)
 """Statuses of Prefect's API that will be the same at the next try."""
-MAX_WAITING = 4
-"""Runs that Prefect has been told of and that have not begun. All others wait in the store: two hundred that were late
-at the same moment locked the database of Prefect's server for minutes."""
-
 Wake = Callable[[], Awaitable[object]]
 
 
@@ -166,7 +162,8 @@ async def _reap(store: Store) -> None:
     try:
         for run_id in await reap(store):
             REAPED.inc()
-            click.echo(f"run {run_id} was interrupted, its process is gone; `fepflow run --resume {run_id}` goes on")
+            run = await asyncio.to_thread(store.runs.get, run_id)
+            click.echo(f"run {run_id} is {run.status}. {run.error}")
     except FepflowError as error:
         REAPER_ERRORS.labels("reap").inc()
         click.echo(f"cannot look for dead runs, tries again: {error}")
@@ -214,8 +211,12 @@ async def dispatch(store: Store) -> int:
 
 
 def next_runs(store: Store) -> list[RunRecord]:
-    """Return the runs that are to be started now."""
-    room = MAX_WAITING - len(store.requests.unbegun(MAX_WAITING))
+    """Return the runs that are to be started now.
+
+    The others wait in the store: two hundred that were late at the same moment locked the database of Prefect's server
+    for minutes.
+    """
+    room = settings().most_waiting_runs - store.requests.count_unbegun()
     return store.requests.undispatched(room) if room > 0 else []
 
 

@@ -31,6 +31,7 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, Proc
 from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.reaper import keep, stop_on_signals
+from fepflow.errors import FepflowError
 from fepflow.host import lead_session
 from fepflow.observability.metrics import OF_REAPER, OF_WORKER, WORKER_ENDED, WORKER_RUNS
 from fepflow.settings import settings
@@ -104,7 +105,11 @@ class WarmWorker(ProcessWorker):
         WORKER_ENDED.labels(_how_ended(process.exitcode or 0)).inc()
         with contextlib.suppress(Exception):  # it is only sooner than the next poll, which says what is wrong
             await self.get_and_submit_flow_runs()
-        return ProcessWorkerResult(status_code=process.exitcode or 0, identifier=str(process.pid))
+        code = process.exitcode or 0
+        if code < 0 and await asyncio.to_thread(_has_begun, str(flow_run.id)):
+            # The reaper says what becomes of the run: of a crash that another executor mends, no alert is to tell.
+            code = 0
+        return ProcessWorkerResult(status_code=code, identifier=str(process.pid))
 
     async def _wait(self, process: ForkServerProcess, flow_run_id: UUID) -> None:
         """Wait for the end of a run's process, or until it has been cancelled and does not end by itself."""
@@ -119,6 +124,17 @@ class WarmWorker(ProcessWorker):
 
 def _how_ended(code: int) -> str:
     return "ok" if code == 0 else "failed" if code > 0 else "killed"
+
+
+def _has_begun(flow_run_id: str) -> bool:
+    """Return whether the store knows the run of a flow run; False while it is away."""
+    try:
+        with Store.open(settings().store_address) as store:
+            return store.runs.of_flow_run(flow_run_id) is not None or bool(
+                store.runs.of_variants(UUID(flow_run_id).hex)
+            )
+    except FepflowError:
+        return False
 
 
 def _changes(configuration: ProcessJobConfiguration) -> dict[str, str]:

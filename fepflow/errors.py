@@ -25,6 +25,7 @@
     └── InfrastructureError             503  exit 3  unknown_error     store, Prefect or disk are in the way
         ├── RunBusyError                409                            another executor holds the run's lease
         └── RunInterruptedError                                        its process was told to end
+            └── RunHandedOverError                                     and a worker takes the run over
 
 A failing check is a value: these classes are for what kept a check, a call or a run from giving an answer. Each has
 what a door needs to translate it: its FEP error type (FEP 2.3.4), HTTP status, gRPC code and exit code.
@@ -377,3 +378,7 @@ class RunBusyError(InfrastructureError):
 
 class RunInterruptedError(InfrastructureError):
     """The process got SIGTERM, without a request to cancel the run."""
+
+
+class RunHandedOverError(RunInterruptedError):
+    """The same; a worker takes the run over."""

@@ -111,9 +111,39 @@ class Settings(BaseModel):
         """The audit log of this machine as JSON lines, a file a day."""
         return self.home / "audit"
 
+    suite_runs: int | None = Field(
+        None, ge=1, description="Runs of the deployment `evaluate/suite` at once; default: 2, or the number of cores."
+    )
+    requested_runs: int | None = Field(
+        None, ge=1, description="Runs at once that were requested over the network; default: as for `suite_runs`."
+    )
+    waiting_runs: int | None = Field(
+        None,
+        ge=1,
+        description="Requested runs that Prefect knows before they begin, the others wait in the store; default: twice "
+        "the number that may run.",
+    )
+    takeovers: int = Field(
+        2, ge=0, le=100, description="How often a run of a deployment is resumed by itself when its process is gone."
+    )
     evalguard_folder: Path | None = Field(
         None, description="Folder of the EvalGuard definitions that the REST API serves: tasks, metrics, thresholds."
     )
+
+    @property
+    def most_suite_runs(self) -> int:
+        """`suite_runs`; without it as many as there are cores, at least 2, as each run is a process."""
+        return self.suite_runs or max(2, os.cpu_count() or 1)
+
+    @property
+    def most_requested_runs(self) -> int:
+        """`requested_runs`, with the same default."""
+        return self.requested_runs or max(2, os.cpu_count() or 1)
+
+    @property
+    def most_waiting_runs(self) -> int:
+        """`waiting_runs`; without it twice as many as may be executed, so that a worker always finds the next one."""
+        return self.waiting_runs or 2 * self.most_requested_runs
 
     @property
     def store_address(self) -> str:

@@ -22,7 +22,7 @@ from fepflow.analysis.accumulation import suite_of
 from fepflow.asyncio_helpers import task_result
 from fepflow.store.store import Store
 from fepflow.tasks.compare_variants import compare_variants_task
-from fepflow.tasks.flow_state import end_stopped, end_with_variants
+from fepflow.tasks.flow_state import end_stopped, end_with_variants, handed_over_state
 from fepflow.tasks.local_run import Interruption, LocalRun, local_run, local_variants
 from fepflow.tasks.open_run import claims_kept, interrupted_with, is_cancelled
 from fepflow.tasks.plan_run import PlannedVariants
@@ -54,6 +54,8 @@ async def run_variants(store: Store, planned: PlannedVariants, evaluate: Evaluat
             finally:
                 local_run.set(None)
             status = (await asyncio.to_thread(store.runs.get, run.id)).status
+            if status == "pending":
+                return handed_over_state(f"a worker takes over run {run.id}")
             if status in ("cancelled", "interrupted") or interruption.requested:
                 # A worker that cancels this flow run tells its process to end, and no more.
                 was_cancelled = status != "interrupted" or await is_cancelled(UUID(flow_run.id))

@@ -154,7 +154,12 @@ def stored_cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
 
 
 def create_rescore(
-    store: Store, rescorable: Rescorable, *, gate_only: bool = False, flow_run_id: str | None = None
+    store: Store,
+    rescorable: Rescorable,
+    *,
+    gate_only: bool = False,
+    flow_run_id: str | None = None,
+    takeovers: int = 0,
 ) -> CreatedRun:
     """Create the run that judges the outputs of an earlier one, claimed by this process.
 
@@ -214,6 +219,7 @@ def create_rescore(
         options=options,
         rescored_from=source.id,
         target_hash=source.target_hash,
+        takeovers_left=takeovers,
     )
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
     return CreatedRun(store.runs.get(run.id), loaded)

@@ -82,11 +82,13 @@ def create_run(
     flow_run_id: str | None = None,
     cause: Cause = "command",
     of_variants: Mapping[str, Any] | None = None,
+    takeovers: int = 0,
 ) -> CreatedRun:
     """Create the run of a validated suite without variants, claimed by this process.
 
     The run's row holds the suite's document (references unexpanded, thresholds read in), so that nothing of what it
-    judges changes while it lasts. Raises InputError with all the suite's errors.
+    judges changes while it lasts. Other executors may take it over `takeovers` times. Raises InputError with all the
+    suite's errors.
     """
     options = options or RunOptions()
     suite = validation.require()
@@ -117,6 +119,7 @@ def create_run(
         cause=cause,
         options={**(case_options or {}), **(of_variants or {})} or None,
         n_cases=n_cases,
+        takeovers_left=takeovers,
     )
     # Until it takes the lease: a run whose process is killed in between would be pending for good.
     store.runs.create(run, cases, new_owner(), LEASE_SECONDS)
@@ -129,6 +132,7 @@ def create_variants(
     options: RunOptions,
     variants_id: str,
     cause: Cause = "command",
+    takeovers: int = 0,
 ) -> list[CreatedRun]:
     """Create a run of each variant that is wanted, claimed by this process, all before the first one is executed: so
     the store knows what is left to do whenever the process ends. Raises as `create_run` does."""
@@ -140,6 +144,7 @@ def create_variants(
             validation.variants[index],
             options,
             cause=cause,
+            takeovers=takeovers,
             of_variants={"variants": variants_id, "variant_number": number},
         )
         for number, index in enumerate(chosen(variants, options.variants))

@@ -18,10 +18,10 @@ from prefect.client.schemas.objects import State
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
-from prefect.states import Cancelled, Completed, Failed
+from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from fepflow.analysis.variants import VariantTable
-from fepflow.errors import FepflowError, RunInterruptedError, TargetError
+from fepflow.errors import FepflowError, RunHandedOverError, RunInterruptedError, TargetError
 from fepflow.observability import logs
 from fepflow.security.redaction import words_of
 from fepflow.store.records import RunRecord
@@ -71,6 +71,7 @@ def log_limit_change(slots: int, cause: TargetError | None) -> None:
 
 
 NOT_EVALUATED = "could not be evaluated"
+HANDED_OVER = "HANDED OVER"
 SEPARATOR = " · "
 TAG = "verdict:"
 
@@ -97,8 +98,15 @@ async def end_with_verdict(verdict: Verdict, retried: Retried | None = None) -> 
 
 async def end_without_verdict(error: Exception) -> State[Any]:
     """Show a run that could not be evaluated; return the state that the flow run is to end in."""
+    if isinstance(error, RunHandedOverError):
+        return handed_over_state(str(error))
     await _mark(None)
     return failed_state(error)
+
+
+def handed_over_state(why: str) -> State[Any]:
+    """Return the state of a flow run between two executors of its run: Crashed, of which no alert tells."""
+    return Crashed(message=one_line(f"{HANDED_OVER}: {why}", MAX_MESSAGE))
 
 
 async def end_with_variants(table: VariantTable) -> State[Any]:

@@ -28,7 +28,14 @@ from fepflow.calls.traces import Traces
 from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
-from fepflow.errors import FepflowError, InfrastructureError, InputError, RunBusyError, RunInterruptedError
+from fepflow.errors import (
+    FepflowError,
+    InfrastructureError,
+    InputError,
+    RunBusyError,
+    RunHandedOverError,
+    RunInterruptedError,
+)
 from fepflow.observability.logs import fields_of_run
 from fepflow.security.redaction import words_of
 from fepflow.settings import settings
@@ -48,6 +55,8 @@ from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import report_replaced_executor
 from fepflow.tasks.rescore import Rescoring
 from fepflow.tasks.spans import open_spans
+
+_TAKEN_OVER = "The process was told to end (SIGTERM): a worker takes the run over."
 
 WAIT_SECONDS = 2.0
 """Pause between two tries to take the lease of a shard."""
@@ -94,6 +103,8 @@ async def open_run(
             await asyncio.shield(_end(context, "cancelled", "cancelled while it was running"))
             raise
         except RunInterruptedError as error:
+            if await _handed_over(context):
+                raise RunHandedOverError(_TAKEN_OVER) from None
             await _end(context, "interrupted", str(error))
             raise
         except Exception as error:
@@ -263,6 +274,19 @@ async def _prepare(
 async def _close_spans(context: RunContext) -> None:
     if context.spans is not None:
         await asyncio.shield(context.spans.aclose())
+
+
+async def _handed_over(context: RunContext) -> bool:
+    """Have a worker take the run over, if that may be; False if its end is to be recorded."""
+    try:
+        handed_over: bool = await asyncio.to_thread(
+            context.store.leases.hand_over, context.run.id, context.owner, _TAKEN_OVER
+        )
+    except FepflowError as error:
+        logger.warning("run %s could not be handed over: %s", context.run.id, error)
+        return False
+    context.finished = context.finished or handed_over
+    return handed_over
 
 
 async def _end(context: RunContext, status: RunStatus, error: str) -> None:

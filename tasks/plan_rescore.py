@@ -16,7 +16,7 @@ from fepflow.suite.folders import require_allowed
 from fepflow.tasks.create_rescore import create_rescore, find_rescorable
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import reaped_elsewhere
-from fepflow.tasks.plan_run import PlannedRun, begun_before, describe
+from fepflow.tasks.plan_run import PlannedRun, begun_before, describe, takeovers_of
 from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import reap
 
@@ -45,7 +45,9 @@ async def plan_rescore_task(store: Store, run: str, suite: str, run_id: str | No
         rescorable = find_rescorable(store, run, path)
         for problem in rescorable.validation.notes:
             run_log().warning("%s", problem)
-        created = create_rescore(store, rescorable, gate_only=gate_only, flow_run_id=flow_run.id)
+        created = create_rescore(
+            store, rescorable, gate_only=gate_only, flow_run_id=flow_run.id, takeovers=takeovers_of(begun)
+        )
         run_log().info("run %s: run %s, rescored %s", created.run.id, created.run.rescored_from, rescorable.told)
         return PlannedRun(created.run, created.loaded)
 

@@ -17,13 +17,15 @@ from prefect.runtime import flow_run
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import UserError
+from fepflow.settings import settings
+from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.folders import require_allowed
 from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
-from fepflow.tasks.local_run import local_run, local_variants, reaped_elsewhere
+from fepflow.tasks.local_run import LEASE_SECONDS, local_run, local_variants, reaped_elsewhere
 from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import reap
 from fepflow.text import plural
@@ -53,7 +55,7 @@ def resume_run(store: Store, run_id: str) -> PlannedRun:
         if record.outcome is not None:
             retried = Retried(record.outcome, _asked_again(record, store.results.progress(record.id)))
         store.results.delete_errors(record.id)
-    if record.started_at is not None:  # else it was cancelled before it could begin
+    if record.cancel_requested_at != record.completed_at:  # else it was cancelled while it waited for an executor
         store.runs.withdraw_cancel(record.id)
     return PlannedRun(record, retried=retried)
 
@@ -125,9 +127,13 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
     await describe(validation.loaded.section("name"), validation.loaded.section("tags") or ())
     if validation.variants:
         variants_id = UUID(flow_run.id).hex
-        runs = await asyncio.to_thread(create_variants, store, validation, options, variants_id, _cause(begun))
+        runs = await asyncio.to_thread(
+            create_variants, store, validation, options, variants_id, _cause(begun), takeovers_of(begun)
+        )
         return PlannedVariants(variants_id, [PlannedRun(run.run, run.loaded) for run in runs])
-    created = await asyncio.to_thread(create_run, store, validation, options, flow_run.id, _cause(begun))
+    created = await asyncio.to_thread(
+        create_run, store, validation, options, flow_run.id, _cause(begun), takeovers=takeovers_of(begun)
+    )
     return PlannedRun(created.run, created.loaded)
 
 
@@ -138,8 +144,11 @@ def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -
         return PlannedVariants(handed.id, [PlannedRun(run.run, run.loaded) for run in handed.runs])
     runs = store.runs.of_variants(UUID(flow_run_id).hex if run_id is None else run_id)
     for run in runs:
-        if run.started_at is not None or run.status != "pending":
+        if run.status == "pending":
+            store.leases.claim(run.id, new_owner(), LEASE_SECONDS)
+        else:
             store.runs.withdraw_cancel(run.id)
+    runs = store.runs.of_variants(str(runs[0].variants_id)) if runs else []
     return PlannedVariants(str(runs[0].variants_id), list(map(PlannedRun, runs))) if runs else None
 
 
@@ -166,6 +175,11 @@ def _cause(begun: FlowRun) -> Cause:
     if begun.auto_scheduled:
         return "schedule"
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"
+
+
+def takeovers_of(begun: FlowRun) -> int:
+    """Return how often a new run may be taken over: none that somebody executes without a worker."""
+    return 0 if begun.deployment_id is None else settings().takeovers
 
 
 def begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedRun | None:

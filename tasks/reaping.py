@@ -1,15 +1,16 @@
 """Zombie runs, whose executor is gone: they are marked as ended in the store, and in Prefect.
 
-A run that was requested over the network, and whose flow run came to nothing before it began, is dispatched again:
-somebody was told that his evaluation is accepted. The same flow run is scheduled anew, as the UI's Retry does it, and
-nothing is executed twice.
+A run of a deployment is taken over a few times: its flow run is scheduled anew, as the UI's Retry does it, and
+whichever worker gets it resumes the run, so nothing that was committed is asked again. A run that was requested over
+the network, and whose flow run came to nothing before it began, is dispatched again in the same way, without end:
+somebody was told that his evaluation is accepted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -37,15 +38,15 @@ from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.flow_state import mark_flow_run, not_evaluated, stored_state
+from fepflow.tasks.flow_state import handed_over_state, mark_flow_run, not_evaluated, stored_state
 from fepflow.text import one_line
 
 FLOW = "evaluate"
 FLOWS = [FLOW, "rescore"]
 """Flows that execute a run."""
 SHARD_FLOW = "evaluate-shard"
-MAX_RUNS = 100
-"""Flow runs, and interrupted runs, that are looked at in one go."""
+PAGE = 200
+"""Flow runs, or task runs, of one request: the most that Prefect's API returns."""
 PREFECT_TIMEOUT = 20.0
 UNCLAIMED = timedelta(seconds=30)
 """Time that a process has from its flow run's last state on until its run must be claimed in the store."""
@@ -55,6 +56,7 @@ OWN_TIME = timedelta(seconds=10)
 EVENTS_TIME = timedelta(minutes=5)
 """Time for Prefect's server to hear how the task runs of a living process ended: they come as events."""
 LOOKS_BACK = timedelta(days=1)
+"""Age of the oldest interrupted runs, and ended flow runs, that are looked at again."""
 UNENDED_TASK_RUN = TaskRunFilterState(
     type=TaskRunFilterStateType(any_=[StateType.SCHEDULED, StateType.PENDING, StateType.RUNNING])
 )
@@ -72,7 +74,7 @@ async def reap(store: Store) -> list[str]:
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             killed = await _mark_cancelled(store, client)
-            await dispatch_unbegun_runs_again(store, client)
+            await dispatch_unbegun_runs_again(store, client, marked)
             await _report_runs(store, client, {*marked, *killed})
             await _report_shards(store, client)
             await _end_task_runs(client)
@@ -89,7 +91,7 @@ async def report_replaced_executor(flow_run_id: str) -> None:
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
-            if state is not None and state.type in (StateType.RUNNING, StateType.CANCELLING):
+            if state is not None and (state.is_scheduled() or state.type in (StateType.RUNNING, StateType.CANCELLING)):
                 message = not_evaluated("its executor is gone; another flow run goes on with the run")
                 gone: State[None] = Crashed(message=message)
                 await client.set_flow_run_state(UUID(flow_run_id), gone)
@@ -99,27 +101,15 @@ async def report_replaced_executor(flow_run_id: str) -> None:
 
 async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
     """Mark runs as cancelled whose process was killed when it did not end, and so could not say why it ended."""
-    newest = await asyncio.to_thread(store.runs.newest, MAX_RUNS)
-    interrupted = {UUID(run.flow_run_id): run for run in newest if run.status == "interrupted" and run.flow_run_id}
-    if not interrupted:
-        return []
-    flow_runs = await client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(
-            id=FlowRunFilterId(any_=list(interrupted)), state=_in(StateType.CANCELLING, StateType.CANCELLED)
-        )
-    )
-    cancelled = [interrupted[flow_run.id].id for flow_run in flow_runs]
+    interrupted = await asyncio.to_thread(store.runs.interrupted, utc_now() - LOOKS_BACK)
+    flow_runs = await _by_id(client, map(UUID, interrupted), _in(StateType.CANCELLING, StateType.CANCELLED))
+    cancelled = [interrupted[str(flow_run_id)] for flow_run_id in flow_runs]
     return [run_id for run_id in cancelled if await asyncio.to_thread(store.runs.mark_cancelled, run_id)]
 
 
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
-    flow_runs = await client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
-        flow_run_filter=FlowRunFilter(state=_in(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)),
-        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
-        limit=MAX_RUNS,
-    )
-    for flow_run in flow_runs:
+    under_way = FlowRunFilter(state=_in(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING))
+    for flow_run in await _flow_runs(client, under_way, FLOWS):
         run = await asyncio.to_thread(store.runs.of_flow_run, str(flow_run.id))
         if run is None:
             variants = await asyncio.to_thread(store.runs.of_variants, _variants_id(flow_run))
@@ -127,7 +117,7 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
                 await _report_variants(store, client, flow_run, variants)
             else:
                 await _report_unbegun(store, client, flow_run)
-        elif flow_run.state_type is StateType.PENDING:
+        elif flow_run.state_type is StateType.PENDING or run.status == "pending":
             continue  # somebody is about to execute it
         elif (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
@@ -144,7 +134,7 @@ async def _report_variants(
     store: Store, client: PrefectClient, flow_run: FlowRun, variants: Sequence[RunRecord]
 ) -> None:
     """Report the parent of variants whose process is gone: nobody attends to any of them, for a while by now."""
-    if flow_run.state_type is StateType.PENDING:
+    if flow_run.state is None or flow_run.state.is_pending() or flow_run.state.timestamp + UNCLAIMED > utc_now():
         return
     for run in variants:
         if run.status in ("pending", "running") and await asyncio.to_thread(store.leases.is_attended, run.id):
@@ -152,7 +142,7 @@ async def _report_variants(
     changes = [run.completed_at or run.created_at for run in variants]
     if max(changes) + UNCLAIMED > utc_now():
         return
-    if flow_run.state is not None and flow_run.state.is_cancelling():
+    if flow_run.state.is_cancelling():
         cancelled: State[None] = Cancelled(message="cancelled while it was running")
         await client.set_flow_run_state(flow_run.id, cancelled)
         return
@@ -191,12 +181,8 @@ def _unbegun(why: str) -> State[None]:
 
 async def _report_shards(store: Store, client: PrefectClient) -> None:
     """End shards whose executor is gone. A run that is under way looks after its own; this is for one that is over."""
-    flow_runs = await client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[SHARD_FLOW])),
-        flow_run_filter=FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING)),
-        limit=MAX_RUNS,
-    )
-    for flow_run in flow_runs:
+    under_way = FlowRunFilter(state=_in(StateType.RUNNING, StateType.CANCELLING))
+    for flow_run in await _flow_runs(client, under_way, [SHARD_FLOW]):
         run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
         holder = await asyncio.to_thread(store.leases.shard_holder, run_id, shard)
         if holder is not None and not holder.alive:
@@ -211,15 +197,47 @@ async def _end_task_runs(client: PrefectClient) -> None:
     now = utc_now()
     for state, events_time in ((_in(StateType.CRASHED), OWN_TIME), (_in(*TERMINAL_STATES), EVENTS_TIME)):
         ended = FlowRunFilterEndTime(after_=now - LOOKS_BACK, before_=now - events_time)
-        task_runs = await client.read_task_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=[*FLOWS, SHARD_FLOW])),
-            flow_run_filter=FlowRunFilter(state=state, end_time=ended),
-            task_run_filter=TaskRunFilter(state=UNENDED_TASK_RUN),
-            limit=MAX_RUNS,
+        while True:
+            task_runs = await client.read_task_runs(
+                flow_filter=FlowFilter(name=FlowFilterName(any_=[*FLOWS, SHARD_FLOW])),
+                flow_run_filter=FlowRunFilter(state=state, end_time=ended),
+                task_run_filter=TaskRunFilter(state=UNENDED_TASK_RUN),
+                limit=PAGE,
+            )
+            for task_run in task_runs:
+                gone: State[None] = Crashed(message="Its flow run is over, and its process gone.")
+                await client.set_task_run_state(task_run.id, gone, force=True)
+            if len(task_runs) < PAGE:  # those of the next page are first now
+                break
+
+
+async def _flow_runs(client: PrefectClient, wanted: FlowRunFilter, flows: Sequence[str]) -> list[FlowRun]:
+    """Return all flow runs of these flows that are wanted, those that began first at the beginning."""
+    found: list[FlowRun] = []
+    while len(found) % PAGE == 0:
+        page = await client.read_flow_runs(
+            flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
+            flow_run_filter=wanted,
+            sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
+            limit=PAGE,
+            offset=len(found),
         )
-        for task_run in task_runs:
-            gone: State[None] = Crashed(message="Its flow run is over, and its process gone.")
-            await client.set_task_run_state(task_run.id, gone, force=True)
+        if not page:
+            break
+        found += page
+    return found
+
+
+async def _by_id(
+    client: PrefectClient, ids: Iterable[UUID], state: FlowRunFilterState | None = None
+) -> dict[UUID, FlowRun]:
+    """Return the flow runs that there are of these ids, in one of the states."""
+    left, found = list(ids), dict[UUID, FlowRun]()
+    while left:
+        page, left = left[:PAGE], left[PAGE:]
+        wanted = FlowRunFilter(id=FlowRunFilterId(any_=page), state=state)
+        found |= {flow_run.id: flow_run for flow_run in await client.read_flow_runs(flow_run_filter=wanted, limit=PAGE)}
+    return found
 
 
 def _in(*types: StateType) -> FlowRunFilterState:
@@ -264,27 +282,44 @@ MAX_CAUSE = 300
 _STARTED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 
-async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient) -> None:
-    """Have Prefect execute the runs whose flow run is over, or gone, without having begun its run.
+async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient, marked: Collection[str] = ()) -> None:
+    """Have Prefect execute the runs whose flow run is over, or gone, without having begun, or ended, its run.
 
-    One that was cancelled in Prefect is cancelled.
+    The executors of the `marked` runs are known to be gone. A run that was cancelled in Prefect is cancelled.
     """
-    unbegun = {
-        UUID(run.flow_run_id): run
-        for run in await asyncio.to_thread(store.requests.unbegun, MAX_RUNS)
-        if run.flow_run_id is not None
-    }
-    if not unbegun:
-        return
-    by_id = FlowRunFilter(id=FlowRunFilterId(any_=list(unbegun)))
-    flow_runs = {each.id: each for each in await client.read_flow_runs(flow_run_filter=by_id, limit=MAX_RUNS)}
-    for flow_run_id, run in unbegun.items():
+    unbegun = await asyncio.to_thread(store.requests.unbegun)
+    by_flow_run = {UUID(executing): run for run in unbegun if (executing := run.variants_id or run.flow_run_id)}
+    flow_runs = await _by_id(client, by_flow_run)
+    for flow_run_id, run in by_flow_run.items():
         flow_run = flow_runs.get(flow_run_id)
         if flow_run is None:
-            logger.warning("run %s: its flow run was deleted in Prefect before it began; it gets another one", run.id)
-            await asyncio.to_thread(store.requests.withdraw_dispatch, run.id, str(flow_run_id))
-        else:
+            await _replace_deleted(store, run, flow_run_id)
+        elif not run.takeovers:
             await _dispatch_again(store, client, run, flow_run)
+        elif run.id in marked or _is_overdue(run):
+            await _have_taken_over(store, client, run, flow_run)
+
+
+async def _replace_deleted(store: Store, run: RunRecord, flow_run_id: UUID) -> None:
+    """Have a requested run get another flow run; one of another deployment has nobody that waits for it."""
+    if run.is_requested:
+        logger.warning("run %s: its flow run was deleted in Prefect before it began; it gets another one", run.id)
+        await asyncio.to_thread(store.requests.withdraw_dispatch, run.id, str(flow_run_id))
+    else:
+        error = f"Its flow run was deleted in Prefect: `fepflow run --resume {run.id}` goes on."
+        await asyncio.to_thread(store.requests.end_unbegun, run.id, "interrupted", error)
+
+
+async def _have_taken_over(store: Store, client: PrefectClient, run: RunRecord, flow_run: FlowRun) -> None:
+    """Schedule the flow run again whose executor is gone; one that waits, or has begun since, is left alone."""
+    if flow_run.state is not None and flow_run.state.type in _STARTED and _ended_since(run, flow_run):
+        if not flow_run.state.is_cancelling():
+            await client.set_flow_run_state(flow_run.id, handed_over_state(run.error or "its executor is gone"))
+        else:
+            cancelled: State[None] = Cancelled(message="cancelled while it was running")
+            await client.set_flow_run_state(flow_run.id, cancelled)
+        flow_run = await client.read_flow_run(flow_run.id)
+    await _dispatch_again(store, client, run, flow_run)
 
 
 async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, flow_run: FlowRun) -> None:
@@ -302,7 +337,9 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
         states = await client.read_flow_run_states(flow_run.id)
         times = sum(each.is_scheduled() for each in states)
         cause = one_line(f"{state.name}: {state.message or 'Prefect says no more'}", MAX_CAUSE)
-        message = f"Dispatched again (number {times + 1}), as it had not begun. Before: {cause}"
+        taken_over = f"Taken over (time {run.takeovers} of {run.takeovers + run.takeovers_left})."
+        message = taken_over if run.takeovers else f"Dispatched again (number {times + 1}), as it had not begun."
+        message = f"{message} Before: {cause}"
         logger.warning("run %s: %s", run.id, message)
         again: State[None] = AwaitingRetry(message=message, scheduled_time=utc_now() + pause(times))
         await client.set_flow_run_state(flow_run.id, again)

@@ -158,6 +158,7 @@ def _head(store: Store, run: RunRecord) -> str:
         f"{plural(seen.checks, 'check')}"
         + (f"\n{safe(run.part)}" if run.part and run.outcome is None else "")
         + (f"\nrescored from run {run.rescored_from[:SHORT_ID]}" if run.rescored_from else "")
+        + (f"\ntaken over {plural(run.takeovers, 'time')}, as its process was gone" if run.takeovers else "")
         + (f"\nversion {safe(run.version)}" if run.version else "")
         + (f"\ntest cases from {safe(run.origin_phrase)}" if run.origin_phrase else "")
         + (f"\nimported from {safe(run.import_phrase)}" if run.import_phrase else "")

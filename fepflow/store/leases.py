@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Table, Update, and_, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Table, Update, and_, case, func, or_, select, update
 
 from fepflow.errors import RunBusyError
 from fepflow.host import pid_namespace
@@ -17,13 +17,21 @@ from fepflow.store.database import Repository, now_of, upserting
 from fepflow.store.records import RUN, SHARD, LeaseHolder, Outcome, RunRecord, RunStatus
 from fepflow.store.runs import find_run, no_such_run
 from fepflow.store.totals import count_end
+from fepflow.text import plural
 
 CLAIM_PATIENCE = timedelta(minutes=10)
 """Time after its last renewal in which a claim of a process of this machine holds that seems to live: another may
 have got its number. Thirty that load Prefect at once on two cores do nothing else for a minute."""
 
-_ENDED = ("before it had begun", "without finishing it")
 _unstarted_or_over = RUN.c.status != "running"
+_HANDED_OVER: dict[str, Any] = {
+    "status": "pending",
+    "lease_owner": None,
+    "lease_until": None,
+    "takeovers": RUN.c.takeovers + 1,
+    "takeovers_left": RUN.c.takeovers_left - 1,
+}
+"""Values of a run that waits for another executor, because its own is gone."""
 
 
 def new_owner() -> str:
@@ -197,20 +205,32 @@ class Leases(Repository):
 
         return self._database.write(extend)
 
-    def reap(self) -> list[str]:
-        """Mark as interrupted the runs whose executor or lease has ended, and return their ids, sorted.
+    def hand_over(self, run_id: str, owner: str, why: str) -> bool:
+        """Give the run back as `owner`, pending, so that a worker takes it over.
 
-        Runs that were claimed and have not begun are included. A run whose end was requested is cancelled.
+        Returns False, changing nothing, if it may not be taken over, is to be cancelled, or the lease was lost.
+        """
+        handed_over = _held(run_id, owner).where(RUN.c.cancel_requested_at.is_(None), RUN.c.takeovers_left > 0)
+        return self._change(handed_over.values(**_HANDED_OVER, completed_at=utc_now(), error=why))
+
+    def reap(self) -> list[str]:
+        """End the runs whose executor or lease has ended, and return their ids, sorted.
+
+        They are pending again if they may be taken over, else interrupted. Runs that were claimed and have not begun
+        are included. A run whose end was requested is cancelled.
         """
         claimed = (RUN.c.status == "pending") & RUN.c.lease_owner.is_not(None)
-        leases = select(RUN.c.id, RUN.c.status, RUN.c.lease_owner, RUN.c.lease_until)
+        leases = select(
+            RUN.c.id, RUN.c.status, RUN.c.lease_owner, RUN.c.lease_until, RUN.c.takeovers, RUN.c.takeovers_left
+        )
         with self._database.reading() as connection:
             now = now_of(connection)
             rows = connection.execute(leases.where((RUN.c.status == "running") | claimed)).all()
         return sorted(
-            run_id
-            for run_id, status, owner, until in rows
-            if not _is_alive(owner, until, now, begun=status == "running") and self._interrupt(run_id, owner, until)
+            row.id
+            for row in rows
+            if not _is_alive(row.lease_owner, row.lease_until, now, begun=row.status == "running")
+            and self._interrupt(row)
         )
 
     def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
@@ -249,23 +269,31 @@ class Leases(Repository):
             return None
         return LeaseHolder(row.lease_owner, row.lease_until > now and not is_gone(row.lease_owner))
 
-    def _interrupt(self, run_id: str, owner: str | None, until: datetime | None) -> bool:
+    def _interrupt(self, seen: Row[Any]) -> bool:
         # The lease may have been renewed or taken over since it was read.
-        unchanged = RUN.c.lease_owner.is_not_distinct_from(owner), RUN.c.lease_until.is_not_distinct_from(until)
-        goes_on = f"`fepflow run --resume {run_id}` goes on."
-        unbegun, unfinished = (f"Its executor {owner} ended {how}: {goes_on}" for how in _ENDED)
+        unchanged = (RUN.c[name].is_not_distinct_from(getattr(seen, name)) for name in ("lease_owner", "lease_until"))
+        run = update(RUN).where(RUN.c.id == seen.id, RUN.c.status == seen.status, *unchanged)
+        how = "before it had begun" if seen.status == "pending" else "without finishing it"
+        before = f", after it had been taken over {plural(seen.takeovers, 'time')}" if seen.takeovers else ""
+        ended = f"Its executor {seen.lease_owner} ended {how}{before}"
+        if seen.takeovers_left:
+            handed_over = run.where(RUN.c.cancel_requested_at.is_(None))
+            error = f"{ended}: a worker takes it over."
+            if self._change(handed_over.values(**_HANDED_OVER, completed_at=utc_now(), error=error)):
+                return True
         return self._end(
-            run_id,
-            update(RUN)
-            .where(RUN.c.id == run_id, RUN.c.status.in_(("pending", "running")), *unchanged)
-            .values(
+            seen.id,
+            run.values(
                 status=case((RUN.c.cancel_requested_at.is_(None), "interrupted"), else_="cancelled"),
                 completed_at=utc_now(),
                 lease_owner=None,
                 lease_until=None,
-                error=case((RUN.c.status == "pending", unbegun), else_=unfinished),
+                error=f"{ended}: `fepflow run --resume {seen.id}` goes on.",
             ),
         )
+
+    def _change(self, statement: Update) -> bool:
+        return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
 
     def _end(self, run_id: str, statement: Update) -> bool:
         """End a run by a statement, and count that; False if it changes nothing."""

@@ -111,7 +111,9 @@ class RunRecord(Row, table=True):
     `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
     of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of how the target is
     asked, its address included. `version` is the name of the target's version, if one was given; `options` is what was
-    asked of this run beyond the suite. `rescored_from` is the id of the run whose outputs are judged anew.
+    asked of this run beyond the suite. `rescored_from` is the id of the run whose outputs are judged anew. `takeovers`
+    counts how often the run was handed to another executor because its own was gone, and `takeovers_left` how often it
+    may still be: never, unless a deployment began it.
     """
 
     __tablename__: ClassVar[str] = "run"
@@ -143,6 +145,8 @@ class RunRecord(Row, table=True):
     cause: Cause | None = Field(sa_type=_WORD)
     options: Any = Field(sa_type=OptionalJson, nullable=True)
     rescored_from: str | None = Field(default=None, max_length=64)
+    takeovers: int = Field(default=0)
+    takeovers_left: int = Field(default=0)
 
     @property
     def rescoring(self) -> dict[str, Any]:
@@ -614,6 +618,7 @@ class NewRun:
     created_at: datetime | None = None
     rescored_from: str | None = None
     target_hash: str | None = None
+    takeovers_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

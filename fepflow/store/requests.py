@@ -101,19 +101,24 @@ class Requests(Repository):
 
     def undispatched(self, limit: int) -> list[RunRecord]:
         """Return pending runs that Prefect has not been told of, the oldest first."""
-        return self._pending(limit, dispatched=False)
-
-    def unbegun(self, limit: int) -> list[RunRecord]:
-        """Return pending runs that Prefect has been told of, the oldest first."""
-        return self._pending(limit, dispatched=True)
-
-    def _pending(self, limit: int, *, dispatched: bool) -> list[RunRecord]:
-        was_dispatched = RUN_REQUEST.c.dispatched_at.is_not(None)
         pending = select(RunRecord).join(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending")
-        page = pending.where(was_dispatched if dispatched else ~was_dispatched).order_by(
-            RUN_REQUEST.c.created_at, RUN.c.id
-        )
-        return self._records(page.limit(limit))
+        waiting = pending.where(RUN_REQUEST.c.dispatched_at.is_(None))
+        return self._records(waiting.order_by(RUN_REQUEST.c.created_at, RUN.c.id).limit(limit))
+
+    def unbegun(self) -> list[RunRecord]:
+        """Return pending runs that Prefect has been told of, the oldest first: requested ones, and those of any
+        deployment that wait for another executor."""
+        unclaimed = (RUN.c.takeovers > 0) & RUN.c.lease_owner.is_(None)
+        known = RUN_REQUEST.c.dispatched_at.is_not(None) | unclaimed
+        pending = select(RunRecord).outerjoin(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending", known)
+        return self._records(pending.order_by(RUN.c.created_at, RUN.c.id))
+
+    def count_unbegun(self) -> int:
+        """Count the requested runs that Prefect has been told of and that have not begun."""
+        unbegun = select(func.count()).select_from(RUN).join(RUN_REQUEST, _OF_RUN)
+        unbegun = unbegun.where(RUN.c.status == "pending", RUN_REQUEST.c.dispatched_at.is_not(None))
+        with self._database.reading() as connection:
+            return connection.scalar(unbegun) or 0
 
     def mark_dispatched(self, run_id: str, flow_run_id: str) -> None:
         """Note that Prefect has been told of the run, and which flow run is to execute it."""

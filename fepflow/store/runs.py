@@ -363,9 +363,12 @@ class Runs(Repository):
             run = update(RUN).where(RUN.c.id == run_id)
             running = run.where(RUN.c.status == "running", RUN.c.cancel_requested_at.is_(None))
             connection.execute(running.values(cancel_requested_at=now))
-            cancelled = {"status": "cancelled", "cancel_requested_at": now, "completed_at": now}
+            cancelled = {"status": "cancelled", "cancel_requested_at": now, "completed_at": now, "takeovers_left": 0}
             pending = run.where(RUN.c.status == "pending")
-            if connection.execute(pending.values(**cancelled, error="cancelled before it began")).rowcount:
+            error = sql_case(
+                (RUN.c.takeovers > 0, "cancelled before it was resumed"), else_="cancelled before it began"
+            )
+            if connection.execute(pending.values(**cancelled, error=error)).rowcount:
                 count_end(connection, run_id)
             record = find_run(connection, run_id)
             if record.status != "running" and record.completed_at != now:
@@ -383,6 +386,13 @@ class Runs(Repository):
         """Withdraw the request from a run that is over, because it is to be resumed."""
         over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
         self._database.write(lambda connection: connection.execute(over.values(cancel_requested_at=None)))
+
+    def interrupted(self, since: datetime) -> dict[str, str]:
+        """Return the ids of the runs that were interrupted since then, by that of their flow run."""
+        runs = select(RUN.c.flow_run_id, RUN.c.id).where(RUN.c.status == "interrupted", RUN.c.completed_at >= since)
+        with self._database.reading() as connection:
+            rows = connection.execute(runs.where(RUN.c.flow_run_id.is_not(None))).all()
+        return {row.flow_run_id: row.id for row in rows}
 
     def mark_cancelled(self, run_id: str) -> bool:
         """Turn an interrupted run into a cancelled one: its executor was killed on request."""
@@ -431,7 +441,7 @@ def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -
     """Insert the run, pending, and its cases; raises as `Runs.create` does."""
     try:
         row = {item.name: getattr(run, item.name) for item in fields(run)}
-        fixed = {"status": "pending", "created_at": run.created_at or utc_now(), "n_cases": 0}
+        fixed = {"status": "pending", "created_at": run.created_at or utc_now(), "n_cases": 0, "takeovers": 0}
         connection.execute(insert(RUN).values({**row, **fixed}))
     except IntegrityError:
         raise UserError(

@@ -17,8 +17,9 @@ from prefect.exceptions import PrefectHTTPStatusError
 
 from fepflow.access.caller import SCOPES, Caller
 from fepflow.api.evaluations.operations import request_run
-from fepflow.deployments.reaper import MAX_WAITING, next_runs, start
+from fepflow.deployments.reaper import next_runs, start
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
@@ -87,15 +88,16 @@ def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: S
 
 
 def test_only_so_many_runs_wait_in_prefect(store: Store) -> None:
-    runs = [requested(store) for _ in range(MAX_WAITING + 2)]
+    most = settings().most_waiting_runs
+    runs = [requested(store) for _ in range(most + 2)]
     first = next_runs(store)
-    assert [run.id for run in first] == [run.id for run in runs[:MAX_WAITING]]
+    assert [run.id for run in first] == [run.id for run in runs[:most]]
     for run in first:
         store.requests.mark_dispatched(run.id, str(uuid4()))
     assert next_runs(store) == []
     store.leases.acquire(first[0].id, "host/1/a", 60)  # it has begun
     store.requests.end_unbegun(first[1].id, "failed", "gone")
-    assert [run.id for run in next_runs(store)] == [run.id for run in runs[MAX_WAITING:]]
+    assert [run.id for run in next_runs(store)] == [run.id for run in runs[most:]]
 
 
 def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> None:

@@ -24,12 +24,13 @@ class Asked:
 class Endpoint:
     """A server on the loopback. `{"question": "html 3"}` is answered with HTML; what is no fault is echoed.
 
-    Every answer takes `delay` seconds, none is given while `held`, only 502 while `out_of_order`, and nothing is
-    echoed while `wrong`.
+    Every answer takes `delay` seconds, none is given while `held`, none to a question in `kept_waiting`, only 502 while
+    `out_of_order`, and nothing is echoed while `wrong`.
     """
 
     delay: float = 0.0
     held: bool = False
+    kept_waiting: set[str] = field(default_factory=set)
     out_of_order: bool = False
     wrong: bool = False
     asked: list[Asked] = field(default_factory=list)
@@ -103,7 +104,7 @@ async def _answer(endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyn
     endpoint.most_at_once = max(endpoint.most_at_once, endpoint.under_way)
     try:
         await asyncio.sleep(endpoint.delay)
-        while endpoint.held:  # noqa: ASYNC110  # set from another thread, which an asyncio.Event would not hear of
+        while endpoint.held or question in endpoint.kept_waiting:  # noqa: ASYNC110  # set from another thread, which an asyncio.Event would not hear of
             await asyncio.sleep(0.01)
     finally:
         endpoint.under_way -= 1

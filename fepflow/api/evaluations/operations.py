@@ -21,6 +21,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.settings import settings
 from fepflow.store.records import OPERATION, NewOutput, NewRun, RunRecord, RunRequest, RunStatus, RunSummary
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
@@ -62,6 +63,7 @@ def request_run(
         tags=list(document.get("tags", [])),
         suite_hash=suite_hash(document, 1, Path()),
         cause="network",
+        takeovers_left=settings().takeovers,
     )
     key = None if idempotency_key is None else unique_key(kind, caller, idempotency_key)
     asked = RunRequest(

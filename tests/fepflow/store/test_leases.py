@@ -214,6 +214,41 @@ def test_reaping_interrupts_a_claimed_run_whose_process_ended_before_it_began(st
     assert "before it had begun: `fepflow run --resume run-1` goes on" in store.runs.get("run-1").error
 
 
+def test_a_run_that_may_be_taken_over_waits_for_another_executor_a_few_times(store: Store, make_run):
+    make_run("run-1", takeovers_left=1)
+    store.leases.acquire("run-1", owner_that_has_ended(), 60)
+    assert store.leases.reap() == ["run-1"]
+    assert store.leases.reap() == [], "nobody has it, and it is not reaped again"
+    waiting = store.runs.get("run-1")
+    assert (waiting.status, waiting.takeovers, waiting.lease_owner) == ("pending", 1, None)
+    assert "without finishing it: a worker takes it over" in waiting.error
+    assert [run.id for run in store.requests.unbegun()] == ["run-1"]
+
+    store.leases.acquire("run-1", ELSEWHERE, 0)
+    assert not store.leases.hand_over("run-1", ELSEWHERE, "told to end"), "it was taken over as often as it may be"
+    assert store.leases.reap() == ["run-1"]
+    given_up = store.runs.get("run-1")
+    assert (given_up.status, given_up.takeovers) == ("interrupted", 1)
+    assert "after it had been taken over 1 time: `fepflow run --resume run-1` goes on" in given_up.error
+
+
+def test_an_executor_hands_its_run_over_unless_it_is_to_be_cancelled(store: Store, make_run):
+    for name in ("told-to-end", "cancelled", "killed"):
+        make_run(name, takeovers_left=2)
+        store.leases.acquire(name, "me" if name != "killed" else owner_that_has_ended(), 60)
+    assert store.leases.hand_over("told-to-end", "me", "told to end")
+    assert store.runs.get("told-to-end").error == "told to end"
+    for name in ("cancelled", "killed"):
+        store.runs.request_cancel(name)
+    assert not store.leases.hand_over("cancelled", "me", "told to end")
+    assert store.leases.reap() == ["killed"]
+    assert (store.runs.get("killed").status, store.runs.get("killed").takeovers) == ("cancelled", 0)
+
+    cancelled = store.runs.request_cancel("told-to-end")
+    assert cancelled.status == "cancelled"
+    assert cancelled.completed_at == cancelled.cancel_requested_at, "no executor ended it, and a retry cancels it again"
+
+
 def test_a_claim_keeps_nobody_from_the_lease(store: Store, make_run):
     make_run()
     store.leases.claim("run-1", ELSEWHERE, 60)
