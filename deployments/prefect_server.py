@@ -6,6 +6,7 @@ import asyncio
 import gc
 import sys
 import time
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from itertools import count
 from threading import Thread
@@ -13,6 +14,8 @@ from uuid import UUID
 
 from prefect.cli import app
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
+from prefect.server.database.configurations import SQLITE_BEGIN_MODE, AioSqliteConfiguration
+from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 LEASE = timedelta(minutes=1)
 FULL_COLLECTION = 60  # seconds; a full one stops the server for 0.1 s or more
@@ -43,7 +46,26 @@ def collect_garbage() -> None:
             gc.freeze()  # what was loaded stays, and need not be searched each time
 
 
+def begin_immediately() -> None:
+    """Have each transaction of the server on SQLite take the lock of writers when it begins.
+
+    Prefect's transactions read, then write. If another one has written in between, SQLite refuses the write at once,
+    however long it may wait: "database is locked". The server answers 503, and the client waits for seconds, then
+    twice as long. A transaction within another one begins as before: it would wait for what waits for it.
+    """
+    begin = AioSqliteConfiguration.begin_transaction
+
+    def begin_transaction(
+        self: AioSqliteConfiguration, session: AsyncSession, with_for_update: bool = False
+    ) -> AbstractAsyncContextManager[AsyncSessionTransaction]:
+        is_outermost = SQLITE_BEGIN_MODE.get() is None
+        return begin(self, session, with_for_update=with_for_update or is_outermost)
+
+    AioSqliteConfiguration.begin_transaction = begin_transaction  # type: ignore[method-assign, assignment]
+
+
 if __name__ == "__main__":
+    begin_immediately()
     Thread(target=collect_garbage, daemon=True).start()
     asyncio.run(renew_leases(ConcurrencyLeaseStorage()))
     sys.argv[1:1] = ["server", "start"]

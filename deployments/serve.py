@@ -255,20 +255,13 @@ def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]
         "PREFECT_WORKER_QUERY_SECONDS": "2",  # a scheduled run waits so long
         "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING",  # a run's log begins with the run, not the worker
         "DO_NOT_TRACK": "1",  # else Prefect's client tells its makers of its use
-        **(LOCAL_CLIENT if api.local else {}),
+        **prefect_api.cheap_client(api.url),
+        **({"PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false"} if api.local else {}),  # it would ask for a token in vain
         **os.environ,
         **api.environment,
         "FEPFLOW_HOME": str(config.home.absolute()),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-LOCAL_CLIENT = {
-    "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "false",
-    "PREFECT_API_TLS_INSECURE_SKIP_VERIFY": "true",
-}
-"""Settings of Prefect's client for http:// to the loopback: without them each client reads all certificates of the
-system, and asks for a token in vain."""
 
 
 def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:

@@ -199,7 +199,18 @@ def _environment(config: Settings, port: int) -> dict[str, str]:
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"{address},http://localhost:{port}",
         "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
         "PREFECT_SERVER_LOGGING_LEVEL": "WARNING",
+        **BATCHES,
     }
+
+
+BATCHES = {
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "50",
+    "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "100",
+    "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_FLUSH_INTERVAL": "2",
+}
+"""Settings by which the server writes many events in one transaction. By default each of a run's twenty states of task
+runs is a transaction of its own."""
 
 
 def _refuse_taken_port(port: int) -> None:

@@ -19,7 +19,11 @@ ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFE
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Work until it is stopped."""
-    for name, value in ENVIRONMENT.items():
+    from fepflow.prefect_settings import configured_api
+    from fepflow.services.prefect_api import cheap_client
+
+    api = configured_api()
+    for name, value in {**ENVIRONMENT, **cheap_client(api.url if api else "")}.items():
         os.environ.setdefault(name, value)
     from fepflow.errors import FepflowError
     from fepflow.observability import logs

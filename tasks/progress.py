@@ -15,6 +15,10 @@ from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.text import slug
 
+FIRST_SECONDS = 1.0
+"""Age of a run from which on its progress is shown. Nobody looks at that of a shorter one, and each artifact and its
+update cost Prefect's server 50 ms."""
+
 SECONDS = 2.0
 """Shortest pause between two updates."""
 
@@ -53,6 +57,10 @@ async def _show(context: RunContext, over: asyncio.Event) -> None:
     shown: tuple[float, str] | None = None
     failure_logged = last = False
     start = monotonic()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FIRST_SECONDS):
+            await over.wait()
+            return
     while not last:
         last = over.is_set()
         began = monotonic()

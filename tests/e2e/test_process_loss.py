@@ -335,6 +335,7 @@ def begun_flow_run(stack: Stack, run_id: str, state: str) -> str:
 def test_a_lost_worker_and_retry_in_the_ui_resume_the_same_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
+    workplace.env["FEPFLOW_TAKEOVERS"] = "0"
     workplace.write_suite(CASES, target={"concurrency": 2})
     undisturbed = quiet_run(workplace)
     endpoint.asked.clear()
@@ -365,6 +366,7 @@ def test_a_lost_worker_and_retry_in_the_ui_resume_the_same_run(
 def test_a_worker_that_gets_sigterm_leaves_a_run_that_can_be_resumed(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
+    workplace.env["FEPFLOW_TAKEOVERS"] = "0"
     endpoint.held = True
     workplace.write_suite(CASES[:3], target={"timeout": "60s"})
     with working(stack, workplace.env) as pool:

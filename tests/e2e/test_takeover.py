@@ -33,7 +33,7 @@ def under_way(pool: Pool, workplace: Workplace, endpoint: Endpoint) -> str:
     endpoint.kept_waiting = {"third", "fourth"}
     workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "60s"}, batch_size=1)
     flow_run = pool.run(suite=str(workplace.suite))
-    wait_for(lambda: len(endpoint.asked) == len(CASES), "a call that is not answered", 60)
+    wait_for(lambda: len(endpoint.asked) == len(CASES), "a call that is not answered", 240)
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         wait_for(lambda: store.results.progress(workplace.record.id).checks == 2, "two stored answers")
     return flow_run

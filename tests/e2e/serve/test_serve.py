@@ -238,7 +238,7 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
     assert served.log.index("worker   │ stopped") < served.log.index("server   │ stopped")
     assert not is_healthy(served.api_url)
     record = record_when(served, lambda _: True, "a run", 1)
-    assert record.status in ("interrupted", "cancelled")
+    assert record.status in ("pending", "cancelled"), "the next worker takes it over"
 
 
 @pytest.mark.battery
