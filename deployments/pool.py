@@ -1,4 +1,4 @@
-"""The work pool of fepflow's deployments with its queue of requested runs, and whether it has a worker.
+"""The work pool of fepflow's deployments with its queues, and whether it has a worker.
 
 Prefect is imported where it is used: `fepflow serve`, which only names the pool, stays without it.
 """
@@ -6,10 +6,10 @@ Prefect is imported where it is used: `fepflow serve`, which only names the pool
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 from fepflow.errors import UserError
+from fepflow.settings import settings
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 POOL = "fepflow"
 REQUESTED = "requested"
 """The queue, and the deployment, of runs that are requested over the network."""
+SUITES = "suites"
+"""The queue of `evaluate/suite`. What is scheduled is in another one, and waits for neither."""
 
 
 async def ensure_pool(client: PrefectClient, kind: str | None = None, template: dict[str, Any] | None = None) -> None:
-    """Create the pool and its queue of requested runs, unless they are there.
+    """Create the pool and its queues, unless they are there.
 
     Args:
         client: Prefect's API.
@@ -52,14 +54,28 @@ async def ensure_pool(client: PrefectClient, kind: str | None = None, template: 
         )
     if template is not None and pool.base_job_template != template:
         await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
+    config = settings()
+    await _ensure_queue(client, SUITES, config.suite_runs, config.most_suite_runs)
+    await _ensure_queue(client, REQUESTED, config.requested_runs, config.most_requested_runs)
+
+
+async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None, default: int) -> None:
+    """Create a queue, or give it its limit: what the setting says, else what it has, else the default.
+
+    A queue's runs wait for a place in it without a change of their state. With the limit of a deployment, Prefect looks
+    at each waiting run again every 30 s, and a place that comes free stays empty meanwhile.
+    """
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+
     try:
-        await client.read_work_queue_by_name(REQUESTED, work_pool_name=POOL)
+        queue = await client.read_work_queue_by_name(name, work_pool_name=POOL)
     except ObjectNotFound:
-        # Each run is a process of its own: callers of the network start no more of them than there are cores. What is
-        # scheduled is in another queue, and does not wait for them.
-        limit = max(2, os.cpu_count() or 1)
         with contextlib.suppress(ObjectAlreadyExists):
-            await client.create_work_queue(REQUESTED, concurrency_limit=limit, work_pool_name=POOL)
+            await client.create_work_queue(name, concurrency_limit=wanted or default, work_pool_name=POOL)
+        return
+    limit = wanted or queue.concurrency_limit or default
+    if queue.concurrency_limit != limit:
+        await client.update_work_queue(queue.id, concurrency_limit=limit)
 
 
 async def is_worked(client: PrefectClient) -> bool:

@@ -94,9 +94,9 @@ def test_no_run_overlaps_with_one_of_the_same_deployment(deployment) -> None:
     if deployment["name"] == "evaluate-shard":
         assert "concurrency_limit" not in deployment  # its siblings are to run beside it
         return
-    if deployment["name"] == "requested":
+    if queue := {"requested": "requested", "suite": "suites"}.get(deployment["name"]):
         assert "concurrency_limit" not in deployment  # its queue has one, over which runs wait in their order
-        assert deployment["work_pool"]["work_queue_name"] == "requested"
+        assert deployment["work_pool"]["work_queue_name"] == queue
         return
     assert ConcurrencyLimitConfig.model_validate(deployment["concurrency_limit"]).limit == 1
     assert "collision_strategy" in deployment["concurrency_limit"]
