@@ -96,10 +96,10 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     flow_run = under_way(pool, workplace, endpoint)
-    endpoint.kept_waiting = set()
     assert pool.worker is not None
     pool.worker.send_signal(signal.SIGTERM)
-    pool.worker.wait(30)
+    pool.worker.wait(60)
+    endpoint.kept_waiting = set()
     assert (workplace.record.status, workplace.record.takeovers) == ("pending", 1)
     assert stack.api.state_of(flow_run)[0] == "CRASHED"
     pool.start_worker()
