@@ -31,13 +31,17 @@ PARTS = 8
 HOLD_SECONDS = 2.0
 """Seconds in which a place serves one call after the other before others may have it. Prefect's server computes for
 about 50 ms to give a part and to take it back."""
+HOLD_FACTOR = 20
+"""And so many times what taking it took, in which the place was empty: a server with much to do takes half a second."""
+LONGEST_HOLD = 15.0
 IDLE_SECONDS = 0.2
 """Time without a call after which a place is given back."""
 COURTESY_SECONDS = 0.05
 """Pause after giving a place back, before a run asks for one again: others may be waiting for it."""
-POLL_SECONDS = (0.5, 4.0)
+POLL_SECONDS = (0.5, 1.5)
 """Pauses between two requests for places that others have: the first, and the longest. Those that Prefect's server
-advises are up to 30 s long, and places stay empty meanwhile."""
+advises are up to 30 s long, and places stay empty meanwhile: when the first of ten runs ended, with 4 s for a third
+of the rest's time."""
 ANSWER_SECONDS = 1.0
 """A place is kept while Prefect's API does not answer in this time."""
 LAST_SECONDS = 5.0
@@ -168,6 +172,7 @@ class SharedLimits:
 
         Not by Prefect's `concurrency`: it writes an error into the log for each request that is refused.
         """
+        began = monotonic()
         try:
             given = await self._client.increment_concurrency_slots_with_lease(
                 self._limits, places, "concurrency", LEASE_SECONDS
@@ -181,10 +186,11 @@ class SharedLimits:
         lease = UUID(document["lease_id"])
         self._held += places
         taken.set_result(None)
+        seconds = min(max(HOLD_SECONDS, HOLD_FACTOR * (monotonic() - began)), LONGEST_HOLD)
         try:
             async with in_background(self._renew(lease), "fepflow-places"):
                 while True:
-                    await gather_or_raise(self._serve() for _ in range(places))
+                    await gather_or_raise(self._serve(seconds) for _ in range(places))
                     if await self._answers():  # else the place would be lost until Prefect is back
                         break
         finally:
@@ -213,9 +219,9 @@ class SharedLimits:
             except httpx.HTTPError as error:  # calls under way go on; Prefect may be back before the lease has ended
                 run_log().warning("places under %s could not be kept: %s", ", ".join(self._limits), error)
 
-    async def _serve(self) -> None:
-        """Give a place to the calls that wait, one after the other."""
-        until = monotonic() + HOLD_SECONDS
+    async def _serve(self, seconds: float) -> None:
+        """Give a place to the calls that wait, one after the other, for so long."""
+        until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
             try:
                 async with asyncio.timeout(min(left, IDLE_SECONDS)):
