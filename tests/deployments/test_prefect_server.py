@@ -1,0 +1,49 @@
+"""What our server changes of Prefect's: each transaction on SQLite takes its turn when it begins."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from prefect.server.database.configurations import AioSqliteConfiguration
+from sqlalchemy.exc import OperationalError
+
+from fepflow.deployments.prefect_server import begin_immediately
+
+
+async def two_that_read_and_then_write(url: str) -> None:
+    """Both read the same row, wait until the other one has had time to read it, too, and add to it."""
+    database = AioSqliteConfiguration(url)
+    engine = await database.engine()
+    async with engine.connect() as connection:
+        await connection.execute(sa.text("CREATE TABLE counter (value INTEGER)"))
+        await connection.execute(sa.text("INSERT INTO counter VALUES (0)"))
+        await connection.commit()
+
+    async def add() -> None:
+        session = await database.session(engine)
+        async with session, database.begin_transaction(session):
+            value = await session.scalar(sa.text("SELECT value FROM counter"))
+            await asyncio.sleep(0.2)
+            await session.execute(sa.text("UPDATE counter SET value = :value"), {"value": value + 1})
+            async with database.begin_transaction(inner := await database.session(engine)), inner:
+                assert await inner.scalar(sa.text("SELECT value FROM counter")) == value, "one within another reads"
+
+    try:
+        await asyncio.gather(add(), add())
+        async with engine.connect() as connection:
+            assert await connection.scalar(sa.text("SELECT value FROM counter")) == 2
+    finally:
+        await engine.dispose()
+
+
+def test_a_transaction_that_reads_and_then_writes_is_not_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OperationalError, match="database is locked"):
+        asyncio.run(two_that_read_and_then_write(f"sqlite+aiosqlite:///{tmp_path / 'prefect.db'}"))
+    monkeypatch.setattr(AioSqliteConfiguration, "begin_transaction", AioSqliteConfiguration.begin_transaction)
+    begin_immediately()
+    asyncio.run(two_that_read_and_then_write(f"sqlite+aiosqlite:///{tmp_path / 'ours.db'}"))
