@@ -71,6 +71,7 @@ def test_every_option_in_the_docs_exists() -> None:
         "--from-env-file",
         "--wait",
     }  # kubectl's, Helm's
+    others |= {"--rm", "--force-recreate", "--python"}  # Docker's and pip's
     others |= {"--build-arg", "--username", "--format", "--clean", "--if-exists", "--depth", "--branch"}
     others |= {"--pool-type", "--base-job-template", "--behind-tls"}  # of our modules for servers
     others |= {"--workflow", "--event", "--status", "--jq"}  # gh's, on the page about CI
