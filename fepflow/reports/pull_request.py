@@ -95,9 +95,8 @@ def _reasons(run: RunRecord, verdict: Verdict) -> Iterator[str]:
             yield "The gate allows it (`inconclusive: allow`), but it is no pass."
     if others:
         yield "\n".join(f"- {_safe(each)}" for each in others[:_MAX_REASONS])
-    notes = [f"Not judged, as no rule is about it: {', '.join(verdict.not_judged)}"] if verdict.not_judged else []
-    notes += [f"No baseline: {verdict.not_compared}"] if verdict.not_compared else []
-    notes += verdict.warnings[:_MAX_REASONS]
+    notes = [f"No baseline: {verdict.not_compared}"] if verdict.not_compared else []
+    notes += verdict.warnings[:_MAX_REASONS]  # also of what no rule judges
     if notes:
         yield "\n>\n".join(f"> {_safe(note)}" for note in notes)
 
