@@ -230,9 +230,9 @@ class Composed:
             file = self.filled(DOCUMENT["secrets"][secret["source"]]["file"])
             yield Mount(Path(file), f"/run/secrets/{secret['target']}")
         for entry in config.get("configs", []):
-            file = self.folder / f"config-{entry['source']}"
-            file.write_text(DOCUMENT["configs"][entry["source"]]["content"], encoding="utf-8")
-            yield Mount(file, entry["target"])
+            content = self.folder / f"config-{entry['source']}"
+            content.write_text(DOCUMENT["configs"][entry["source"]]["content"], encoding="utf-8")
+            yield Mount(content, entry["target"])
 
     def _users(self) -> Mount:
         file = self.folder / "passwd"
