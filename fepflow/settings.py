@@ -44,6 +44,20 @@ def _base_address(url: str | None) -> str | None:
     return f"{parts.scheme}://{parts.netloc}{path}"
 
 
+def _blob_address(address: str | None) -> str | None:
+    """Return an address that the names of blobs are appended to; None of an empty one. Raises ValueError."""
+    if not address:
+        return None
+    scheme, _, rest = address.partition("://")
+    if scheme not in ("file", "s3", "gs"):
+        raise ValueError("it reads like file:///folder, s3://bucket/prefix or gs://bucket/prefix")
+    if any(letter in rest for letter in "?#@"):
+        raise ValueError("the address has no user, ? or #: credentials of buckets come from the environment")
+    if (scheme == "file") is not rest.startswith("/") or not rest.strip("/"):
+        raise ValueError("a folder has three slashes, as in file:///srv/blobs; a bucket has two, as in s3://bucket")
+    return address.rstrip("/")
+
+
 class Settings(BaseModel):
     """Every setting has a default that works on a fresh machine."""
 
@@ -52,6 +66,11 @@ class Settings(BaseModel):
         description="Folder of the store, the local server's database and logs.",
     )
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
+    blobs: Annotated[str | None, AfterValidator(_blob_address)] = Field(
+        None,
+        description="Where outputs over 256 kB are: file:///folder, s3://bucket/prefix or gs://bucket/prefix; default: "
+        "in the store.",
+    )
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
     api_port: int = Field(4280, ge=0, le=65535, description="Port of the REST interfaces of `fepflow serve`; 0: any.")
     grpc_port: int = Field(4281, ge=0, le=65535, description="Port of its gRPC interface; 0: any.")

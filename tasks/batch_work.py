@@ -154,6 +154,11 @@ class BatchWork:
                     waiting.append(PendingChecks(self._outputs[unit], checks))
         return waiting
 
+    @property
+    def unchecked(self) -> list[Unit]:
+        """The outputs that lack results of checks."""
+        return [pending.output.unit for by_model in (False, True) for pending in self.pending(by_model=by_model)]
+
     def drop_checked(self) -> None:
         """Drop the outputs that have been checked, and their cases, from memory: those that are retried may wait."""
         self._outputs.clear()

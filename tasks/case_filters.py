@@ -70,13 +70,13 @@ class CaseFilter:
 
 
 def _did_not_pass(store: Store, run: RunRecord) -> Iterator[str]:
-    return (result.case.id for result in store.results.by_case(run.id, failed_only=True))
+    return (result.case.id for result in store.results.by_case(run.id, failed_only=True, whole=False))
 
 
 def _in_error(store: Store, run: RunRecord) -> Iterator[str]:
     return (
         result.case.id
-        for result in store.results.by_case(run.id, failed_only=True)
+        for result in store.results.by_case(run.id, failed_only=True, whole=False)
         if (result.output is not None and result.output.failure is not None) or any(map(_has_error, result.checks))
     )
 

@@ -138,8 +138,11 @@ class RunContext:
         cases = store.runs.cases(run_id, first, last)
         work = BatchWork(batch, self.run.repeats, cases, [self._checks_of(case) for case in cases])
         if self.is_resumed:
-            outputs = store.results.outputs(run_id, first, last)
+            outputs = store.results.outputs(run_id, first, last, whole=False)
             work.take_in(outputs, store.results.check_outcomes(run_id, first, last))
+            unread = {unit[0] for unit in work.unchecked if outputs[unit].blob is not None}
+            if unread:
+                work.take_in(store.results.outputs_at(run_id, unread), ())
         self.uses_models = self.uses_models or work.has_model_checks
         return work
 
@@ -186,7 +189,7 @@ class RunContext:
         calls = self.shard_spec.calls(run)
         last = calls.stop // run.repeats
         for start in range(calls.start // run.repeats, last, 1_000):
-            for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last)).values():
+            for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last), whole=False).values():
                 self.spend(stored.output)
         for found in usages(self.store, run.id):
             if calls.start <= found.case_index * run.repeats + found.repeat < calls.stop:

@@ -70,6 +70,7 @@ def prune(
         store.retention.delete_run(run.id)
     reusable_since = utc_now() - timedelta(seconds=settings().cache_ttl)
     cached = store.results.delete_cached_responses(before=reusable_since) if suite is None else 0
+    store.retention.delete_unused_blobs()
     return Pruned(len(runs), _flow_runs(runs), cached, store.retention.give_back_space())
 
 
@@ -77,6 +78,7 @@ def delete_runs(store: Store, runs: Sequence[RunRecord]) -> Pruned:
     """Delete runs that may go, see `Retention.require_deletable`."""
     for run in runs:
         store.retention.delete_run(run.id)
+    store.retention.delete_unused_blobs()
     return Pruned(len(runs), _flow_runs(runs), 0, store.retention.give_back_space())
 
 

@@ -150,7 +150,16 @@ def _accumulate_outputs(
     store: Store, run: RunRecord, accumulators: Sequence[MetricAccumulator], without: Collection[tuple[int, int]]
 ) -> None:
     for start in range(0, run.n_cases if accumulators else 0, CASES_AT_ONCE):
-        for unit, stored in store.results.outputs(run.id, start, start + CASES_AT_ONCE).items():
+        outputs = store.results.outputs(run.id, start, start + CASES_AT_ONCE, whole=False)
+        # Latency, tokens and cost are in the rows, and need no blob.
+        in_blobs = {
+            unit[0]
+            for unit, stored in outputs.items()
+            if stored.blob is not None and any(each.value_of(stored) is None for each in accumulators)
+        }
+        if in_blobs:
+            outputs |= store.results.outputs_at(run.id, in_blobs)
+        for unit, stored in outputs.items():
             for accumulator in accumulators if unit not in without else ():
                 accumulator.add_output(unit[0], stored)
 
@@ -366,10 +375,13 @@ class MetricAccumulator:
 
     def add_output(self, case_index: int, stored: StoredOutput) -> None:
         """Take an output in; one that failed has no value."""
-        value = None
-        if self._path is not None and not stored.failed:
-            value = _number(self._path, {"output": output_context(stored.output)})
-        self._add(case_index, value, in_error=stored.failed)
+        self._add(case_index, self.value_of(stored), in_error=stored.failed)
+
+    def value_of(self, stored: StoredOutput) -> float | None:
+        """Return the number that the metric's path finds in an output."""
+        if self._path is None or stored.failed:
+            return None
+        return _number(self._path, {"output": output_context(stored.output)})
 
     def add_counted(self, counts: CheckCounts) -> None:
         """Do as `add` for many results, of which no case has two: then it does not matter whose they are."""

@@ -16,7 +16,7 @@ MAX_RESULTS = 2_000
 def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES, *, max_results: int = MAX_RESULTS) -> CauseSummary:
     """Summarize why results of a run did not pass; the most frequent causes first."""
     causes = Causes()
-    failed = store.results.by_case(run.id, failed_only=True)
+    failed = store.results.by_case(run.id, failed_only=True, whole=False)
     for result in islice(failed, max_results):
         causes.add(result.case.id, result.output, result.checks)
     summary = causes.summary(limit)

@@ -141,7 +141,7 @@ def warnings_of_own_model(store: Store, run: RunRecord) -> dict[str, str]:
     if not judges:
         return {}
     body = ((run.suite.get("target") or {}).get("http") or {}).get("body")
-    outputs = store.results.outputs(run.id, 0, FIRST_OUTPUTS).values()
+    outputs = store.results.outputs(run.id, 0, FIRST_OUTPUTS, whole=False).values()
     named = [(stored.output.metadata or {}).get("model") for stored in outputs]
     named.append(body.get("model") if isinstance(body, dict) else None)
     models = sorted({model for model in named if isinstance(model, str)})

@@ -174,7 +174,7 @@ def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
             yield CheckUsage(row.case_index, row.repeat, usage)
     run = store.runs.get(run_id)
     for start in range(0, run.n_cases, _READ_AT_ONCE) if run.suite.get("user") else ():
-        stored = store.results.outputs(run_id, start, min(start + _READ_AT_ONCE, run.n_cases))
+        stored = store.results.outputs(run_id, start, min(start + _READ_AT_ONCE, run.n_cases), whole=False)
         for (case_index, repeat), output in stored.items():
             metadata = output.output.metadata or {}
             user = None if REUSED_FROM in metadata else metadata.get("user")

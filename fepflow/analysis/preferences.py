@@ -152,7 +152,7 @@ def _outputs(store: Store, run: RunRecord, indices: Sequence[int]) -> dict[tuple
         (row.case_index, repeat): (None, str(each.output.failure["message"]))
         if each.output.failure
         else (as_text(each.output.value), None)
-        for row in store.results.grid_rows(run.id, indices)
+        for row in store.results.grid_rows(run.id, indices, whole=True)
         for repeat, each in row.outputs.items()
     }
 

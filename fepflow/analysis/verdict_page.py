@@ -278,7 +278,7 @@ def failed_cases(store: Store, run: RunRecord, verdict: Verdict) -> FailedCases:
     rows: list[Row] = []
     case_ids: list[str] = []
     shown: set[int] = set()
-    for result in store.results.by_case(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS]):
+    for result in store.results.by_case(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS], whole=False):
         if found := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
             rows += found
             case_ids += [result.case.id] * len(found)

@@ -54,6 +54,8 @@ def check() -> None:
     click.echo(f"{report.location} ({report.version}), schema {report.revision or 'none'}")
     if report.rows:
         click.echo("  " + ", ".join(f"{words}: {report.rows[table]:,}" for table, words in _TABLES.items()))
+    for note in report.notes:
+        click.echo(f"  note: {note}")
     for problem in report.problems:
         click.echo(f"error: {problem}", err=True)
     if report.problems:
@@ -73,6 +75,8 @@ def backup(file: Path) -> None:
 
     location = back_up(settings().store_address, file)
     click.echo(f"{location}: backed up to {file} ({file.stat().st_size:,} bytes).")
+    if settings().blobs is not None:
+        click.echo(f"Large outputs are not in it: back up {settings().blobs}, too, after the store.")
 
 
 @click.group()

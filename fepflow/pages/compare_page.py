@@ -199,14 +199,35 @@ def _outputs_changed(
             errors.append(pair)
         elif any(pair[0] in cases for cases in flipped.values()):
             continue
-        elif [each.output.value for each in before] != [each.output.value for each in after]:
+        elif (differ := _differ(before, after)) or (differ is None and _differ(*_whole(store, comparison, pair))):
             others.append(pair)
     return errors, others
 
 
+def _differ(before: Sequence[StoredOutput], after: Sequence[StoredOutput]) -> bool | None:
+    """Return whether outputs have other values; None if that takes reading their blobs."""
+    if len(before) != len(after):
+        return True
+    is_known = True
+    for one, other in zip(before, after, strict=True):
+        have_blobs = [each.blob is not None for each in (one, other)]
+        if one.output.value != other.output.value and have_blobs[0] is have_blobs[1]:
+            return True
+        is_known = is_known and one.blob == other.blob
+    return False if is_known else None
+
+
+def _whole(store: Store, comparison: RunComparison, pair: _Pair) -> tuple[list[StoredOutput], list[StoredOutput]]:
+    """Return the outputs of a case in both runs, with their blobs."""
+    _, then, now = pair
+    read = store.results.outputs_at
+    before, after = read(comparison.base.id, [then]), read(comparison.new.id, [now])
+    return [before[unit] for unit in sorted(before)], [after[unit] for unit in sorted(after)]
+
+
 def _by_case(store: Store, run: RunRecord) -> dict[int, list[StoredOutput]]:
     found: dict[int, list[StoredOutput]] = defaultdict(list)
-    for (case_index, _), stored in sorted(store.results.outputs(run.id).items()):
+    for (case_index, _), stored in sorted(store.results.outputs(run.id, whole=False).items()):
         found[case_index].append(stored)
     return found
 

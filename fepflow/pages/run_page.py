@@ -54,7 +54,8 @@ class MetricView:
 class GridView:
     """A page of cases beside the checks, `shared` ones first. `total` is how many cases the filter leaves.
 
-    `reasons` say of cases by index why their checks did not pass.
+    `reasons` say of cases by index why their checks did not pass. `searched_beginnings` if large outputs are not
+    searched for the text to their end.
     """
 
     wanted: GridFilter
@@ -63,6 +64,7 @@ class GridView:
     rows: list[GridRow]
     reasons: Mapping[int, list[str]]
     total: int
+    searched_beginnings: bool
 
     @property
     def pages(self) -> int:
@@ -128,7 +130,8 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
     shared = shared_check_ids(run.suite)
     own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
     reasons = _reasons(store, run, rows, wanted.check)
-    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, reasons, len(indices))
+    has_blobs = bool(wanted.text) and store.results.has_blobs(run.id)
+    return GridView(wanted, [*dict.fromkeys(own), *shared], shared, rows, reasons, len(indices), has_blobs)
 
 
 def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: str | None) -> Mapping[int, list[str]]:
@@ -140,7 +143,7 @@ def _reasons(store: Store, run: RunRecord, rows: Sequence[GridRow], check_id: st
         if any(map(_is_problem, row.marks.values())) or any(output.failed for output in row.outputs.values())
     ]
     reasons: dict[int, dict[str, None]] = defaultdict(dict)
-    for result in store.results.by_case(run.id, case_indices=failed):
+    for result in store.results.by_case(run.id, case_indices=failed, whole=False):
         if result.output is not None and result.output.failure is not None:
             what = "broken off" if result.output.is_partial else "no output"
             reasons[result.case_index][f"{what}: {snippet(result.output.failure['message'])}"] = None

@@ -49,7 +49,7 @@ def runs_to_compare(sources: Sequence[Source]) -> Iterator[RunsToCompare]:
     read = [_read(source, number) for number, source in enumerate(sources, 1)]
     with (
         TemporaryDirectory(prefix="fepflow-compare-") as folder,
-        Store.open(f"sqlite:///{Path(folder) / 'runs.db'}") as store,
+        Store.open(f"sqlite:///{Path(folder) / 'runs.db'}", with_blobs=False) as store,
     ):
         names = [run.add_to(store) for run in read]
         yield RunsToCompare(store, names, [note for run in read for note in run.notes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -15,10 +15,12 @@ from sqlalchemy import Column, Connection, Table, Text, and_, func, select, type
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.blobs import AT_ONCE, Blobs, LostBlob
 from fepflow.store.columns import EscapedText, JsonText
 from fepflow.store.database import Database
 from fepflow.store.migrate import revision_of, revisions, unknown
-from fepflow.store.records import CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
+from fepflow.store.records import BLOB, CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
+from fepflow.text import brief
 
 SPELLED_OUT = 20
 """Rows of a kind that are named; the others are counted."""
@@ -37,17 +39,22 @@ _NO_PG_DUMP = (
 
 @dataclass
 class StoreReport:
-    """The findings about a store. `rows` are counts by table; `problems` are sentences, none for a whole store."""
+    """The findings about a store. `rows` are counts by table; `problems` are sentences, none for a whole store, and
+    `notes` are sentences about what does no harm."""
 
     location: str
     version: str
     revision: str | None
     rows: dict[str, int] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def check_integrity(url: str) -> StoreReport:
-    """Read everything in the store at `url` and change nothing. Raises FepflowError if it cannot be opened."""
+    """Read everything in the store at `url`, and the blobs that FEPFLOW_BLOBS names, and change nothing.
+
+    Raises FepflowError if the store cannot be opened, or the blobs cannot be reached.
+    """
     database = Database(url, create=False)
     try:
         with database.reading() as connection:
@@ -59,6 +66,18 @@ def check_integrity(url: str) -> StoreReport:
             report.rows = {table.name: _count(connection, table) for table in METADATA.sorted_tables}
             for kind in (_miscounted(connection), _orphans(connection), _unreadable(connection)):
                 report.problems += _shortened(kind)
+            used, noted = _blobs(connection)
+            size = sum(noted[digest] for digest in used if digest in noted)
+        if blobs := Blobs.of_settings():
+            if used:
+                report.notes.append(f"{len(used):,} large outputs are at {blobs.address} ({size / 1e6:,.1f} MB).")
+            report.problems += _shortened(_lost_blobs(database, blobs, used))
+            report.notes += _unused_blobs(database, blobs, len(noted.keys() - used.keys()))
+        elif used:
+            report.problems.append(
+                f"{len(used):,} large outputs were not looked at, because FEPFLOW_BLOBS is not set here: set it to the "
+                "address that the runs were written with."
+            )
         return report
     finally:
         database.close()
@@ -142,6 +161,40 @@ def _unreadable_because(connection: Connection, column: Column[Any], text: str |
     except Exception as error:  # whatever stands there
         return type(error).__name__
     return None
+
+
+def _blobs(connection: Connection) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the blobs that outputs refer to, each with one of these outputs; and the sizes of all that are noted."""
+    keys = list(OUTPUT.primary_key)
+    rows = connection.execute(select(OUTPUT.c.blob, *keys).where(OUTPUT.c.blob.is_not(None)).order_by(*keys))
+    used: dict[str, str] = {}
+    for digest, *key in rows:
+        used.setdefault(digest, _row(OUTPUT, key))
+    return used, {row.digest: row.size for row in connection.execute(select(BLOB.c.digest, BLOB.c.size))}
+
+
+def _lost_blobs(database: Database, blobs: Blobs, used: Mapping[str, str]) -> Iterator[str]:
+    digests = list(used)
+    for start in range(0, len(digests), AT_ONCE):
+        some = digests[start : start + AT_ONCE]
+        lost = {digest: blob for digest, blob in blobs.read(some).items() if isinstance(blob, LostBlob)}
+        if lost:
+            with database.reading() as connection:  # a run may have been deleted meanwhile
+                there = set(connection.scalars(select(OUTPUT.c.blob).where(OUTPUT.c.blob.in_(lost))))
+            yield from (f"{used[digest]}: {blob.reason}" for digest, blob in lost.items() if digest in there)
+
+
+def _unused_blobs(database: Database, blobs: Blobs, unused: int) -> Iterator[str]:
+    if unused:
+        yield f"{unused:,} large outputs belong to no run any more: `fepflow store prune` deletes them."
+    names = blobs.names()
+    with database.reading() as connection:  # after the names, as a blob is noted before it is written
+        noted = set(connection.scalars(select(BLOB.c.digest)))
+    if strange := sorted(set(names) - noted):
+        yield (
+            f"{len(strange):,} files at {blobs.address} are not of this store, such as {brief(strange[0], 100)}: "
+            "another store may use that address, too, or an older backup was restored."
+        )
 
 
 def _row(table: Table, key: Any) -> str:

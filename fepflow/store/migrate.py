@@ -53,7 +53,7 @@ def revision_of(connection: Connection) -> str | None:
     if not tables.has_table(_VERSION_TABLE):
         return None
     revision = connection.scalar(text(f"SELECT version_num FROM {_VERSION_TABLE}"))  # noqa: S608  # a name of ours
-    if revision == "0001" and not tables.has_table("metric_total"):
+    if revision == "0001" and not tables.has_table("blob"):
         return UNRELEASED[0]
     return None if revision is None else str(revision)
 

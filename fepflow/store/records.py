@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 from uuid import uuid4
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData, String, Table, UniqueConstraint
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, MetaData, String, Table, UniqueConstraint, text
 from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
@@ -68,6 +68,8 @@ METADATA = MetaData(
         "fk": "fk_%(table_name)s_%(referred_table_name)s",
     }
 )
+
+_HAS_BLOB = text("blob IS NOT NULL")
 
 # SQLModel's `sa_type` is annotated as a class, and takes a type with its length as well.
 _WORD: Any = String(16)
@@ -270,13 +272,30 @@ class ShardRow(Row, table=True):
     lease_until: datetime | None = Field(sa_type=UtcDateTime)
 
 
+class BlobRow(Row, table=True):
+    """A blob with a large output, by the SHA-256 of its content, in which outputs may have parts; `size` in bytes.
+
+    `noted_at` is when a writer was last about to write it.
+    """
+
+    __tablename__: ClassVar[str] = "blob"
+
+    digest: str = Field(primary_key=True, max_length=64)
+    size: int = Field(sa_type=BigInteger)
+    noted_at: datetime = Field(sa_type=UtcDateTime)
+
+
 class OutputRow(Row, table=True):
-    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that it is of."""
+    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that it is of.
+
+    Of a large output whose parts are in a `blob`, `value` is the beginning, and the metadata's large entries are null.
+    """
 
     __tablename__: ClassVar[str] = "output"
     __table_args__ = (
         _case_key(),
         Index("ix_output_content_hash", "content_hash"),  # by which an output of an earlier run is found
+        Index("ix_output_blob", "blob", sqlite_where=_HAS_BLOB, postgresql_where=_HAS_BLOB),  # few outputs have one
     )
 
     run_id: str = Field(primary_key=True, max_length=64)
@@ -288,6 +307,7 @@ class OutputRow(Row, table=True):
     metadata_: Any = Field(sa_column=Column("metadata", OptionalJson))
     failed: bool
     reused_from: str | None = Field(max_length=64)
+    blob: str | None = Field(default=None, foreign_key="blob.digest", max_length=64)
     created_at: datetime = Field(sa_type=UtcDateTime)
 
 
@@ -573,6 +593,7 @@ RequestedRun = tuple[RunRecord, RunRequest]
 RUN: Table = METADATA.tables["run"]
 CASE: Table = METADATA.tables["run_case"]
 SHARD: Table = METADATA.tables["shard"]
+BLOB: Table = METADATA.tables["blob"]
 OUTPUT: Table = METADATA.tables["output"]
 CHECK_RESULT: Table = METADATA.tables["check_result"]
 CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
@@ -698,11 +719,12 @@ class NewCheckResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """An output that is in the store."""
+    """An output that is in the store. `blob` is where its large parts are, if only their beginning was read."""
 
     output: Output
     content_hash: str
     failed: bool
+    blob: str | None = None
 
 
 class OutputFacts(NamedTuple):

@@ -18,6 +18,7 @@ from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import REUSED_FROM
+from fepflow.store.large_outputs import move_out
 from fepflow.store.records import (
     CHECK_RESULT,
     OUTPUT,
@@ -35,18 +36,21 @@ def insert_results(
     run_id: str,
     outputs: Sequence[NewOutput],
     checks: Sequence[NewCheckResult] = (),
+    contents: dict[str, bytes] | None = None,
     *,
     are_calls: bool = False,
     write_seconds: Sequence[float] = (),
 ) -> Callable[[Connection], None]:
     """Make the rows, once, and return the function that inserts and counts them, see `Results.write`.
 
+    Large outputs go to the `contents` of blobs, see `LargeOutputs`; without these they stay in their rows.
+
     They are in the order of their keys: PostgreSQL's transactions deadlock if each locks rows in an order of its own.
     """
     now = utc_now()
     outputs = sorted(outputs, key=lambda new: (new.case_index, new.repeat))
     checks = sorted(checks, key=check_key)
-    output_rows = [_output_row(run_id, new, now) for new in outputs]
+    output_rows = [_output_row(run_id, new, now, contents) for new in outputs]
     check_rows = [_check_row(run_id, new, now) for new in checks]
 
     def insert_both(connection: Connection) -> None:
@@ -68,16 +72,16 @@ def check_key(check: NewCheckResult | Row[Any]) -> tuple[int, int, str]:
     return check.case_index, check.repeat, check.check_id
 
 
-def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
+def _output_row(run_id: str, new: NewOutput, now: datetime, contents: dict[str, bytes] | None) -> dict[str, Any]:
     """Return the row of an output; of a failed one if its value has no JSON form."""
-    failed, output_id = new.output.failure is not None, new.output.id
+    failed, output_id, moves_out = new.output.failure is not None, new.output.id, contents is not None
     try:
         value = encode(new.output.value)
         metadata = None if new.output.metadata is None else encode(new.output.metadata)
     except ValueError as error:
-        failed, value = True, encode(None)
+        failed, value, moves_out = True, encode(None), False
         metadata = encode({"error": _no_json_form("output", error).model_dump()})
-    return {
+    row = {
         "run_id": run_id,
         "case_index": new.case_index,
         "repeat": new.repeat,
@@ -87,8 +91,12 @@ def _output_row(run_id: str, new: NewOutput, now: datetime) -> dict[str, Any]:
         "metadata": metadata,
         "failed": failed,
         "reused_from": (new.output.metadata or {}).get(REUSED_FROM),
+        "blob": None,
         "created_at": now,
     }
+    if moves_out and contents is not None:
+        move_out(row, new.output, contents)
+    return row
 
 
 def _check_row(run_id: str, new: NewCheckResult, now: datetime) -> dict[str, Any]:

@@ -33,7 +33,8 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
-from fepflow.store.database import Repository, upserting
+from fepflow.store.database import Database, Repository, upserting
+from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     CACHED_RESPONSE,
     CASE,
@@ -62,13 +63,19 @@ _ROWS_AT_ONCE = 1_000
 _KEYS_AT_ONCE = 500
 _RESPONSES_AT_ONCE = 50
 _PICOUSD = 10**12
+_OUTPUT_COLUMNS = tuple(OUTPUT.c[name] for name in ("content_hash", "failed", "output_id", "value", "metadata", "blob"))
 
 
 class Results(Repository):
     """The outputs and check results of runs, and the cached responses of models.
 
-    Case indices and repeats count from 0; ranges exclude their `stop`.
+    Case indices and repeats count from 0; ranges exclude their `stop`. Where an output need not be `whole`, large ones
+    are read without their blobs: their `value` is a beginning, and large entries of their metadata are None.
     """
+
+    def __init__(self, database: Database, large_outputs: LargeOutputs) -> None:
+        super().__init__(database)
+        self._large_outputs = large_outputs
 
     def write(
         self,
@@ -88,18 +95,29 @@ class Results(Repository):
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         if outputs or checks:
-            rows = insert_results(run_id, outputs, checks, are_calls=are_calls, write_seconds=write_seconds)
-            self._database.write(rows)
+            contents = self._large_outputs.moved_out
+            rows = insert_results(run_id, outputs, checks, contents, are_calls=are_calls, write_seconds=write_seconds)
+            self._large_outputs.write(contents, rows)
 
-    def outputs(self, run_id: str, start: int = 0, stop: int | None = None) -> dict[tuple[int, int], StoredOutput]:
+    def outputs(
+        self, run_id: str, start: int = 0, stop: int | None = None, *, whole: bool = True
+    ) -> dict[tuple[int, int], StoredOutput]:
         """Return the outputs of the cases from `start` to `stop`, by (case index, repeat)."""
         with self._database.reading() as connection:
-            return _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
+            outputs = _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
+        return self._large_outputs.whole(outputs) if whole else outputs
 
     def outputs_at(self, run_id: str, case_indices: Collection[int]) -> dict[tuple[int, int], StoredOutput]:
         """Return the outputs of these cases, by (case index, repeat)."""
         with self._database.reading() as connection:
-            return _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+            outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
+        return self._large_outputs.whole(outputs)
+
+    def has_blobs(self, run_id: str) -> bool:
+        """Return whether a run has large outputs that are in blobs."""
+        some = select(OUTPUT.c.case_index).where(OUTPUT.c.run_id == run_id, OUTPUT.c.blob.is_not(None)).limit(1)
+        with self._database.reading() as connection:
+            return connection.scalar(some) is not None
 
     def whole_check_rows(self, run_id: str, case_indices: Collection[int]) -> list[dict[str, Any]]:
         """Return the check results of these cases as whole rows, for `copy_checks`; each `result` is JSON's text."""
@@ -118,9 +136,9 @@ class Results(Repository):
 
     def reusable(self, hashes: Collection[str], run_id: str) -> dict[str, tuple[str, Output]]:
         """Return outputs of other runs by their content hash, each with the id of the run that made it: the newest that
-        did not fail."""
-        table, known = OUTPUT.c, dict[str, tuple[str, Output]]()
-        columns = table.content_hash, table.run_id, table.reused_from, table.output_id, table.value, table.metadata
+        did not fail. One whose blob is lost is left out."""
+        table, found, made_by = OUTPUT.c, dict[str, StoredOutput](), dict[str, str]()
+        columns = *_OUTPUT_COLUMNS, table.run_id, table.reused_from
         wanted = sorted(hashes)
         asked = table.run_id.not_in(select(RUN.c.id).where(RUN.c.rescored_from.is_not(None)))
         # Each run that reuses an output stores it again: the values of the newest ones only are read.
@@ -128,12 +146,13 @@ class Results(Repository):
         with self._database.reading() as connection:
             for start in range(0, len(wanted), _KEYS_AT_ONCE):
                 same = table.content_hash.in_(wanted[start : start + _KEYS_AT_ONCE])
-                found = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id, asked)
-                ranked = found.subquery()
+                rows = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id, asked)
+                ranked = rows.subquery()
                 for row in connection.execute(select(ranked).where(ranked.c.rank == 1)):
-                    made_by = row.reused_from or row.run_id
-                    known[row.content_hash] = made_by, _output(row.output_id, row.value, row.metadata)
-        return known
+                    made_by[row.content_hash] = row.reused_from or row.run_id
+                    found[row.content_hash] = _stored(row)
+        outputs = self._large_outputs.whole(found)
+        return {hashed: (made_by[hashed], stored.output) for hashed, stored in outputs.items() if not stored.failed}
 
     def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
         """Return the check results of the cases from `start` up to, without, `stop`; no `result` is read."""
@@ -263,7 +282,12 @@ class Results(Repository):
                 yield CheckRow(*row)
 
     def by_case(
-        self, run_id: str, *, failed_only: bool = False, case_indices: Sequence[int] | None = None
+        self,
+        run_id: str,
+        *,
+        failed_only: bool = False,
+        case_indices: Sequence[int] | None = None,
+        whole: bool = True,
     ) -> Iterator[CaseResult]:
         """Yield a result for each repeat of each case by case index and repeat, read a hundred cases at a time.
 
@@ -279,12 +303,12 @@ class Results(Repository):
         else:
             chunks = _chunks(self.failed_case_indices(run_id)) if failed_only else self._all_case_indices(run_id)
         for chunk in chunks:
-            for result, failed in self._results(run_id, chunk, repeats, shared):
+            for result, failed in self._results(run_id, chunk, repeats, shared, whole=whole):
                 if failed or not failed_only:
                     yield result
 
     def _results(
-        self, run_id: str, case_indices: Sequence[int], repeats: int, shared: Sequence[str]
+        self, run_id: str, case_indices: Sequence[int], repeats: int, shared: Sequence[str], *, whole: bool
     ) -> Iterator[tuple[CaseResult, bool]]:
         with self._database.reading() as connection:
             cases = _cases_at(connection, run_id, case_indices)
@@ -292,6 +316,8 @@ class Results(Repository):
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
             for row in connection.execute(_checks(run_id, case_indices)):
                 checks[row.case_index, row.repeat].append(row)
+        if whole:
+            outputs = self._large_outputs.whole(outputs)
         for case_index in (case_index for case_index in case_indices if case_index in cases):
             places = ranks(declared_check_ids(cases[case_index], shared))
             for repeat in range(repeats):
@@ -372,7 +398,7 @@ class Results(Repository):
         with self._database.reading() as connection:
             return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
 
-    def grid_rows(self, run_id: str, case_indices: Sequence[int]) -> list[GridRow]:
+    def grid_rows(self, run_id: str, case_indices: Sequence[int], *, whole: bool = False) -> list[GridRow]:
         """Return the rows of these cases, in this order; of the checks' results, only those without a yes or no are
         read.
         """
@@ -386,12 +412,12 @@ class Results(Repository):
             shared = _shared_ids_of(connection, run_id)
             rows = {index: GridRow(index, case) for index, case in _cases_at(connection, run_id, case_indices).items()}
             outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
-            for (index, repeat), output in outputs.items():
-                rows[index].outputs[repeat] = output
             by_case = defaultdict(list)
             for index, *mark in connection.execute(marks.where(*here)):
                 by_case[index].append(mark)
             scores = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(unjudged)}
+        for (index, repeat), output in (self._large_outputs.whole(outputs) if whole else outputs).items():
+            rows[index].outputs[repeat] = output
         for index, marks_of_case in by_case.items():
             places = ranks(declared_check_ids(rows[index].case, shared))
             marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
@@ -403,7 +429,8 @@ class Results(Repository):
     def find_cases(self, run_id: str, text: str) -> list[int]:
         """Return the indices of the cases with this text in their id, input or other data, or in an output, in order.
 
-        SQLite ignores the case of ASCII letters, PostgreSQL that of all letters.
+        SQLite ignores the case of ASCII letters, PostgreSQL that of all letters. Only the beginning of an output in a
+        blob is searched: to read all blobs of a run could take minutes.
         """
         # The columns hold JSON, so the text is searched as JSON writes it.
         needle = str(encode(text))[1:-1]
@@ -531,17 +558,14 @@ def _outputs_where(
     connection: Connection, run_id: str, which: ColumnElement[bool]
 ) -> dict[tuple[int, int], StoredOutput]:
     table = OUTPUT.c
-    keys = table.case_index, table.repeat, table.content_hash, table.failed
-    rows = select(*keys, table.output_id, table.value, table.metadata).where(table.run_id == run_id, which)
-    return {
-        (case_index, repeat): StoredOutput(_output(output_id, value, metadata), content_hash, failed)
-        for case_index, repeat, content_hash, failed, output_id, value, metadata in connection.execute(rows)
-    }
+    rows = select(table.case_index, table.repeat, *_OUTPUT_COLUMNS).where(table.run_id == run_id, which)
+    return {(row.case_index, row.repeat): _stored(row) for row in connection.execute(rows)}
 
 
-def _output(output_id: str | None, value: Any, metadata: dict[str, Any] | None) -> Output:
-    optional: dict[str, Any] = {"id": output_id, "metadata": metadata}
-    return Output(value=value, **{name: field for name, field in optional.items() if field is not None})
+def _stored(row: Row[Any]) -> StoredOutput:
+    optional: dict[str, Any] = {"id": row.output_id, "metadata": row.metadata}
+    given = {name: field for name, field in optional.items() if field is not None}
+    return StoredOutput(Output(value=row.value, **given), row.content_hash, row.failed, row.blob)
 
 
 def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -> Select[Any]:

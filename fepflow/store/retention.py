@@ -14,7 +14,8 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import ERASED, TestCase
 from fepflow.store.columns import indexable
-from fepflow.store.database import Repository
+from fepflow.store.database import Database, Repository
+from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     BASELINE,
     CASE,
@@ -41,6 +42,10 @@ _KEPT_METADATA = ("check_id", "check_version", USAGE)
 
 class Retention(Repository):
     """Deletes runs and what they hold, in transactions that are short enough for others to write in between."""
+
+    def __init__(self, database: Database, large_outputs: LargeOutputs) -> None:
+        super().__init__(database)
+        self._large_outputs = large_outputs
 
     def expired(
         self, before: datetime | None, keep_last: int, suite: str | None = None, *, labelled: bool = False
@@ -143,7 +148,13 @@ class Retention(Repository):
                 raise NotFoundError(f"No run and no stored test case has the id {case_id!r}.")
             return len(runs)
 
-        return self._database.write(erase)
+        count = self._database.write(erase)
+        self.delete_unused_blobs()
+        return count
+
+    def delete_unused_blobs(self) -> int:
+        """Delete the blobs of large outputs that no run has any more, and return their number."""
+        return self._large_outputs.delete_unused()
 
     def give_back_space(self) -> int:
         """Shorten a SQLite file by its free pages, and return by how many bytes. PostgreSQL's autovacuum does that."""
@@ -175,7 +186,7 @@ def _erase(connection: Connection, run_id: str, case_index: int, erased: TestCas
 
     connection.execute(update(CASE).where(*at(CASE)).values(data=erased.model_dump()))
     # A hash of its own: nothing is to be found by what the output was.
-    values = {"value": None, "output_id": None, "metadata": erased.metadata, "content_hash": uuid4().hex}
+    values = {"value": None, "output_id": None, "metadata": erased.metadata, "content_hash": uuid4().hex, "blob": None}
     connection.execute(update(OUTPUT).where(*at(OUTPUT)).values(**values))
     for row in connection.execute(select(CHECK_RESULT).where(*at(CHECK_RESULT))).mappings().all():
         key = [CHECK_RESULT.c[column.name] == row[column.name] for column in CHECK_RESULT.primary_key]

@@ -31,7 +31,8 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.columns import SHORTEST_CUT, indexable
-from fepflow.store.database import Repository, now_of, records
+from fepflow.store.database import Database, Repository, now_of, records
+from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     BASELINE,
     CASE,
@@ -68,6 +69,10 @@ _WAS_ASKED = RUN.c.rescored_from.is_(None)
 class Runs(Repository):
     """Runs with their test cases and baselines. Case indices count from 0; ranges exclude their `stop`."""
 
+    def __init__(self, database: Database, large_outputs: LargeOutputs) -> None:
+        super().__init__(database)
+        self._large_outputs = large_outputs
+
     def create(self, run: NewRun, cases: Iterable[TestCase], owner: str | None = None, seconds: float = 0.0) -> None:
         """Store the run, pending, with its cases in their order; all of it or nothing.
 
@@ -102,7 +107,8 @@ class Runs(Repository):
         Such runs are those of a test, of outputs that somebody else had, and of another store. `completed_at` is the
         time at which it ended; None: now.
         """
-        insert_rows = insert_results(run.id, outputs, checks)
+        contents = self._large_outputs.moved_out
+        insert_rows = insert_results(run.id, outputs, checks, contents)
         end = {"status": "completed", "completed_at": completed_at or utc_now(), "outcome": outcome}
 
         def add(connection: Connection) -> None:
@@ -112,7 +118,7 @@ class Runs(Repository):
             connection.execute(ended)
             count_end(connection, run.id)
 
-        self._database.write(add)
+        self._large_outputs.write(contents, add)
 
     def get(self, run_id: str) -> RunRecord:
         """Return the run with this id, with the only id that begins so (4 characters or more), or the "latest".

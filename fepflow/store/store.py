@@ -7,8 +7,10 @@ from typing import Self
 
 from fepflow.errors import InfrastructureError
 from fepflow.store.access import Access
+from fepflow.store.blobs import Blobs
 from fepflow.store.database import Database, now_of
 from fepflow.store.labels import Labels
+from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.leases import Leases
 from fepflow.store.preferences import Preferences
 from fepflow.store.reports import Reports
@@ -26,31 +28,36 @@ class Store:
     and may be called from any thread. All raise InfrastructureError when the database is unavailable.
     """
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, blobs: Blobs | None = None) -> None:
         self._database = database
-        self.runs = Runs(database)
+        self._blobs = blobs
+        large_outputs = LargeOutputs(database, blobs)
+        self.runs = Runs(database, large_outputs)
         self.leases = Leases(database)
-        self.results = Results(database)
+        self.results = Results(database, large_outputs)
         self.labels = Labels(database)
         self.preferences = Preferences(database)
         self.reports = Reports(database)
         self.access = Access(database)
         self.requests = Requests(database)
-        self.retention = Retention(database)
+        self.retention = Retention(database, large_outputs)
         self.totals = Totals(database)
 
     @classmethod
-    def open(cls, url: str, wait_seconds: float = 0.0) -> Self:
+    def open(cls, url: str, wait_seconds: float = 0.0, *, with_blobs: bool = True) -> Self:
         """Open the store at a SQLAlchemy URL (`sqlite:////path/to/file.db`, `postgresql://user:password@host/database`).
 
         Creates the SQLite file if need be, and the tables in an empty database. Raises UserError for a URL that cannot
-        be a store. `wait_seconds` is how long to wait for a database that is away or locked.
+        be a store. `wait_seconds` is how long to wait for a database that is away or locked. Large outputs are where
+        FEPFLOW_BLOBS says, but in the rows of a store `with_blobs=False`, which does not last.
         """
-        return cls(Database.open(url, wait_seconds))
+        blobs = Blobs.of_settings(wait_seconds) if with_blobs else None
+        return cls(Database.open(url, wait_seconds), blobs)
 
     def waiting(self, wait_seconds: float) -> Self:
         """Return the same open store, whose methods wait so many seconds for a database that is away or locked."""
-        return type(self)(self._database.waiting(wait_seconds))
+        blobs = None if self._blobs is None else self._blobs.waiting(wait_seconds)
+        return type(self)(self._database.waiting(wait_seconds), blobs)
 
     def now(self) -> datetime:
         """Return the time by the database's clock, which all machines that use the store have in common."""

@@ -11,6 +11,7 @@ BAD = {
     "REQUESTS_PER_MINUTE": ["0", ""],
     "MAX_BODY": ["lots", "", "-1"],
     "JWT_MAX_LIFETIME": ["0s", "-1d", "forever", "99999999d"],
+    "BLOBS": ["blobs", "/srv/blobs", "file://srv", "file:///", "s3:///x", "s3://u:p@b", "gs://b?x=1", "az://b"],
     "AUDIT_RETENTION": ["0s", "-1d", "90", "forever", "99999999d"],
 }
 

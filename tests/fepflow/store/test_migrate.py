@@ -19,6 +19,7 @@ from fepflow.store.migrate import is_current
 from fepflow.store.records import (
     API_KEY,
     AUDIT_ENTRY,
+    BLOB,
     GRADER,
     METADATA,
     PAGE_SESSION,
@@ -148,6 +149,7 @@ def filled(store: Store, make_run) -> Store:
 def add_network_rows(store: Store) -> None:
     at, name = utc_now(), "n\0é"
     new: dict[Table, dict[str, Any]] = {
+        BLOB: {"digest": "9" * 64, "size": 1, "noted_at": at},
         API_KEY: {"id": "k", "name": name, "secret_hash": "a" * 64, "scopes": ["read"], "expires_at": at},
         AUDIT_ENTRY: {"at": at, "caller": name, "source": "::1", "action": "POST", "resource": name, "outcome": "200"},
         PAGE_SESSION: {"id_hash": "c" * 64, "key_id": "k", "expires_at": at},
@@ -243,7 +245,7 @@ def test_a_store_from_before_the_first_release_is_refused_in_a_sentence(url, sto
     def make_older(connection: Connection) -> None:
         connection.execute(text("UPDATE alembic_version SET version_num = :written"), {"written": written})
         if written == "0001":  # the same number as today's schema, with fewer tables
-            connection.execute(text("DROP TABLE metric_total"))
+            connection.execute(text("ALTER TABLE blob RENAME TO no_blob"))
 
     store._database.write(make_older)
 
