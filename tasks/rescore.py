@@ -129,7 +129,9 @@ async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
         checks = {check.check_id: check for check in work.checks_of(unit)}
         for row in by_unit.get((then_index, repeat), ()):
             check_id = row["check_id"]
-            if rescoring.gate_only or (check_id in same[index] and rescoring.stands(row, output, checks.get(check_id))):
+            # What was found in an output that is lost by now cannot be seen again: its checks are errors.
+            is_there = stored.blob is None and check_id in same.get(index, ())
+            if rescoring.gate_only or (is_there and rescoring.stands(row, output, checks.get(check_id))):
                 taken.append({**row, "case_index": index, "result": _without_usage(row["result"])})
                 work.add_result(output.case, unit, row["check_id"], row["passed"], in_error=row["status"] == "error")
     await context.writer.committed()  # a check result without its output would be none

@@ -161,7 +161,7 @@ def _joined(stored: StoredOutput, content: bytes | LostBlob) -> StoredOutput:
         error = CheckError(type="unknown_error", message=content.reason, recoverable=False).model_dump()
         known = {name: entry for name, entry in (metadata or {}).items() if entry is not None}
         lost = output.model_copy(update={"value": None, "metadata": {**known, "error": error}})
-        return replace(stored, output=lost, failed=True, blob=None)
+        return replace(stored, output=lost, failed=True)
     parts = decode(content.decode("ascii"))
     whole: dict[str, Any] = {"value": parts["value"]} if "value" in parts else {}
     if "metadata" in parts:

@@ -719,7 +719,7 @@ class NewCheckResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """An output that is in the store. `blob` is where its large parts are, if only their beginning was read."""
+    """An output that is in the store. `blob` is where its large parts are, if they were not read, or are lost."""
 
     output: Output
     content_hash: str

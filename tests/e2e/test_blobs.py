@@ -80,7 +80,7 @@ def test_outputs_of_a_megabyte_are_in_a_bucket_until_their_last_run_is_pruned(
         1_000_014
     ] * 2
     assert "aaaaaaa" in reports[1].read_text(encoding="utf-8")
-    assert "the end of a" in fepflow("show", run.id, "--case", "a", "--json")
+    assert "the end of a" in fepflow("show", run.id, "--json")
     assert "the end of b" in fepflow("export", run.id, "--to", "csv")
     assert "2 large outputs are at s3://evals/outputs (2.0 MB)" in fepflow("store", "check")
 
@@ -104,7 +104,7 @@ def test_outputs_of_a_megabyte_are_in_a_bucket_until_their_last_run_is_pruned(
     newest = workplace.record
     assert "Deleted 4 runs" in fepflow("store", "prune", "--keep-last", "1", "--suite", "large")
     assert len(blobs()) == 2
-    assert "the end of a" in fepflow("show", newest.id, "--case", "a", "--json")
+    assert "the end of a" in fepflow("show", newest.id, "--json")
     fepflow("delete", newest.id, "--yes")
     assert blobs() == []
 
