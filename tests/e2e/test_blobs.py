@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def test_outputs_of_a_megabyte_are_in_a_bucket_until_their_last_run_is_pruned(
     run = workplace.record
     assert len(blobs()) == 2
     digests = [key.rpartition("/")[2] for key in blobs()]
-    with sqlite3.connect(workplace.folder / "store.db") as rows:
+    with closing(sqlite3.connect(workplace.folder / "store.db")) as rows:
         stored = rows.execute("SELECT blob, length(value) FROM output ORDER BY case_index").fetchall()
     assert sorted(digest for digest, _ in stored[:2]) == sorted(digests)
     assert (stored[2], stored[0][1]) == ((None, 18), 1_002)
