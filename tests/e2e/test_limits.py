@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
+from .served import place, serve
 
 pytestmark = pytest.mark.e2e
+
+logger = logging.getLogger("load")
 
 CASES = [f"question {number}" for number in range(40)]
 
@@ -34,6 +39,32 @@ def test_two_runs_together_keep_to_a_limit(workplace: Workplace, endpoint: Endpo
     assert 1 < endpoint.most_at_once <= 3
     (row,) = [line for line in workplace.fepflow("limits").stdout.splitlines() if line.startswith(limit)]
     assert row.split()[-1] == "0", "all places are given back"
+
+
+@pytest.mark.battery
+def test_ten_runs_that_a_worker_executes_at_once_share_a_limit(
+    stack: Stack, tmp_path: Path, endpoint: Endpoint
+) -> None:
+    workplace = place(stack, tmp_path, AGENT_URL=endpoint.url, FEPFLOW_SUITE_RUNS="10")
+    endpoint.delay = 0.5
+    workplace.write_suite(
+        [f"question {number}" for number in range(30)],
+        target={"limits": ["shared"], "concurrency": 8, "timeout": "60s"},
+    )
+    with serve(workplace) as served:
+        assert workplace.fepflow("limits", "set", "shared", "--concurrency", "8").returncode == 0
+        order = f"/deployments/{served.deployment('suite')['id']}/create_flow_run"
+        for _ in range(10):
+            served.api.post(order, json={"parameters": {"suite": str(workplace.suite)}}).raise_for_status()
+        wait_for(lambda: endpoint.asked, "the first call")
+        began = time.monotonic()
+        wait_for(lambda: len(endpoint.asked) == 300 and not endpoint.under_way, "the last answer", 400)
+        seconds = time.monotonic() - began
+        wait_for(lambda: len(served.runs("suite", "COMPLETED")) == 10, "the end of all runs")
+        assert "database is locked" not in (Path(workplace.env["FEPFLOW_HOME"]) / "server.log").read_text()
+    logger.info("%.0f %% of the limit was used, in %.1f s", 100 * 300 * endpoint.delay / 8 / seconds, seconds)
+    assert endpoint.most_at_once == 8
+    assert set(endpoint.questions.values()) == {10}
 
 
 @pytest.mark.battery
