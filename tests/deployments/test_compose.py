@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from fepflow.deployments.server import BATCHES
+
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deployments" / "compose.yaml"
 DOCKERFILE = (ROOT / "deployments" / "Dockerfile").read_text(encoding="utf-8")
@@ -26,6 +28,10 @@ ENTRYPOINT = ROOT / "deployments" / "entrypoint.sh"
 
 def test_the_stack_is_complete() -> None:
     assert list(SERVICES) == ["postgres", "server", "deploy", "worker", "reaper", "api"]
+
+
+def test_the_server_writes_events_as_fepflows_own_does() -> None:
+    assert BATCHES.items() <= SERVICES["server"]["environment"].items()
 
 
 def test_no_secret_is_in_the_file() -> None:

@@ -24,6 +24,7 @@ from ruamel.yaml import YAML
 from fepflow.api.rest.middleware import OPEN_PATHS
 from fepflow.deployments.pool import POOL
 from fepflow.deployments.register import read_job_template
+from fepflow.deployments.server import BATCHES
 from fepflow.errors import UserError
 from fepflow.settings import Settings
 
@@ -169,6 +170,7 @@ def test_the_charts_and_the_manifests_mean_the_same_things() -> None:
     server, worker = read(FOLDER / "charts" / "prefect-server.yaml", FOLDER / "charts" / "prefect-worker.yaml")
     assert server["global"]["prefect"]["image"]["prefectTag"].startswith(f"{prefect.__version__}-")
     assert worker["worker"]["image"]["prefectTag"].startswith(f"{prefect.__version__}-")
+    assert BATCHES.items() <= {one["name"]: one["value"] for one in server["server"]["env"]}.items()
     (config,) = read(FOLDER / "base" / "config.yaml")
     assert worker["worker"]["selfHostedServerApiConfig"]["apiUrl"] == config["data"]["PREFECT_API_URL"]
     assert (worker["worker"]["config"]["workPool"], worker["worker"]["config"]["type"]) == (POOL, "kubernetes")

@@ -227,8 +227,8 @@ class Composed:
                 yield Mount(Path(source), target, writable=mode != ["ro"])
         for entry in config.get("secrets", []):
             secret = {"source": entry, "target": entry} if isinstance(entry, str) else entry
-            file = self.filled(DOCUMENT["secrets"][secret["source"]]["file"])
-            yield Mount(Path(file), f"/run/secrets/{secret['target']}")
+            secret_file = self.filled(DOCUMENT["secrets"][secret["source"]]["file"])
+            yield Mount(Path(secret_file), f"/run/secrets/{secret['target']}")
         for entry in config.get("configs", []):
             content = self.folder / f"config-{entry['source']}"
             content.write_text(DOCUMENT["configs"][entry["source"]]["content"], encoding="utf-8")

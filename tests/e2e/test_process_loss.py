@@ -230,7 +230,7 @@ fepflow.cli.main.main()
     [
         pytest.param("prefect.flow_engine.propose_state", marks=LONG),
         "fepflow.tasks.plan_run.reap",
-        pytest.param("fepflow.tasks.plan_run._describe", marks=LONG),
+        pytest.param("fepflow.tasks.plan_run.describe", marks=LONG),
     ],
 )
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=LONG)])

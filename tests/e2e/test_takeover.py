@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import psutil
 import pytest
@@ -108,6 +109,10 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(
     assert endpoint.questions == {"first": 1, "second": 1, "third": 2, "fourth": 2}
 
 
+def is_asked_after(endpoint: Endpoint, count: int) -> bool:
+    return len(endpoint.asked) > count
+
+
 @pytest.mark.battery
 def test_a_run_that_is_killed_each_time_is_given_up(
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
@@ -118,8 +123,7 @@ def test_a_run_that_is_killed_each_time_is_given_up(
         wait_for(lambda: not pool.processes(), "the end of its process")
         reap(workplace, stack)
         assert (workplace.record.status, workplace.record.takeovers) == ("pending", takeovers)
-        asked = len(endpoint.asked)
-        wait_for(lambda asked=asked: len(endpoint.asked) > asked, "another executor", 90)
+        wait_for(partial(is_asked_after, endpoint, len(endpoint.asked)), "another executor", 90)
     kill_run(pool)
     wait_for(lambda: not pool.processes(), "the end of its process")
     reap(workplace, stack)
