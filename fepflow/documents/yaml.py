@@ -23,7 +23,7 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
-from fepflow.documents.yaml_errors import FLOW_COLON, problem_of, shown
+from fepflow.documents.yaml_errors import FLOW_COLON, FLOW_END, problem_of, shown
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.json.values import MAX_DEPTH
 
@@ -90,10 +90,16 @@ def _parsed(text: str, file: str) -> tuple[Any, Place | None]:
     try:
         return _Builder(YAML(typ="safe").parse(text), file).document()
     except YAMLError as error:
-        if FLOW_COLON not in str(error) or len(text) > _SLOWLY:
+        # It does not know `{model: local:letters}` and `{input: Who?}`, which YAML 1.2 and the parser in Python do.
+        has_question = "?" in text and FLOW_END in str(error)
+        if not (has_question or FLOW_COLON in str(error)) or len(text) > _SLOWLY:
             raise
-        # It does not know `{model: local:letters}`, which YAML 1.2, PyYAML and the parser in Python do.
-        return _Builder(YAML(typ="safe", pure=True).parse(text), file).document()
+        try:
+            return _Builder(YAML(typ="safe", pure=True).parse(text), file).document()
+        except YAMLError:
+            if has_question:
+                raise error from None  # its message is the one with advice
+            raise
 
 
 def too_deep(file: str, line: int | None = None) -> InputError:

@@ -14,6 +14,9 @@ from fepflow.text import shortened
 FLOW_COLON = "found unexpected ':'"
 """Message of the C parser about `{model: local:letters}`."""
 
+FLOW_END = "did not find expected ',' or"
+"""Beginning of its message about `{input: Who is it?}`, and about every bracket that is not closed."""
+
 _SHOWN = 60
 _QUOTE = "put the text in quotes"
 _BRACES = 'put the text in quotes, as in "{{$.output.value}}"'

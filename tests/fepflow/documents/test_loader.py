@@ -43,6 +43,8 @@ class TestYaml:
             ("'5'", "5"),
             ("1_000", "1_000"),
             ("[1, a]", [1, "a"]),
+            ("{input: Who is it?, model: local:letters}", {"input": "Who is it?", "model": "local:letters"}),
+            ("[Why?]", ["Why?"]),
             ("<<", "<<"),
             ("=", "="),
         ],
@@ -102,6 +104,11 @@ class TestYaml:
         problem = problem_in("name: a\ntarget: [1,\n  2\nchecks: b\n")
         assert problem.line in (3, 4)
         assert "is not valid YAML" in problem.message
+
+    def test_a_question_changes_no_advice_about_a_bracket(self):
+        problem = problem_in("cases: [{input: Who?, id: a]\nchecks: []\n")
+        assert "is missing" in problem.message
+        assert problem.advice
 
     def test_a_tab_is_named_in_the_message(self):
         assert problem_in("a:\n\tb: 1\n").line == 2
