@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -90,6 +91,13 @@ _COUNTERS: Mapping[str, tuple[str, str, Sequence[str]]] = {
 }
 """Name, help and labels of the counters, by the name of their totals. `suite` is the total's own, the last label its
 label, with both parts of one that has two."""
+_FROM_ZERO: Mapping[str, Sequence[str]] = {
+    totals.RUNS: ("error", "interrupted"),
+    totals.CALLS: ("answered", "failed"),
+    totals.CALL_ERRORS: ("circuit_open",),
+}
+"""Labels that each suite has before there is anything to count: Prometheus sees no increase in a series that begins
+with 1, so the first error of a suite would alert nobody."""
 _HISTOGRAMS = {
     totals.CALL_SECONDS: ("fepflow_call_duration_seconds", "Time of calls that were answered, retries included."),
     totals.WRITE_SECONDS: ("fepflow_store_write_duration_seconds", "Time in which runs committed groups of results."),
@@ -128,12 +136,15 @@ class StoreMetrics(Collector):
             by_metric[total.metric].append(total)
         if self._waiting is None:
             return
+        suites = sorted({total.suite for total in self._totals if total.suite})
         for metric, (name, text, labels) in _COUNTERS.items():
             counter = CounterMetricFamily(name, text, labels=labels)
-            for total in by_metric[metric]:
-                suite = (total.suite,) if "suite" in labels else ()
-                rest = total.label.split(" ") if len(labels) > len(suite) else []
-                counter.add_metric([*suite, *rest], total.value)
+            values = dict.fromkeys(product(suites, _FROM_ZERO.get(metric, ())), 0.0)
+            values |= {(total.suite, total.label): total.value for total in by_metric[metric]}
+            for (suite, label), value in values.items():
+                own = (suite,) if "suite" in labels else ()
+                rest = label.split(" ") if len(labels) > len(own) else []
+                counter.add_metric([*own, *rest], value)
             yield counter
         verdicts = GaugeMetricFamily(
             "fepflow_last_verdict_timestamp_seconds", "When a suite last got a verdict.", labels=("suite",)
