@@ -74,7 +74,7 @@ class GitHubReport:
         finally:
             sys.stdout.flush()
             if self._in_actions:
-                self._say(f"::{token}::")
+                self._say(f"\n::{token}::")  # at the beginning of a line, whatever an agent has printed last
             for command in self._commands:
                 self._say(command)
 

@@ -58,7 +58,7 @@ def reported(store: Store, run: RunRecord, env: dict[str, str]) -> list[str]:
     with report.watching():
         report.report(store, [run])
     assert TOKEN not in "\n".join(lines)
-    assert lines[0].removeprefix("::stop-commands::") == lines[1].strip(":")
+    assert lines[0].removeprefix("::stop-commands::") == lines[1].removeprefix("\n").strip(":"), "on a line of its own"
     return lines[2:]
 
 
