@@ -206,14 +206,18 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert second.run_action(baseline=str(baseline)) == 2
     assert second.outputs["outcome"] == "error"
     assert "### COULD NOT BE EVALUATED" in api.of_bot()[0]
+    assert not (second.temp / "fepflow" / "report.html").exists(), "the report of a run before"
 
     api.refused, api.only_writes = "fork", True
     fork = Runner(stack, tmp_path / "fork", api, "pull_request", wrong=30)
-    assert fork.run_action(baseline=str(baseline), **{"python-version": ""}) == 1, fork.printed
+    inputs = {"python-version": "", "inconclusive": "neutral", "arguments": "--failed-exit-code 4"}
+    assert fork.run_action(baseline=str(baseline), **inputs) == 4, "a fail is not neutral, whatever its code"
     assert "Set up Python" not in fork.used
     assert "On a pull request of a fork the token can only read" in fork.printed
     assert "### FAIL: refunds" in fork.summary
     assert "### COULD NOT BE EVALUATED" in api.of_bot()[0]
+    assert fork.run_action(arguments="-j 4 --tag don't --limit 3") == 2, "options would be left out"
+    assert "has a quote that is not closed" in fork.printed
     assert fork.run_action(inconclusive="sometimes", version="1.2.0", extras="serve,mcp") == 2
     assert (fork.folder / "pip.log").read_text().endswith("--quiet fepflow[serve,mcp]==1.2.0\n")
     for runner in (main, first, second, fork):
