@@ -1,6 +1,7 @@
 """Makes an object of each line that comes: `python -m fepflow.observability.lines PROCESS`, see `logs`.
 
-Marked lines are objects already. Lines of others may hold any bytes; empty ones are left out.
+Marked lines are objects already. Lines of others may hold any bytes; empty ones are left out. Of a line that is too
+long only the beginning is read: shown in parts, a secret could be cut in two, and neither half would be found.
 """
 
 from __future__ import annotations
@@ -23,11 +24,16 @@ def objects(line: bytes, mark: bytes, process: str, secrets: frozenset[str]) -> 
 def main(process: str) -> None:
     """Read stdin to its end."""
     mark, secrets = b"\x1e" + os.environ[MARK].encode("ascii"), secrets_among(os.environ)
-    rest = b""
+    rest, too_long = b"", False
     while chunk := os.read(0, 1 << 16):
         *lines, rest = (rest + chunk).split(b"\n")
-        if len(rest) > MAX_LINE + len(mark):
-            lines, rest = [*lines, rest], b""
+        if too_long and lines:
+            del lines[0]
+            too_long = False
+        if too_long:
+            rest = b""
+        elif len(rest) > MAX_LINE + len(mark):
+            lines, rest, too_long = [*lines, rest], b"", True
         _write(b"".join(filter(None, (objects(line, mark, process, secrets) for line in lines))))
     _write(objects(rest, mark, process, secrets) or b"")
 

@@ -62,6 +62,7 @@ def test_whatever_a_process_writes_is_an_object_on_each_line_without_secrets() -
     assert printed[:3] == ["no end", r"raw \xff\xfe bytes", "\x1bred"]
     assert [one for one in objects if one["level"] == "CRITICAL"] == [records["uncaught"]], "nobody forges a record"
     assert {"printed ***", "child"} <= set(printed)
+    assert [len(one["message"]) for one in objects if one["message"].startswith("yy")] == [8_000], "one object, cut"
 
 
 def test_an_error_that_ends_a_process_is_one_object() -> None:
