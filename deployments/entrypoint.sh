@@ -3,7 +3,7 @@
 # drivers of PostgreSQL read their passwords from the environment only.
 set -eu
 for file in /run/secrets/*; do
-  [ -e "$file" ] || continue                  # no secrets: the pattern itself
+  [ -f "$file" ] || continue                  # the pattern itself if there are none; Kubernetes has a folder here
   name=${file##*/}
   if ! [ -r "$file" ]; then
     echo "error: the user $(id -u) may not read the secret $name: make its file readable, as in chmod 644 FILE; the folder that it is in may stay closed" >&2

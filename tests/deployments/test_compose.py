@@ -168,6 +168,7 @@ def test_the_entrypoint_turns_files_into_variables(tmp_path: Path) -> None:
     value = "p@ss w/o?rd#% $HOME `id` 'x' \"y\" \\ü"
     (tmp_path / "PGPASSWORD").write_text(f"{value}\n", encoding="utf-8")
     (tmp_path / "OTHER").write_text("two\nlines", encoding="utf-8")
+    (tmp_path / "kubernetes.io" / "serviceaccount").mkdir(parents=True)
     done = run_entrypoint(tmp_path, "sh", "-c", 'printf "%s|%s|%s" "$PGPASSWORD" "$OTHER" "$0"', "a b")
     assert (done.returncode, done.stdout) == (0, f"{value}|two\nlines|a b")
     assert run_entrypoint(tmp_path / "none", "echo", "no secrets").stdout == "no secrets\n"
