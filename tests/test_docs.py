@@ -74,7 +74,7 @@ def test_every_option_in_the_docs_exists() -> None:
     others |= {"--rm", "--force-recreate", "--python"}  # Docker's and pip's
     others |= {"--build-arg", "--username", "--format", "--clean", "--if-exists", "--depth", "--branch"}
     others |= {"--pool-type", "--base-job-template", "--behind-tls"}  # of our modules for servers
-    others |= {"--workflow", "--event", "--status", "--jq"}  # gh's, on the page about CI
+    others |= {"--workflow", "--event", "--status", "--jq", "--dir"}  # gh's, on the page about CI
     others |= {"--fault", "--often"}  # the stand-in's for models
     others |= {"--faithful", "--careful"}  # those of the examples' services
     assert words(r"(?<![\w-])--[a-z][a-z-]+") - others <= known
