@@ -10,6 +10,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 
 def can_fork() -> bool:
@@ -50,12 +51,17 @@ def _have_this_process_killed_with_its_parent() -> None:
 def pid_namespace() -> str:
     """Return the name of the namespace in which process ids count, empty where there is one for the whole machine.
 
-    Containers that share the host's name do not share its process ids.
+    Containers that share the host's name do not share its process ids, and neither do two machines of one name: the
+    first namespace of each has the same number, so the id of the machine's boot is before it.
     """
     try:
-        return str(os.stat("/proc/self/ns/pid").st_ino)
+        namespace = str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
         return ""
+    with suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return f"{boot[:8]}-{namespace}"
+    return namespace
 
 
 @contextmanager

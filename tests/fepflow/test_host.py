@@ -35,3 +35,9 @@ def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
 def test_this_system_can_fork_and_has_one_namespace() -> None:
     assert can_fork() == hasattr(os, "fork")
     assert pid_namespace() == pid_namespace()
+
+
+def test_two_machines_of_one_name_are_told_apart_by_their_boot() -> None:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    if boot.exists():
+        assert pid_namespace().startswith(boot.read_text()[:8])
