@@ -212,12 +212,19 @@ class _Folder:
         try:
             return (self._root / name).read_bytes()
         except FileNotFoundError:
-            if not self._root.is_dir():  # all would be lost, where a disk is only not mounted
-                raise OSError("the folder is not there") from None
+            self._require_root()
             raise
 
     def delete(self, name: str) -> None:
-        (self._root / name).unlink(missing_ok=True)
+        try:
+            (self._root / name).unlink()
+        except FileNotFoundError:
+            self._require_root()
+
+    def _require_root(self) -> None:
+        """Raise OSError where a disk may only not be mounted: its blobs are neither lost nor deleted."""
+        if not self._root.is_dir():
+            raise OSError("the folder is not there") from None
 
     def names(self) -> Iterator[str]:
         return (path.name for path in self._root.glob("??/*"))

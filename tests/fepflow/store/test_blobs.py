@@ -257,8 +257,15 @@ def test_without_its_blob_no_row_is_stored_and_a_place_that_comes_back_is_waited
     modes = {path.is_dir(): path.stat().st_mode & 0o777 for path in in_folder.rglob("*")}
     assert modes == {True: 0o700, False: 0o600}
     in_folder.rename(in_folder.with_name("unmounted"))
-    with Store.open(url) as reader, pytest.raises(InfrastructureError, match="the folder is not there"):
-        list(reader.results.by_case("run-1"))
+    with Store.open(url) as reader:
+        with pytest.raises(InfrastructureError, match="the folder is not there"):
+            list(reader.results.by_case("run-1"))
+        reader.runs.request_cancel("run-1")
+        with pytest.raises(InfrastructureError, match="the folder is not there"):
+            reader.retention.erase_case("case-0")  # else it would be said to be erased, and be there again once mounted
+        in_folder.with_name("unmounted").rename(in_folder)
+        assert reader.retention.delete_unused_blobs() == 1
+    assert [path for path in in_folder.rglob("*") if path.is_file()] == []
 
 
 def test_a_bucket_that_is_away_or_missing_shows_no_secret(
