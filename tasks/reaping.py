@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Iterable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -109,6 +109,7 @@ async def _mark_cancelled(store: Store, client: PrefectClient) -> list[str]:
 
 async def _report_runs(store: Store, client: PrefectClient, marked: Collection[str]) -> None:
     under_way = FlowRunFilter(state=_in(StateType.PENDING, StateType.RUNNING, StateType.CANCELLING))
+    now = await asyncio.to_thread(store.now)
     for flow_run in await _flow_runs(client, under_way, FLOWS):
         run = await asyncio.to_thread(store.runs.of_flow_run, str(flow_run.id))
         if run is None:
@@ -119,7 +120,7 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
                 await _report_unbegun(store, client, flow_run)
         elif flow_run.state_type is StateType.PENDING or run.status == "pending":
             continue  # somebody is about to execute it
-        elif (run.id in marked or _is_overdue(run)) and _ended_since(run, flow_run):
+        elif (run.id in marked or _is_overdue(run, now)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
             if run.status != "cancelled":
                 await mark_flow_run(client, flow_run.id, run.outcome)
@@ -244,8 +245,8 @@ def _in(*types: StateType) -> FlowRunFilterState:
     return FlowRunFilterState(type=FlowRunFilterStateType(any_=list(types)))
 
 
-def _is_overdue(run: RunRecord) -> bool:
-    return run.completed_at is not None and run.completed_at + OWN_TIME < utc_now()
+def _is_overdue(run: RunRecord, now: datetime) -> bool:
+    return run.completed_at is not None and run.completed_at + OWN_TIME < now
 
 
 def _ended_since(run: RunRecord, flow_run: FlowRun) -> bool:
@@ -290,13 +291,14 @@ async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient, marke
     unbegun = await asyncio.to_thread(store.requests.unbegun)
     by_flow_run = {UUID(executing): run for run in unbegun if (executing := run.variants_id or run.flow_run_id)}
     flow_runs = await _by_id(client, by_flow_run)
+    now = await asyncio.to_thread(store.now)
     for flow_run_id, run in by_flow_run.items():
         flow_run = flow_runs.get(flow_run_id)
         if flow_run is None:
             await _replace_deleted(store, run, flow_run_id)
         elif not run.takeovers:
             await _dispatch_again(store, client, run, flow_run)
-        elif run.id in marked or _is_overdue(run):
+        elif run.id in marked or _is_overdue(run, now):
             await _have_taken_over(store, client, run, flow_run)
 
 

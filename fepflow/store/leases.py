@@ -210,8 +210,7 @@ class Leases(Repository):
 
         Returns False, changing nothing, if it may not be taken over, is to be cancelled, or the lease was lost.
         """
-        handed_over = _held(run_id, owner).where(RUN.c.cancel_requested_at.is_(None), RUN.c.takeovers_left > 0)
-        return self._change(handed_over.values(**_HANDED_OVER, completed_at=utc_now(), error=why))
+        return self._hand_over(_held(run_id, owner), why)
 
     def reap(self) -> list[str]:
         """End the runs whose executor or lease has ended, and return their ids, sorted.
@@ -276,11 +275,8 @@ class Leases(Repository):
         how = "before it had begun" if seen.status == "pending" else "without finishing it"
         before = f", after it had been taken over {plural(seen.takeovers, 'time')}" if seen.takeovers else ""
         ended = f"Its executor {seen.lease_owner} ended {how}{before}"
-        if seen.takeovers_left:
-            handed_over = run.where(RUN.c.cancel_requested_at.is_(None))
-            error = f"{ended}: a worker takes it over."
-            if self._change(handed_over.values(**_HANDED_OVER, completed_at=utc_now(), error=error)):
-                return True
+        if seen.takeovers_left and self._hand_over(run, f"{ended}: a worker takes it over."):
+            return True
         return self._end(
             seen.id,
             run.values(
@@ -292,8 +288,16 @@ class Leases(Repository):
             ),
         )
 
-    def _change(self, statement: Update) -> bool:
-        return self._database.write(lambda connection: connection.execute(statement).rowcount == 1)
+    def _hand_over(self, run: Update, why: str) -> bool:
+        """Have a run wait for another executor; False, changing nothing, if it may not or is to be cancelled."""
+        handed_over = run.where(RUN.c.cancel_requested_at.is_(None), RUN.c.takeovers_left > 0)
+
+        def hand_over(connection: Connection) -> bool:
+            # By the clock that all machines share: with that of a machine which is ahead, the run would wait for it.
+            values = {**_HANDED_OVER, "completed_at": now_of(connection), "error": why}
+            return connection.execute(handed_over.values(values)).rowcount == 1
+
+        return self._database.write(hand_over)
 
     def _end(self, run_id: str, statement: Update) -> bool:
         """End a run by a statement, and count that; False if it changes nothing."""

@@ -109,8 +109,16 @@ def test_a_process_that_has_ended_counts_as_ended_though_its_parent_has_not_look
 
 @pytest.mark.parametrize(
     "owner",
-    [new_owner(), ELSEWHERE, "", "x", f"{socket.gethostname()}/no/pid", f"{socket.gethostname()}/{10**30}/x"],
-    ids=["alive", "elsewhere", "nobody", "no-machine", "no-process", "no-such-process"],
+    [
+        new_owner(),
+        ELSEWHERE,
+        f"{socket.gethostname()}:00000000-4026531836/99999999/x",
+        "",
+        "x",
+        f"{socket.gethostname()}/no/pid",
+        f"{socket.gethostname()}/{10**30}/x",
+    ],
+    ids=["alive", "elsewhere", "another-of-this-name", "nobody", "no-machine", "no-process", "no-such-process"],
 )
 def test_an_owner_of_unknown_state_keeps_the_lease(store: Store, make_run, owner):
     make_run()
@@ -289,6 +297,14 @@ def test_a_machine_whose_clock_is_wrong_neither_takes_a_live_run_nor_holds_a_dea
     assert store.leases.acquire_shard("run-1", 0, "me", 30)
     assert store.leases.reap() == ["run-1"]
     assert store.leases.acquire("run-1", "me", 30).lease_owner == "me"
+
+    for name, owner in (("told-to-end", ELSEWHERE), ("killed", owner_that_has_ended())):
+        make_run(name, takeovers_left=1)
+        store.leases.acquire(name, owner, 30)
+    assert store.leases.hand_over("told-to-end", ELSEWHERE, "why")
+    assert store.leases.reap() == ["killed"]
+    for name in ("told-to-end", "killed"):
+        assert abs(store.runs.get(name).completed_at - store.now()) < timedelta(minutes=5), "else it waits for hours"
 
 
 def test_the_databases_clock_is_close_to_a_true_one(store: Store):
