@@ -143,10 +143,11 @@ def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -
     if handed is not None and local_run.get() is None:
         return PlannedVariants(handed.id, [PlannedRun(run.run, run.loaded) for run in handed.runs])
     runs = store.runs.of_variants(UUID(flow_run_id).hex if run_id is None else run_id)
+    is_taken_over = any(run.status == "pending" and run.takeovers for run in runs)
     for run in runs:
         if run.status == "pending":
             store.leases.claim(run.id, new_owner(), LEASE_SECONDS)
-        else:
+        elif not is_taken_over:  # else nobody asked for what was cancelled
             store.runs.withdraw_cancel(run.id)
     runs = store.runs.of_variants(str(runs[0].variants_id)) if runs else []
     return PlannedVariants(str(runs[0].variants_id), list(map(PlannedRun, runs))) if runs else None

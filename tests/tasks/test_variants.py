@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -25,11 +26,13 @@ from fepflow.tasks.decide import decide_run
 from fepflow.tasks.flow_state import variants_state
 from fepflow.tasks.local_run import LocalRun, local_run
 from fepflow.tasks.open_run import open_run
+from fepflow.tasks.plan_run import _variants_begun_before
 
 from .conftest import SAME, Agent
 from .test_decide import verdict_on
 
 LONG = "4f" * 16
+GONE = "another-host/1/x"
 
 
 @pytest.fixture
@@ -219,3 +222,21 @@ async def test_the_table_says_how_many_outputs_are_of_earlier_runs(store: Store,
     reused = [run.model_copy(update={"verdict": {**(run.verdict or {}), "reused_outputs": 2}}) for run in table.runs]
     assert [run.id for run in reused] == [first.id, second.id]
     assert "4 outputs from earlier runs" in replace(table, runs=reused).sentences[-1]
+
+
+def test_a_takeover_resumes_no_variant_that_a_person_cancelled(store: Store, suite: Any) -> None:
+    flow_run_id = uuid4()
+    validation = validate_suite(suite())
+    created = create_variants(store, validation, RunOptions(), flow_run_id.hex, takeovers=2)
+    first, second = (run.run.id for run in created)
+    store.leases.acquire(first, GONE, 0)
+    store.runs.request_cancel(first)
+    store.leases.claim(second, GONE, 0)
+    assert store.leases.reap() == sorted([first, second])
+    assert [store.runs.get(run_id).status for run_id in (first, second)] == ["cancelled", "pending"]
+
+    assert _variants_begun_before(store, None, str(flow_run_id)) is not None
+    assert store.runs.cancel_requested(first)
+    store.requests.end_unbegun(second, "cancelled", "why")
+    assert _variants_begun_before(store, None, str(flow_run_id)) is not None, "somebody retries the flow run"
+    assert not store.runs.cancel_requested(first)
