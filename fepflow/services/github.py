@@ -93,7 +93,8 @@ class GitHubReport:
                 level = _LEVELS.get(run.outcome or "", "error") if blocks or run.outcome == "pass" else "notice"
                 self._annotate(level, f"{headline(run)}: {run.title}: {one_line(reason(run), 500)}", path)
             worst = min(runs, key=lambda run: ("fail", None, "inconclusive", "pass").index(run.outcome))
-            self._write("GITHUB_OUTPUT", f"outcome={worst.outcome or 'error'}\nrun-id={worst.id}\n")
+            ids = " ".join(run.id for run in runs)
+            self._write("GITHUB_OUTPUT", f"outcome={worst.outcome or 'error'}\nrun-id={worst.id}\nrun-ids={ids}\n")
             self._publish(path, comment(store, runs, self._footer))
         except Exception as error:  # the verdict stands, whatever becomes of its report
             self._annotate("notice", f"The verdict could not be reported on GitHub: {words_of(error)}")

@@ -254,4 +254,6 @@ def test_all_variants_of_a_suite_are_in_one_comment(workplace: Workplace, tmp_pa
     assert done.returncode == 0, done.stderr
     (body,) = api.of_bot()
     assert body.count("### PASS: e2e \\[style\\=") == 2
-    assert "outcome=pass\n" in (tmp_path / "runner" / "output").read_text()
+    outputs = (tmp_path / "runner" / "output").read_text()
+    assert "outcome=pass\n" in outputs
+    assert re.search("^run-ids=[0-9a-f]{32} [0-9a-f]{32}$", outputs, re.MULTILINE), "each is to be a baseline"

@@ -108,7 +108,7 @@ def test_one_comment_is_edited_and_those_of_strangers_are_left(
     assert re.fullmatch("<!-- fepflow:[0-9a-f]{32} -->", marker)
     assert f"commit `{HEAD[:8]}` · [job](https://github.com/{REPOSITORY}/actions/runs/1658821493)" in body
     assert (tmp_path / "runner" / "summary.md").read_text() == body.removeprefix(f"{marker}\n") + "\n\n"
-    assert (tmp_path / "runner" / "output").read_text() == f"outcome=fail\nrun-id={failed.id}\n"
+    assert (tmp_path / "runner" / "output").read_text() == f"outcome=fail\nrun-id={failed.id}\nrun-ids={failed.id}\n"
 
     api.add(f"{marker}\nmine", "stranger")
     api.comments.insert(0, api.comments.pop())
