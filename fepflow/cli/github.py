@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ def github_option(command: Command) -> Command:
             return command(suite=suite, resume=resume, github=None, **options)
         from fepflow.services.github import GitHubReport
 
-        report = GitHubReport(None if resume else suite or SUITE_FILE, partial(click.echo, err=True))
+        say = partial(click.echo, err="FEPFLOW_LOG" not in os.environ)  # a log of JSON takes stderr
+        report = GitHubReport(None if resume else suite or SUITE_FILE, say)
         with report.watching():
             return command(suite=suite, resume=resume, github=report, **options)
 

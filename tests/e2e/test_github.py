@@ -250,8 +250,12 @@ def test_the_template_for_gitlab_runs_what_it_says(stack: Stack, tmp_path: Path,
 def test_all_variants_of_a_suite_are_in_one_comment(workplace: Workplace, tmp_path: Path, api: GitHubAPI) -> None:
     variants = {"style": ["plain", "polite"]}
     workplace.write_suite(["a", "b", "c"], variants=variants, http={"headers": {"X-Style": "${variant.style}"}})
-    done = workplace.run("--github", "--quiet", **runner_environment(tmp_path / "runner", api))
+    environment = {**runner_environment(tmp_path / "runner", api), "FEPFLOW_LOG": "json"}
+    done = workplace.run("--github", "--quiet", **environment)
     assert done.returncode == 0, done.stderr
+    stopped, *_, last = [line for line in done.stdout.splitlines() if line.startswith("::")]
+    assert f"\n::{stopped.removeprefix('::stop-commands::')}::\n" in done.stdout
+    assert last.startswith("::notice "), "the log is JSON, and the runner's commands are not"
     (body,) = api.of_bot()
     assert body.count("### PASS: e2e \\[style\\=") == 2
     outputs = (tmp_path / "runner" / "output").read_text()
