@@ -36,10 +36,9 @@ from tests.watch import watched
 
 pytest_plugins = ["pytester"]
 
-_WRITES_NO_BYTECODE = sys.dont_write_bytecode
+# Until the tests are collected: half of that is to compile them, also where PYTHONDONTWRITEBYTECODE is set. Later some
+# write a module twice within a second, which Python does not notice where it keeps what it has compiled.
 sys.dont_write_bytecode = False
-"""Until the tests are collected: half of that is to compile them, also where PYTHONDONTWRITEBYTECODE is set. Later some
-write a module twice within a second, which Python does not notice where it keeps what it has compiled."""
 
 gc.set_threshold(50_000)  # Python looks for cycles less often than after each 700 new objects
 settings.register_profile("fepflow", deadline=None, max_examples=50)  # no test is one of speed
@@ -139,7 +138,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByUnit:
 
 def pytest_collection_finish() -> None:
     """What was loaded to collect the tests stays: no test has the garbage collector look through it."""
-    sys.dont_write_bytecode = _WRITES_NO_BYTECODE
+    sys.dont_write_bytecode = True
     gc.collect()
     gc.freeze()
 

@@ -34,7 +34,7 @@ def under_way(pool: Pool, workplace: Workplace, endpoint: Endpoint) -> str:
     endpoint.kept_waiting = {"third", "fourth"}
     workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "10m"}, batch_size=1)
     flow_run = pool.run(suite=str(workplace.suite))
-    wait_for(lambda: len(endpoint.asked) == len(CASES), "a call that is not answered", 240)
+    wait_for(lambda: {"third", "fourth"} <= endpoint.questions.keys(), "calls that are not answered", 240)
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         wait_for(lambda: store.results.progress(workplace.record.id).checks == 2, "two stored answers")
     return flow_run
@@ -56,6 +56,7 @@ def test_a_worker_resumes_a_run_whose_process_was_killed_and_asks_only_for_what_
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     flow_run = under_way(pool, workplace, endpoint)
+    asked_before = endpoint.questions
     kill_run(pool)
     wait_for(lambda: not pool.processes(), "the end of its process")
     assert stack.api.state_of(flow_run) == ("RUNNING", "Running"), "no alert tells of it"
@@ -68,7 +69,7 @@ def test_a_worker_resumes_a_run_whose_process_was_killed_and_asks_only_for_what_
     run = record_when(workplace, "completed")
 
     assert run.outcome == "pass"
-    assert endpoint.questions == {"first": 1, "second": 1, "third": 2, "fourth": 2}
+    assert endpoint.questions - asked_before == {"third": 1, "fourth": 1}, "what was stored is asked no second time"
     wait_for(lambda: stack.api.state_of(flow_run)[0] == "COMPLETED", "the end of the flow run")
     states = stack.api.get(f"/flow_run_states/?flow_run_id={flow_run}").raise_for_status().json()
     assert [state["message"][:11] for state in states if state["type"] == "CRASHED"] == ["HANDED OVER"]
@@ -81,13 +82,14 @@ def test_another_worker_takes_over_the_run_of_a_machine_that_is_gone(
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     flow_run = under_way(pool, workplace, endpoint)
+    asked_before = endpoint.questions
     pool.kill()
     endpoint.kept_waiting = set()
     pool.start_worker()
     reap(workplace, stack)
     reap(workplace, stack)  # a second reaper starts it no second time
     assert record_when(workplace, "completed").outcome == "pass"
-    assert endpoint.questions == {"first": 1, "second": 1, "third": 2, "fourth": 2}
+    assert endpoint.questions - asked_before == {"third": 1, "fourth": 1}, "what was stored is asked no second time"
     wait_for(lambda: stack.api.state_of(flow_run)[0] == "COMPLETED", "the end of the flow run")
     assert stack.api.get(f"/flow_runs/{flow_run}").json()["run_count"] == 2
 
@@ -97,6 +99,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
     flow_run = under_way(pool, workplace, endpoint)
+    asked_before = endpoint.questions
     assert pool.worker is not None
     pool.worker.send_signal(signal.SIGTERM)
     pool.worker.wait(60)
@@ -106,7 +109,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(
     pool.start_worker()
     assert reap(workplace, stack) == []
     assert record_when(workplace, "completed").outcome == "pass"
-    assert endpoint.questions == {"first": 1, "second": 1, "third": 2, "fourth": 2}
+    assert endpoint.questions - asked_before == {"third": 1, "fourth": 1}, "what was stored is asked no second time"
 
 
 def is_asked_after(endpoint: Endpoint, count: int) -> bool:

@@ -43,6 +43,8 @@ WORDS = {
     "baseline set": "baseline set main latest",
     "baseline list": "baseline list",
     "baseline remove": "baseline remove main",
+    "baseline export": "baseline export baselines.zip",
+    "baseline import": "baseline import results.jsonl",
     "calibrate": "calibrate suite.yaml --labels labels.csv",
     "labels export": "labels export latest -o new-labels.csv",
     "up": "up",

@@ -192,7 +192,7 @@ async def is_healthy(served: Served) -> bool:
 
 async def test_a_call_too_many_is_refused(serve: Serve, slow_check: list[str]) -> None:
     async with serve(max_calls=2) as served:
-        calls = [asyncio.create_task(failed(served.evaluations.RunEvaluation(slow_request(), timeout=3))) for _ in "ab"]
+        calls = [asyncio.create_task(failed(served.evaluations.RunEvaluation(slow_request(), timeout=6))) for _ in "ab"]
         await until(lambda: slow_check.count("begun") == 2)
         error = await failed(served.evaluations.HealthCheck(fep_pb2.HealthCheckRequest()))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
