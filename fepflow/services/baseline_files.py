@@ -24,6 +24,7 @@ from fepflow.errors import InfrastructureError, InputError, NotFoundError, Probl
 from fepflow.imports.source import Source
 from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
 from fepflow.services.run_service import open_store
+from fepflow.settings import settings
 from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, NewRun
 from fepflow.suite.values import is_baseline_name
 from fepflow.text import one_line
@@ -163,6 +164,7 @@ def import_baselines(path: Path) -> list[ImportedBaseline]:
 
     A run that is there already is left as it is. Raises InputError, UserError if another run has the same id.
     """
+    settings()  # a mistake in them is told before the file is read
     source = Source(path, str(path))
     with open_archive(source) as archive:
         described = _described(archive)
