@@ -1,7 +1,8 @@
 """Zombie runs, whose executor is gone: they are marked as ended in the store, and in Prefect.
 
 A run of a deployment is taken over a few times: its flow run is scheduled anew, as the UI's Retry does it, and
-whichever worker gets it resumes the run, so nothing that was committed is asked again. A run that was requested over
+whichever worker gets it resumes the run, so nothing that was committed is asked again. It is given up, too, if no flow
+run of a takeover gets as far as the run. A run that was requested over
 the network, and whose flow run came to nothing before it began, is dispatched again in the same way, without end:
 somebody was told that his evaluation is accepted.
 """
@@ -39,7 +40,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.flow_state import handed_over_state, mark_flow_run, not_evaluated, stored_state
-from fepflow.text import one_line
+from fepflow.text import one_line, plural
 
 FLOW = "evaluate"
 FLOWS = [FLOW, "rescore"]
@@ -278,6 +279,9 @@ three minutes.
 HEARTBEAT = timedelta(seconds=35)
 """A living worker says so every 30 s."""
 LONGEST_PAUSE = 60.0
+MOST_DISPATCHES = 30
+"""Dispatches of one takeover, for half an hour, whose flow run came to nothing: then a run that nobody over the
+network waits for is given up."""
 MAX_CAUSE = 300
 
 _STARTED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
@@ -341,6 +345,14 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
         cause = one_line(f"{state.name}: {state.message or 'Prefect says no more'}", MAX_CAUSE)
         taken_over = f"Taken over (time {run.takeovers} of {run.takeovers + run.takeovers_left})."
         message = taken_over if run.takeovers else f"Dispatched again (number {times + 1}), as it had not begun."
+        dispatches = sum((each.message or "").startswith(taken_over) for each in states)
+        if not run.is_requested and dispatches >= MOST_DISPATCHES:
+            error = (
+                f"It was to be taken over, and its flow run came to nothing {plural(dispatches, 'time')}: "
+                f"`fepflow run --resume {run.id}` goes on. The last time: {cause}"
+            )
+            await asyncio.to_thread(store.requests.end_unbegun, run.id, "interrupted", error)
+            return
         message = f"{message} Before: {cause}"
         logger.warning("run %s: %s", run.id, message)
         again: State[None] = AwaitingRetry(message=message, scheduled_time=utc_now() + pause(times))
