@@ -44,7 +44,10 @@ _SCALES = {USD: 10**9, LAST_VERDICT: 10**6}
 """Parts of a unit that a total is stored in: all are whole numbers, which are exact, and never NaN."""
 _PARTS_OF_SECONDS = 10**6
 _MOST_REPORTED = 10**8
-"""Largest number of tokens or dollars of one answer that is believed: the totals have room for billions of these."""
+"""Largest number of tokens or dollars of one answer that is believed."""
+_MOST = 2**63 - 1
+"""Largest total that a row has room for. It stays at that: an overflow would keep all later results of the suite out,
+and a hundred answers are enough for it whose agent reports its cost in another unit."""
 
 MAX_SUITES = 500
 """Suites that have totals of their own. Those of all further ones are counted together."""
@@ -254,13 +257,14 @@ def _add(connection: Connection, suite: str, increments: Mapping[tuple[str, str]
             "metric": metric,
             "suite": "" if metric in _OF_ALL_SUITES else suite,
             "label": label,
-            "value": round(value * _scale(metric, label)),
+            "value": min(round(value * _scale(metric, label)), _MOST),
         }
         for (metric, label), value in increments.items()
     ]
     if rows:
         adding = upserting(connection, METRIC_TOTAL)
-        total = METRIC_TOTAL.c.value + adding.excluded.value
+        new = adding.excluded.value
+        total = case((METRIC_TOTAL.c.value > _MOST - new, _MOST), else_=METRIC_TOTAL.c.value + new)
         keys = METRIC_TOTAL.primary_key.columns
         rows.sort(key=lambda row: (row["metric"], row["suite"], row["label"]))
         connection.execute(adding.on_conflict_do_update(index_elements=list(keys), set_={"value": total}), rows)

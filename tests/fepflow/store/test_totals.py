@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -115,6 +116,15 @@ def test_suites_have_few_labels_whatever_callers_name_them(store: Store, monkeyp
         ("one", "error"): 2, ("two", "error"): 1, (totals.OTHER_SUITES, "error"): 2,
         (totals.REQUESTED_SUITES, "cancelled"): 1,
     }  # fmt: skip
+
+
+def test_a_total_that_has_no_room_left_keeps_no_results_out(store: Store) -> None:
+    begin(store, "run-1")
+    for dollars in (1e30, 1e9):
+        store._database.write(partial(totals._add, suite="s", increments={("usd", "target"): dollars}))
+    store.results.write("run-1", [call(0, usd=1e8), call(1, usd=1e8)], [])
+    assert len(store.results.outputs("run-1")) == 2
+    assert read(store)["usd target"] == pytest.approx((2**63 - 1) / 10**9)
 
 
 def test_runs_that_write_at_once_lose_no_count_and_do_not_deadlock(store: Store) -> None:
