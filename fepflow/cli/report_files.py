@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fepflow.errors import InfrastructureError, UserError
+from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.extras import require
 from fepflow.reports.evalguard import write_evalguard_json, write_evalguard_yaml
 from fepflow.reports.fep import write_lines, write_run
@@ -134,4 +134,6 @@ def _part(path: Path) -> Iterator[Path]:
 def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
+    if isinstance(error, FepflowError):
+        return str(error).removesuffix(".")
     return f"{type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,10 +14,11 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.blobs import Blobs
 from fepflow.store.records import NewCheckResult, NewOutput
 from fepflow.store.store import Store
 from tests.fepflow.conftest import BROKE_OFF, NO_ANSWER
-from tests.fepflow.pages.conftest import Row, answer, fill, simple
+from tests.fepflow.pages.conftest import OF_A_PAGE, Row, answer, fill, served, simple
 
 ROWS = [*(simple(f"good {number}") for number in range(70)), simple("bad", False), simple("worse", False)]
 
@@ -470,3 +472,21 @@ def test_variants_stand_beside_each_other_and_each_run_leads_there(client: httpx
     assert f'href="/variants/{"dddd" * 8}"' in client.get("/runs/11111111").text
     assert client.get("/variants/eeeeeeee").status_code == 404
     assert client.get("/runs/dddddddd").headers["location"] == "/variants/dddddddd"
+
+
+def test_only_pages_that_show_a_large_output_whole_need_its_blob(store: Store, tmp_path: Path) -> None:
+    with_blobs = Store(store._database, Blobs((tmp_path / "blobs").as_uri()))
+    rows = [simple("large", False)]
+    rows[0].outputs = [Output(value="the beginning " + "x" * 300_000)]
+    fill(with_blobs, rows, run_id="aaaa1111")
+    case = "/runs/aaaa1111/case?id=large"
+    with served(with_blobs) as address, httpx.Client(base_url=address, timeout=60, headers=OF_A_PAGE) as client:
+        assert "x" * 1_001 in page(client, case)
+        (tmp_path / "blobs").rename(tmp_path / "away")
+        for path in ("/", "/runs/aaaa1111"):
+            assert client.get(path).status_code == 200
+        assert "the beginning" in page(client, "/runs/aaaa1111")
+        for path in (case, "/runs/aaaa1111/report.html"):
+            response = client.get(path)
+            assert response.status_code == 503
+            assert "(the folder is not there): look at its disk" in plain(response.text)

@@ -7,14 +7,16 @@ import json
 import os
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from jsonschema import Draft202012Validator
 
 from fepflow.cli.report_files import require_writable, write_report
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.protocol.test_case import Output
+from fepflow.protocol.test_case import Output, TestCase
 from fepflow.reports.tables import CSV_COLUMNS
-from fepflow.store.records import RunRecord
+from fepflow.settings import settings
+from fepflow.store.records import NewOutput, NewRun, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import NASTY, NO_ANSWER, FillRun, check
 
@@ -135,6 +137,29 @@ def test_a_report_that_cannot_be_written_leaves_nothing_behind(store: Store, nas
     with pytest.raises(InfrastructureError, match=r"taken\.json cannot be written: .* the run is in the store"):
         write_report(store, nasty, tmp_path / "taken.json")
     assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".part")] == []
+
+
+def test_reports_hold_a_large_output_whole_and_are_not_written_while_its_blob_is_away(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEPFLOW_BLOBS", (home / "blobs").as_uri())
+    settings.cache_clear()
+    large = "x" * 300_000
+    with Store.open(settings().store_address) as store:
+        new = NewRun("1234", "large", {"checks": []}, None, 1)
+        output = NewOutput(0, 0, "a" * 64, Output(value=large))
+        store.runs.add_completed(new, [TestCase(id="a", input=1)], [output], [], outcome="pass", metrics=[], verdict={})
+        run = store.runs.get("1234")
+        for name in ("r.json", "r.jsonl", "r.csv"):
+            assert large[:30_000] in report(store, run, home, name).read_text(encoding="utf-8")
+        assert pq.read_table(report(store, run, home, "r.parquet")).column("output").to_pylist() == [large]
+        (home / "blobs").rename(home / "away")
+        for kind in ("json", "jsonl", "csv", "parquet"):
+            with pytest.raises(
+                InfrastructureError, match=r"written: file:.* \(the folder is not there\): look at .*; the"
+            ):
+                write_report(store, run, home / f"no.{kind}")
+    assert [path.name for path in home.iterdir() if path.name.endswith((".part", "no.json"))] == []
 
 
 def test_a_report_is_private_and_follows_no_symlink(store: Store, nasty: RunRecord, tmp_path: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from uuid import UUID
 
 import httpx
 import pytest
 
+from fepflow.store.blobs import Blobs
 from fepflow.store.store import Store
-from tests.fepflow.api.rest.evaluations.conftest import Executor, create
+from tests.fepflow.api.rest.evaluations.conftest import Executor, called_by, create, error_of
 
 
 def test_get_evaluation_results(client: httpx.Client, cases: list[str]) -> None:
@@ -26,6 +28,23 @@ def test_get_evaluation_results(client: httpx.Client, cases: list[str]) -> None:
         "grader_fail_counts": {"string-match": 0},
         "average_latency_ms": None,
     }
+
+
+def test_results_hold_a_large_output_whole_and_are_unavailable_while_its_blob_is_away(
+    store: Store, cases: list[str], tmp_path: Path
+) -> None:
+    with_blobs = Store(store._database, Blobs((tmp_path / "blobs").as_uri()))
+    with called_by(with_blobs, "read", "evaluate") as client:
+        run_id = create(client)["id"]
+        executor = Executor(with_blobs, run_id)
+        executor.answer(0, "x" * 300_000, 1.0)
+        executor.finish()
+        found = client.get(f"/api/evaluations/{run_id}/results").json()["data"]["results"]
+        assert [result["agent_response"] for result in found] == ["x" * 300_000]
+        (tmp_path / "blobs").rename(tmp_path / "away")
+        message = error_of(client.get(f"/api/evaluations/{run_id}/results"), 503)[1]
+        assert message == "The service is not available, try again later", "and its log says why"
+        assert client.get(f"/api/evaluations/{run_id}").json()["data"]["result_count"] == 1
 
 
 def test_the_contracts_example_of_results(client: httpx.Client, store: Store, cases: list[str]) -> None:
