@@ -299,19 +299,23 @@ async def dispatch_unbegun_runs_again(store: Store, client: PrefectClient, marke
     for flow_run_id, run in by_flow_run.items():
         flow_run = flow_runs.get(flow_run_id)
         if flow_run is None:
-            await _replace_deleted(store, run, flow_run_id)
+            await _replace_deleted(store, run, flow_run_id, now)
         elif not run.takeovers:
             await _dispatch_again(store, client, run, flow_run)
         elif run.id in marked or _is_overdue(run, now):
             await _have_taken_over(store, client, run, flow_run)
 
 
-async def _replace_deleted(store: Store, run: RunRecord, flow_run_id: UUID) -> None:
-    """Have a requested run get another flow run; one of another deployment has nobody that waits for it."""
+async def _replace_deleted(store: Store, run: RunRecord, flow_run_id: UUID, now: datetime) -> None:
+    """Have a requested run get another flow run; one of another deployment has nobody that waits for it.
+
+    The flow run may be in another Prefect: runners of CI with a server of their own share the store. There a worker
+    takes the run over meanwhile.
+    """
     if run.is_requested:
         logger.warning("run %s: its flow run was deleted in Prefect before it began; it gets another one", run.id)
         await asyncio.to_thread(store.requests.withdraw_dispatch, run.id, str(flow_run_id))
-    else:
+    elif _is_overdue(run, now - STARTING):
         error = f"Its flow run was deleted in Prefect: `fepflow run --resume {run.id}` goes on."
         await asyncio.to_thread(store.requests.end_unbegun, run.id, "interrupted", error)
 
