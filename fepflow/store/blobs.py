@@ -276,12 +276,24 @@ class _Bucket:
         self._files.pipe_file(f"{self._root}/{name}", content)
 
     def read(self, name: str) -> bytes:
-        content: bytes = self._files.cat_file(f"{self._root}/{name}")
+        try:
+            content: bytes = self._files.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError as error:
+            _require_bucket(error)
+            raise
         return content
 
     def delete(self, name: str) -> None:
-        with suppress(FileNotFoundError):
+        try:
             self._files.rm_file(f"{self._root}/{name}")
+        except FileNotFoundError as error:
+            _require_bucket(error)
 
     def names(self) -> Iterator[str]:
         return (path.rpartition("/")[2] for path in self._files.find(self._root))
+
+
+def _require_bucket(error: FileNotFoundError) -> None:
+    """Raise OSError if a whole bucket is not there: its blobs are neither lost nor deleted. Only S3 tells."""
+    if type(error.__cause__).__name__ == "NoSuchBucket":
+        raise OSError("the bucket is not there") from None

@@ -279,6 +279,9 @@ def test_a_bucket_that_is_away_or_missing_shows_no_secret(
             with Store(store._database, Blobs.of_settings()) as away, pytest.raises(InfrastructureError) as error:
                 add_run(away, "run-1")
             said.append(str(error.value))
+            for work in (blobs_of(away).read, blobs_of(away).delete) if name == "FEPFLOW_BLOBS" else ():
+                with pytest.raises(InfrastructureError, match=r"the bucket is not there\): check that the bucket of"):
+                    work(["a" * 64])  # else all would be lost, or said to be deleted
             with store._database.reading() as connection:
                 assert connection.scalar(select(func.count()).select_from(OUTPUT)) == 0
     assert "bucket" in said[0]
