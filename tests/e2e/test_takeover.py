@@ -10,12 +10,12 @@ from functools import partial
 import psutil
 import pytest
 
-from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
-from .test_process_loss import REAP, reap
+from .test_process_loss import reap
 from .worker import Pool, working
 
 pytestmark = pytest.mark.e2e
@@ -92,27 +92,6 @@ def test_another_worker_takes_over_the_run_of_a_machine_that_is_gone(
     assert endpoint.questions - asked_before == {"third": 1, "fourth": 1}, "what was stored is asked no second time"
     wait_for(lambda: stack.api.state_of(flow_run)[0] == "COMPLETED", "the end of the flow run")
     assert stack.api.get(f"/flow_runs/{flow_run}").json()["run_count"] == 2
-
-
-@pytest.mark.battery
-def test_a_run_that_no_worker_can_go_on_with_is_given_up(pool: Pool, workplace: Workplace, stack: Stack) -> None:
-    pool.kill()
-    flow_run = pool.run(suite="moved.yaml")
-    with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
-        store.runs.create(NewRun("1", "s", {}, None, 1, flow_run_id=flow_run, takeovers_left=2), [])
-        store.leases.acquire("1", "another-host/1/x", 0)
-    stack.api.set_state(flow_run, type="RUNNING")
-    few = REAP.replace("with Store", "zombie_runs.MOST_DISPATCHES = 2\nwith Store")
-    for status in ("pending", "pending", "interrupted"):
-        stack.python(few, workplace.env)
-        assert workplace.record.status == status
-        if status == "pending":
-            assert stack.api.state_of(flow_run) == ("SCHEDULED", "AwaitingRetry")
-            stack.api.set_state(flow_run, type="FAILED", message="moved.yaml is not there")
-    assert stack.api.state_of(flow_run)[0] == "FAILED"
-    assert "came to nothing 2 times: `fepflow run --resume 1` goes on. The last time: Failed: moved.yaml is not" in str(
-        workplace.record.error
-    )
 
 
 @pytest.mark.battery
