@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -219,12 +220,21 @@ class Database:
         try:
             for folder in reversed([folder for folder in path.absolute().parents if not folder.exists()]):
                 folder.mkdir(mode=0o700, exist_ok=True)
-            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            os.close(os.open(os.path.realpath(path), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            # It is not opened here: closing any descriptor of the file takes this process's locks on it away (POSIX),
+            # also those of a connection that is open. Others would then remove the log that it reads and writes.
+            if path.is_dir() or not os.access(path, os.R_OK | os.W_OK):
+                reason = os.strerror(errno.EISDIR if path.is_dir() else errno.EACCES)
+                raise InfrastructureError(self._not_opened(reason)) from None
         except OSError as error:
-            raise InfrastructureError(
-                f"{self.location} cannot be opened ({error.strerror}): make the file and its folder writable for this "
-                "user, or name another in FEPFLOW_STORE_URL."
-            ) from error
+            raise InfrastructureError(self._not_opened(error.strerror)) from error
+
+    def _not_opened(self, reason: str | None) -> str:
+        return (
+            f"{self.location} cannot be opened ({reason}): make the file and its folder writable for this user, or "
+            "name another in FEPFLOW_STORE_URL."
+        )
 
 
 def now_of(connection: Connection) -> datetime:

@@ -33,6 +33,24 @@ def path_of(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
+WRITES = """
+import sys
+from fepflow.store.records import NewRun
+from fepflow.store.store import Store
+
+with Store.open(sys.argv[1]) as store:
+    store.runs.create(NewRun(sys.argv[2], "n", {}, None, 1), [])
+"""
+
+
+def test_a_store_that_is_opened_twice_in_a_process_sees_what_others_write(store, url):
+    for run_id in ("run-1", "run-2"):
+        assert run_id not in {run.id for run in store.runs.newest(5)}
+        Store.open(url).close()
+        subprocess.run([sys.executable, "-P", "-c", WRITES, url, run_id], check=True)
+        assert run_id in {run.id for run in store.runs.newest(5)}
+
+
 def test_the_files_are_readable_by_their_owner_only(store, url, make_run):
     make_run()
     path = path_of(url)
