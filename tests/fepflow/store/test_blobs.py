@@ -268,9 +268,8 @@ def test_without_its_blob_no_row_is_stored_and_a_place_that_comes_back_is_waited
     assert [path for path in in_folder.rglob("*") if path.is_file()] == []
 
 
-def test_a_bucket_that_is_away_or_missing_shows_no_secret(
-    in_bucket: str, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("in_bucket")
+def test_a_bucket_that_is_away_or_missing_shows_no_secret(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     for name, value in (("FEPFLOW_BLOBS", "s3://nowhere"), ("AWS_ENDPOINT_URL", f"http://u:{SECRET}@127.0.0.1:1")):
         with monkeypatch.context() as patched, Store.open(sqlite_url) as store:
