@@ -32,7 +32,7 @@ def pool(workplace: Workplace, stack: Stack) -> Iterator[Pool]:
 def under_way(pool: Pool, workplace: Workplace, endpoint: Endpoint) -> str:
     """The flow run of a run that has stored two of its four answers, and waits for the third."""
     endpoint.kept_waiting = {"third", "fourth"}
-    workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "10m"}, batch_size=1)
+    workplace.write_suite(CASES, target={"concurrency": 4, "timeout": "10m"}, batch_size=1)
     flow_run = pool.run(suite=str(workplace.suite))
     wait_for(lambda: {"third", "fourth"} <= endpoint.questions.keys(), "calls that are not answered", 240)
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
