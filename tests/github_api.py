@@ -126,7 +126,7 @@ def github_api() -> Iterator[GitHubAPI]:
 
 
 def runner_environment(folder: Path, api: GitHubAPI, event: str = "pull_request") -> dict[str, str]:
-    """What GitHub Actions sets for a step of a job, with its files in a folder."""
+    """Variables that GitHub Actions sets for a step of a job, with its files in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     repository = {"id": 186853002, "name": "Hello-World", "full_name": REPOSITORY, "default_branch": "main"}
     pull_request = {

@@ -1,4 +1,4 @@
-"""What the project's files must and must not hold, and what a release is built of."""
+"""Rules for the project's files, and the parts that a release is built of."""
 
 from __future__ import annotations
 

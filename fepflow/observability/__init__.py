@@ -1,1 +1,1 @@
-"""What operators see of running processes: probes, metrics and logs."""
+"""Probes, metrics and logs of running processes, for operators."""

@@ -39,7 +39,7 @@ FRESH_SECONDS = 5.0
 disable_created_metrics()  # type: ignore[no-untyped-call]  # each counter would have a series more, which nobody asks for
 
 OF_PROCESS, OF_API, OF_WORKER, OF_REAPER = (CollectorRegistry() for _ in range(4))
-"""What a process counts of itself: all of them, and those that do the work of the API, a worker or the reaper."""
+"""Counters of this process: those of every process, and those of the API, of a worker and of the reaper."""
 ProcessCollector(registry=OF_PROCESS)
 PlatformCollector(registry=OF_PROCESS)
 GCCollector(registry=OF_PROCESS)
@@ -105,7 +105,7 @@ _HISTOGRAMS = {
 
 
 class StoreMetrics(Collector):
-    """What the store knows of all runs, as it was last read."""
+    """Totals of all runs in the store, as they were last read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

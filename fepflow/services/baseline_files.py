@@ -47,7 +47,7 @@ _Word = Annotated[str, Field(max_length=64)]
 
 
 class _Run(BaseModel):
-    """What identifies a run beyond its report. `outputs` are the content hashes of its outputs, in the report's order.
+    """Identity of a run beyond its report. `outputs` are the content hashes of its outputs, in the report's order.
 
     `outputs_of` is the id of the run that was asked for the outputs, if this one is rescored.
     """

@@ -59,7 +59,7 @@ _SUITE = "suite"
 TARGET, MODELS = "target", "models"
 
 Increments = defaultdict[tuple[str, str], float]
-"""What is to be added, by metric and label."""
+"""Amounts to add, by metric and label."""
 
 
 class Total(NamedTuple):

@@ -33,7 +33,7 @@ class BatchWriter:
         self._run_id = run_id
         self._are_calls = are_calls
         self._write_seconds: list[float] = []
-        """How long commits took that no commit has counted."""
+        """Durations of the commits that no commit has counted yet, in seconds."""
         self._interval = interval
         self._max_rows = max_rows
         self._pending: deque[Rows] = deque()

@@ -1,4 +1,4 @@
-"""What our server changes of Prefect's: each transaction on SQLite takes its turn when it begins."""
+"""Prefect's server as fepflow starts it: each transaction on SQLite takes its turn when it begins."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def walk(page: Path, folder: Path, stack: Stack, env: dict[str, str]) -> None:
 
 
 def command_line(command: str, folder: Path, env: dict[str, str], stack: Stack) -> str:
-    """What a command prints; nothing, if it is not one of those that are run here."""
+    """Return what a command prints; nothing, if it is not one of those that are run here."""
     words = shlex.split(command, comments=True)
     if words[0] == "sed":
         subprocess.run(words, cwd=folder, check=True, timeout=10)

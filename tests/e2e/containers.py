@@ -73,7 +73,7 @@ def this_environment(entrypoint: str) -> Image:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a container is made of."""
+    """The parts that a container is made of."""
 
     name: str
     command: Sequence[str]
