@@ -10,23 +10,25 @@ import click
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--as", "format_name", metavar="FORMAT", help="The file's format (default: by what is in it).")
+@click.option("--as", "format_name", metavar="FORMAT", help="Format of the file (default: recognized by its content).")
 @click.option(
     "--output",
     "-o",
     "folder",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Folder for suite and test cases (default: one here with the file's name, for a file without results).",
+    help="Folder for suite and test cases (for a file without results, default: a new folder here, named as the file).",
 )
-@click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
-@click.option("--run/--no-run", "store", default=None, help="Store the results as a run (default: if there are any).")
-@click.option("--strict", is_flag=True, help="Exit with 1 if anything needs a hand.")
+@click.option("--overwrite", is_flag=True, help="Let -o replace existing files.")
+@click.option(
+    "--run/--no-run", "store", default=None, help="Store the results as a run (default: if the file has results)."
+)
+@click.option("--strict", is_flag=True, help="Exit with 1 if anything needs attention.")
 def import_file(
     file: Path, format_name: str | None, folder: Path | None, overwrite: bool, store: bool | None, strict: bool
 ) -> None:
-    """Make a suite of FILE, or a run of its results: FILE is what another evaluation tool reads or writes.
+    """Import FILE, a suite or results of another evaluation tool, as a suite or a run.
 
-    A report says what came over, and what needs a hand. Nothing of FILE is executed.
+    A report says what was imported, and what needs attention. Nothing in FILE is executed.
     """
     from fepflow.services.imports import read_file
 
@@ -46,11 +48,11 @@ def import_file(
 
     click.echo(
         printable(
-            f"{found.source.name} is {imported.format}{version}: {', '.join(imported.notes.what_came())} came over."
+            f"Imported {found.source.name} ({imported.format}{version}): {', '.join(imported.notes.what_came())}."
         )
     )
     for problem in imported.notes.problems():
-        click.echo(f"needs a hand: {problem}", err=True)
+        click.echo(f"needs attention: {problem}", err=True)
     if written:
         click.echo(f"Wrote {', '.join(map(str, written))}.")
     for run in runs:

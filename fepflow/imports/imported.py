@@ -15,7 +15,7 @@ PLACEHOLDER_URL = "http://127.0.0.1:8000/answer"
 """The address of a target that the source lacks."""
 
 MOST_LINES = 5
-"""Places that are listed for one thing that needs a hand."""
+"""Places that are listed for one thing that needs attention."""
 MOST_NOTES = 200
 """Different things that are listed."""
 LONGEST_REASON = 20_000
@@ -102,7 +102,7 @@ class Imported:
 
 
 class Notes:
-    """The report of an import: what came over, and what needs a hand, each with the lines where it stands."""
+    """The report of an import: what was imported, and what needs attention, with the lines."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -112,7 +112,7 @@ class Notes:
         self._more = 0
 
     def came(self, noun: str, count: int = 1) -> None:
-        """Note that so many of something came over; the noun is singular, such as `test case`."""
+        """Count imported things; the noun is singular, such as `test case`."""
         if count:
             self._came[noun] = self._came.get(noun, 0) + count
 
@@ -124,7 +124,7 @@ class Notes:
         advice: str | None = None,
         file: str | None = None,
     ) -> None:
-        """Note something that did not come over, or not whole; the same thing in many places is one note."""
+        """Note something that was not imported, or only in part; the same thing in many places is one note."""
         key = (what, advice, file or self.file)
         if key not in self._left and len(self._left) >= MOST_NOTES:
             self._more += 1
@@ -136,7 +136,7 @@ class Notes:
 
     @property
     def is_complete(self) -> bool:
-        """True if nothing needs a hand."""
+        """True if nothing needs attention."""
         return not self._left
 
     def what_came(self) -> list[str]:
@@ -144,7 +144,7 @@ class Notes:
         return [plural(count, noun) for noun, count in self._came.items()]
 
     def problems(self) -> Iterator[Problem]:
-        """Yield what needs a hand, with its first place; further places are in the message."""
+        """Yield the things that need attention, each with its first place; further places are in the message."""
         for (what, advice, file), places in self._left.items():
             line, path = places[0]
             others = [str(place[0]) for place in places[1:] if place[0] is not None and place[0] != line]
@@ -158,7 +158,7 @@ class Notes:
                     where += f"{' and ' if named else ''}{rest:,} more {'place' if rest == 1 else 'places'}"
             yield Problem(f"{what}{where}", file, line, path, advice, severity="warning")
         if self._more:
-            yield Problem(f"... and {self._more:,} more things need a hand", self.file, severity="warning")
+            yield Problem(f"... and {self._more:,} more things need attention", self.file, severity="warning")
 
 
 def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:

@@ -457,7 +457,7 @@ class _LogReader:
         return plain
 
     def settle(self, outputs: list[ImportedOutput]) -> list[str]:
-        """Return the scorers that came over. Each has a result for every output that is no error."""
+        """Return the imported scorers. Each has a result for every output that is no error."""
         right_or_wrong, means = set(), []
         for entry, scorer in _aggregates(self._header, self._values.names):
             metrics = mapping(entry.get("metrics"))

@@ -70,15 +70,15 @@ class TargetReader:
         endpoints = [provider for provider in providers if "url" in provider]
         if models:
             if endpoints:
-                self._by_hand("endpoints beside models: only the models came over", ("providers",))
+                self._by_hand("endpoints beside models: only the models were imported", ("providers",))
             return self._of_models(models, prompts)
         if endpoints:
             if len(endpoints) > 1:
-                self._by_hand(f"of {len(endpoints)} endpoints only the first came over", ("providers",))
+                self._by_hand(f"of {len(endpoints)} endpoints only the first was imported", ("providers",))
             return self._of_endpoint(endpoints[0], prompts)
         if not prompts.texts and prompts.messages is None:
             return {}  # a placeholder is written for every suite without a target
-        what = "no provider came over, so the target in suite.yaml is a placeholder that gets the prompt"
+        what = "no provider was imported, so the target in suite.yaml is a placeholder that gets the prompt"
         self._by_hand(what, (self._section,), "write how your agent is called: http, openai, python, …")
         return self._of_endpoint({"url": PLACEHOLDER_URL, "config": {}, "path": (self._section,)}, prompts)
 
@@ -133,10 +133,12 @@ class TargetReader:
                 return
             found.texts.append(placeholders(text))
         except LogicError as error:
-            self._by_hand(f"a prompt came over without what only nunjucks does: {error}", path, "see what is in [[ ]]")
+            self._by_hand(
+                f"a prompt was imported without what only nunjucks does: {error}", path, "see what is in [[ ]]"
+            )
             found.texts.append(without_logic(text))
         if messages is not None:
-            self._by_hand("a prompt that is a list of messages came over as one text", path, "write target.messages")
+            self._by_hand("a prompt that is a list of messages was imported as one text", path, "write target.messages")
 
     def _providers(self) -> list[dict[str, Any]]:
         name = self._section
@@ -261,7 +263,7 @@ class TargetReader:
             try:
                 body = parse_json(body, self._source.name)
             except InputError:
-                self._by_hand("a body that is no JSON came over as a text", (*path, "config", "body"))
+                self._by_hand("a body that is no JSON was imported as a text", (*path, "config", "body"))
         try:
             http["body"] = _filled(body, prompt) if body is not None else {"prompt": prompt}
         except LogicError as error:

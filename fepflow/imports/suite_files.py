@@ -46,7 +46,7 @@ def suite_files(imported: Imported) -> dict[str, str]:
     files["cases.jsonl"] = _lines((_plain(case) for case in cases), imported)
     suite["test_cases"] = "cases.jsonl"
     ordered = {name: suite.pop(name) for name in _SECTIONS if name in suite}
-    about = f"# Imported by fepflow from {imported.format}. What needs a hand is in the report of the import.\n"
+    about = f"# Imported by fepflow from {imported.format}. The report of the import says what needs attention.\n"
     files["suite.yaml"] = about + dump_yaml({**ordered, **suite})
     return files
 

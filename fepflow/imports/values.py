@@ -13,14 +13,14 @@ from fepflow.imports.imported import ImportedOutput, Notes, Score, finite_number
 from fepflow.text import brief
 
 CLOSE = 1e-4
-"""Difference between a mean in the file and the one of what came over that is due to rounding."""
+"""Difference between a mean in the file and the mean of the imported scores that is due to rounding."""
 
 _WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
 _SHOWN = 3
 _BAD_NEWS = re.compile(
     r"toxic|hallucinat|harm(?!less)|bias(?!_free)|unsafe|error|fail|leak|jailbreak|violat|pii\b", re.IGNORECASE
 )
-"""Names of scorers whose true is likely bad: what came over as a pass is then a fail."""
+"""Names of scorers whose true is probably bad, so that an imported pass would be a fail."""
 _NUMBERS = {"float", "int"}
 """Kinds of values that are numbers, but too large or infinite: their scorer stays, in error."""
 
@@ -96,7 +96,7 @@ class ScorerValues:
         return Score(error=f"the recorded value is no score: {brief(text, 200)!r}")
 
     def settle(self, outputs: Sequence[ImportedOutput], yes_or_no: Collection[str] = ()) -> list[str]:
-        """Return the scorers that came over, and note the others, whose scores are taken out of the outputs.
+        """Return the imported scorers, and note the others, whose scores are taken out of the outputs.
 
         Of `yes_or_no`, which say that 1 is right and 0 is wrong, those with no other value say so of each output.
         """
@@ -119,7 +119,7 @@ class ScorerValues:
         for name, seen in self._seen.items():
             if seen.has_booleans and name not in left and _BAD_NEWS.search(name):
                 what = (
-                    f"of {name!r} true came over as a pass and false as a fail, and its name sounds the other way round"
+                    f"of {name!r} true was imported as a pass and false as a fail, but its name suggests the opposite"
                 )
                 self._notes.by_hand(what, advice="if true is bad, turn the score round in the tool and export it again")
         return [name for name in self._seen if name not in left]
@@ -151,7 +151,7 @@ def mean_by_case(outputs: Sequence[ImportedOutput], name: str) -> float | None:
 
 
 def compare_means(notes: Notes, name: str, outputs: Sequence[ImportedOutput], recorded: Any, what: str) -> None:
-    """Note a mean in the file that is not the one of the scores that came over: the scorer counts its own way."""
+    """Note a mean in the file that differs from the mean of the imported scores: the scorer counts in its own way."""
     ours, theirs = mean_by_case(outputs, name), finite_number(recorded)
     if ours is not None and theirs is not None and not math.isclose(ours, theirs, rel_tol=CLOSE, abs_tol=CLOSE):
         advice = "look at how the tool counts this score before a gate rests on it"

@@ -37,7 +37,7 @@ def test_results_become_a_run_that_show_and_compare_work_on(tmp_path: Path) -> N
     (tmp_path / "run.json").write_text(json.dumps(RUN))
     first, second = command("import", "run.json"), command("import", "run.json")
     assert first.exit_code == 0, first.output
-    assert "deepeval test run: 2 test cases, 2 outputs, 1 run came over" in first.output
+    assert "(deepeval test run): 2 test cases, 2 outputs, 1 run" in first.output
     assert "INCONCLUSIVE" in second.output
     with open_store() as store:
         new, base = store.runs.newest(2)

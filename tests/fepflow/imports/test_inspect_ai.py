@@ -251,7 +251,7 @@ def test_a_log_that_was_declared_invalid_needs_a_hand(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "is_told"), [("is_toxic", True), ("harmless", False), ("correct", False)])
 def test_a_true_that_is_likely_bad_news_is_told(tmp_path: Path, name: str, is_told: bool) -> None:
     told = hands(of(tmp_path, sample(scores={name: {"value": True}})))
-    assert ("its name sounds the other way round" in told) is is_told
+    assert ("its name suggests the opposite" in told) is is_told
 
 
 @pytest.mark.parametrize("ids", [[], [1, "1", "1-2"]])

@@ -103,7 +103,7 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
     imported(tmp_path, "prompts: [hi]\nproviders: ['file://agent.js', 'exec:rm -rf /']\ntests: [{vars: {a: b}}]")
     result = run(tmp_path / "promptfooconfig.yaml", "-o", tmp_path / "suite")
     assert "is code, which is not executed" in result.output
-    assert "no provider came over, so the target in suite.yaml is a placeholder" in result.output
+    assert "no provider was imported, so the target in suite.yaml is a placeholder" in result.output
     target = read_document(tmp_path / "suite" / "suite.yaml").data["target"]
     assert target["http"]["body"] == {"prompt": "hi"}
 
