@@ -80,7 +80,7 @@ class Stack:
         if logs.is_json():
             logs.write_line(line, name, self._secrets | known_secrets())
             return
-        click.echo(f"{name:<8} │ {redact(line, self._secrets)}")
+        click.echo(f"{name:<8} │ {redact(line, self._secrets)[: logs.MOST_CHARACTERS]}")
 
     async def supervise(self, child: Child) -> asyncio.Event:
         """Start a child, and start it again whenever it ends; the event is set when it has ended once."""
@@ -150,15 +150,15 @@ class Stack:
 
     async def _relay(self, name: str, process: Process) -> None:
         assert process.stdout is not None
-        rest = b""
-        while chunk := await process.stdout.read(LONGEST_LINE):
-            *lines, rest = (rest + chunk).split(b"\n")
-            if len(rest) > LONGEST_LINE:
-                lines, rest = [*lines, rest], b""
+        reader = logs.Lines(LONGEST_LINE)
+
+        def say(lines: list[bytes]) -> None:
             for line in lines:
                 self.say(name, line.decode(errors="replace").rstrip())
-        if rest:
-            self.say(name, rest.decode(errors="replace").rstrip())
+
+        while chunk := await process.stdout.read(LONGEST_LINE):
+            say(reader.take(chunk))
+        say(reader.end())
 
     async def _end(self, child: Child) -> None:
         """End a child with what it has started. SIGTERM is for the child alone: a worker ends its runs itself."""

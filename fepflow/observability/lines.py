@@ -1,7 +1,6 @@
 """Makes an object of each line that comes: `python -m fepflow.observability.lines PROCESS`, see `logs`.
 
-Marked lines are objects already. Lines of others may hold any bytes; empty ones are left out. Of a line that is too
-long only the beginning is read: shown in parts, a secret could be cut in two, and neither half would be found.
+Marked lines are objects already. Lines of others may hold any bytes; empty ones are left out.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-from fepflow.observability.logs import MARK, MAX_LINE, line_of_text
+from fepflow.observability.logs import MARK, MAX_LINE, Lines, line_of_text
 from fepflow.security.redaction import secrets_among
 
 
@@ -24,24 +23,16 @@ def objects(line: bytes, mark: bytes, process: str, secrets: frozenset[str]) -> 
 def main(process: str) -> None:
     """Read stdin to its end."""
     mark, secrets = b"\x1e" + os.environ[MARK].encode("ascii"), secrets_among(os.environ)
-    rest, too_long = b"", False
+    reader = Lines(MAX_LINE + len(mark))
+
+    def write(lines: list[bytes]) -> None:
+        left = memoryview(b"".join(filter(None, (objects(line, mark, process, secrets) for line in lines))))
+        while left:
+            left = left[os.write(1, left) :]
+
     while chunk := os.read(0, 1 << 16):
-        *lines, rest = (rest + chunk).split(b"\n")
-        if too_long and lines:
-            del lines[0]
-            too_long = False
-        if too_long:
-            rest = b""
-        elif len(rest) > MAX_LINE + len(mark):
-            lines, rest, too_long = [*lines, rest], b"", True
-        _write(b"".join(filter(None, (objects(line, mark, process, secrets) for line in lines))))
-    _write(objects(rest, mark, process, secrets) or b"")
-
-
-def _write(data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(1, left) :]
+        write(reader.take(chunk))
+    write(reader.end())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 A process writes its records to stderr, each with a mark before it. Whatever else comes out of it, such as what an
 agent prints, has no mark: `fepflow.observability.lines` makes an object of each such line. It reads stdout and stderr
-of a process and of all that it starts, so nothing gets past it, and what is printed cannot pretend to be a record.
+of a process and of all that it starts, so nothing gets past it. Texts that an agent prints do not become records. Code
+that runs here could: it can read the mark, as it can read all else that the process has.
 """
 
 from __future__ import annotations
@@ -44,6 +45,34 @@ _NAMES = {"levelname": "level", "name": "logger"}
 _LEFT_OUT = {*RESERVED_ATTRS, "api_url", "send_to_api"}
 _process = "run"
 _captured: list[tuple[subprocess.Popen[bytes], Sequence[int]]] = []
+
+
+class Lines:
+    """Splits what a process prints into lines. Of one that is longer than `limit` bytes it gives the beginning only:
+    shown in parts, a secret could be cut in two, and neither half would be found.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._rest = b""
+        self._too_long = False
+
+    def take(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that this chunk completes."""
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if self._too_long and lines:
+            del lines[0]
+            self._too_long = False
+        if self._too_long:
+            self._rest = b""
+        elif len(self._rest) > self._limit:
+            lines.append(self._rest)
+            self._rest, self._too_long = b"", True
+        return lines
+
+    def end(self) -> list[bytes]:
+        """Return the last line, if nothing ended it."""
+        return [self._rest] if self._rest else []
 
 
 class Formatter(JsonFormatter):

@@ -167,8 +167,15 @@ async def test_a_child_that_runs_once_says_how_it_ended(supervise, log: Log) -> 
         await log.wait("once", "did it")
 
 
-async def test_a_line_without_an_end_is_logged_in_pieces(supervise, log: Log) -> None:
+async def test_of_a_line_that_is_too_long_only_the_beginning_is_logged(
+    supervise, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In pieces, a secret could be cut in two, and neither half would be known as one."""
+    monkeypatch.setenv("PREFECT_API_KEY", "pnu_one_two_three")
     async with supervise() as supervisor:
-        await supervisor.run(child("long", "print('x' * 300_000)"))
-        await log.until(lambda: sum(len(line) for _, line in log.lines) == 300_000)
-    assert max(len(line) for _, line in log.lines) < 200_000
+        await supervisor.run(child("long", "print('pnu_one_two_three ' * 20_000); print('next')"))
+        await log.wait("long", "next")
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "***" in line]
+    assert line.replace("*** ", "").startswith("long     │")
+    assert "pnu" not in line
+    assert len(line) < 9_000
