@@ -14,9 +14,10 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx
 
@@ -169,7 +170,9 @@ class GitHubReport:
         if missing is not None:
             self._annotate("notice", f"No comment: {missing}.")
             return
-        marker = f"<!-- fepflow:{hashlib.sha256(path.encode()).hexdigest()[:32]} -->"
+        # Runs of a repository's workflows have growing numbers; one that is started again keeps its own.
+        run = self._env.get("GITHUB_RUN_ID", "")
+        marker = _Marker(hashlib.sha256(path.encode()).hexdigest()[:32], int(run) if run.isdecimal() else 0)
         api = self._env.get("GITHUB_API_URL") or "https://api.github.com"
         try:
             with _client(api, self._token) as client:
@@ -191,11 +194,31 @@ def _client(api: str, token: str) -> httpx.Client:
     return httpx.Client(headers=headers, timeout=TIMEOUT)
 
 
-def _put_comment(client: httpx.Client, issues: str, number: object, marker: str, body: str) -> None:
-    """Edit the comment with this marker, or write one if there is none."""
+@dataclass(frozen=True)
+class _Marker:
+    """The beginning of our comment, which nobody sees: the suite, and the workflow's run that wrote it."""
+
+    suite: str
+    run: int
+
+    def __str__(self) -> str:
+        return f"<!-- fepflow:{self.suite} run:{self.run} -->"
+
+    @classmethod
+    def of(cls, body: str) -> Self | None:
+        """Return the marker of a comment, if it has one."""
+        found = re.match(r"<!-- fepflow:([0-9a-f]{32}) run:(\d{1,20}) -->", body)
+        return cls(found[1], int(found[2])) if found else None
+
+
+def _put_comment(client: httpx.Client, issues: str, number: object, marker: _Marker, body: str) -> None:
+    """Edit the comment about this suite, or write one if there is none; leave one that is about a newer push."""
     text = {"body": f"{marker}\n{body}"}
-    comment_id = _find_comment(client, f"{issues}/{number}/comments", marker)
-    if comment_id is not None:
+    comment = _find_comment(client, f"{issues}/{number}/comments", marker.suite)
+    if comment is not None:
+        comment_id, written_by = comment
+        if written_by > marker.run:
+            raise _RefusedError("the one that is there is of a newer run of the workflow.")
         response = client.patch(f"{issues}/comments/{comment_id}", json=text)
         if response.status_code != httpx.codes.NOT_FOUND:  # deleted meanwhile
             _require_done(response)
@@ -203,7 +226,8 @@ def _put_comment(client: httpx.Client, issues: str, number: object, marker: str,
     _require_done(client.post(f"{issues}/{number}/comments", json=text))
 
 
-def _find_comment(client: httpx.Client, comments: str, marker: str) -> int | None:
+def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int, int] | None:
+    """Return the id of our comment about a suite, and the workflow's run that wrote it."""
     address = f"{comments}?per_page=100"
     for _ in range(MOST_PAGES):
         response = client.get(address)
@@ -213,8 +237,9 @@ def _find_comment(client: httpx.Client, comments: str, marker: str) -> int | Non
         except ValueError:
             raise _RefusedError("GitHub's API answered something that is no JSON.") from None
         for comment in page if isinstance(page, list) else ():
-            if _is_ours(comment, marker):
-                return int(comment["id"])
+            marker = _Marker.of(str(comment.get("body") or "")) if _is_ours(comment) else None
+            if marker is not None and marker.suite == suite:
+                return int(comment["id"]), marker.run
         following = response.links.get("next", {}).get("url", "")
         if not following:
             return None
@@ -224,8 +249,9 @@ def _find_comment(client: httpx.Client, comments: str, marker: str) -> int | Non
     raise _RefusedError(f"The pull request has more than {100 * MOST_PAGES:,} comments, too many to look for ours.")
 
 
-def _is_ours(comment: Any, marker: str) -> bool:
-    if not isinstance(comment, dict) or not str(comment.get("body") or "").startswith(marker):
+def _is_ours(comment: Any) -> bool:
+    """Return whether a comment is by somebody whose marker counts."""
+    if not isinstance(comment, dict):
         return False
     is_bot = _number_or_text(comment, "user", "type") == "Bot"
     return isinstance(comment.get("id"), int) and (is_bot or comment.get("author_association") in _TRUSTED)

@@ -253,9 +253,7 @@ def test_all_variants_of_a_suite_are_in_one_comment(workplace: Workplace, tmp_pa
     environment = {**runner_environment(tmp_path / "runner", api), "FEPFLOW_LOG": "json"}
     done = workplace.run("--github", "--quiet", **environment)
     assert done.returncode == 0, done.stderr
-    stopped, *_, last = [line for line in done.stdout.splitlines() if line.startswith("::")]
-    assert f"\n::{stopped.removeprefix('::stop-commands::')}::\n" in done.stdout
-    assert last.startswith("::notice "), "the log is JSON, and the runner's commands are not"
+    assert [line for line in done.stderr.splitlines() if line.startswith("::notice ")], "no object of the log"
     (body,) = api.of_bot()
     assert body.count("### PASS: e2e \\[style\\=") == 2
     outputs = (tmp_path / "runner" / "output").read_text()

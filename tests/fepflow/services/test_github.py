@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,7 +109,7 @@ def test_one_comment_is_edited_and_those_of_strangers_are_left(
     assert "\n" not in level
     (body,) = api.of_bot()
     marker = body.split("\n")[0]
-    assert re.fullmatch("<!-- fepflow:[0-9a-f]{32} -->", marker)
+    assert re.fullmatch("<!-- fepflow:[0-9a-f]{32} run:1658821493 -->", marker)
     assert f"commit `{HEAD[:8]}` · [job](https://github.com/{REPOSITORY}/actions/runs/1658821493)" in body
     assert (tmp_path / "runner" / "summary.md").read_text() == body.removeprefix(f"{marker}\n") + "\n\n"
     assert (tmp_path / "runner" / "output").read_text() == f"outcome=fail\nrun-id={failed.id}\nrun-ids={failed.id}\n"
@@ -117,6 +121,13 @@ def test_one_comment_is_edited_and_those_of_strangers_are_left(
     assert [each.split()[0] for each in api.requests] == ["GET", "GET", "GET", "PATCH"]
     assert len(api.of_bot()) == 1
     assert api.comments[0]["body"] == f"{marker}\nmine"
+
+    (newest,) = api.of_bot()
+    lines = reported(store, failed, {**env, "GITHUB_RUN_ID": "999999999"})
+    assert "No comment: the one that is there is of a newer run of the workflow" in lines[-1], "an older push, late"
+    assert api.of_bot() == [newest]
+    reported(store, failed, {**env, "GITHUB_RUN_ID": "10000000000"})
+    assert [each.split("\n")[0] for each in api.of_bot()] == [marker.replace("1658821493", "10000000000")]
 
 
 REFUSED = {
@@ -197,3 +208,22 @@ def test_a_suite_that_is_not_valid_is_said_where_its_verdict_would_be(
     (body,) = api.of_bot()
     assert "### COULD NOT BE EVALUATED: suite\\.yaml" in body
     assert "suite.yaml:2" in body
+
+
+@pytest.mark.parametrize("log", ["text", "json"])
+def test_the_runner_takes_commands_again_whatever_stdout_and_the_log_are(
+    home: Path, api: GitHubAPI, tmp_path: Path, log: str
+) -> None:
+    (home / "agent.py").write_text("print('::error::owned')\nraise ValueError('bad')\n", encoding="utf-8")
+    (home / "suite.yaml").write_text("name: refunds\ntarget: {python: agent.py:answer}\n", encoding="utf-8")
+    env = {**os.environ, **runner_environment(tmp_path, api), "FEPFLOW_LOG": log}
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "run", "--json", "--github"]
+    done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    commands = [line for line in done.stderr.splitlines() if line.startswith("::")]
+    assert commands[0].startswith("::stop-commands::")
+    resumed = commands.index(f"::{commands[0].removeprefix('::stop-commands::')}::")
+    assert [line.split()[0] for line in commands[resumed + 1 :]] == ["::error"]
+    assert "COULD NOT BE EVALUATED" in commands[-1]
+    if log == "json":
+        assert [json.loads(line) for line in done.stderr.splitlines() if line and not line.startswith("::")]
