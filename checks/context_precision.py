@@ -7,9 +7,10 @@ from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
-from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text, shown_text
+from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text
 from fepflow.checks.models.jury import rounded
 from fepflow.jsonpath.template import Filled
+from fepflow.text import text_of
 
 _VERDICTS = """\
 
@@ -62,9 +63,9 @@ class ContextPrecisionCheck(ClaimsCheck):
         return {"score": rounded(average_precision(useful)), "reason": reason, "contexts": details}
 
     def _parts(self, contexts: Sequence[str]) -> Parts:
-        parts: list[str | Filled] = ["A question: ", Filled("$.test_case.input", shown_text(self.question))]
+        parts: list[str | Filled] = ["A question: ", Filled("$.test_case.input", text_of(self.question))]
         if has_text(self.reference):
-            parts += ["\nA right answer: ", Filled("$.test_case.expected", shown_text(self.reference))]
+            parts += ["\nA right answer: ", Filled("$.test_case.expected", text_of(self.reference))]
         return [
             *parts,
             "\nThe contexts that were found for it, numbered: ",

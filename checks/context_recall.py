@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
 from fepflow.checks.models.judge_prompt import says_something
-from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, shown_text
+from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled
+from fepflow.text import text_of
 
 _CLAIMS = """\
 
@@ -49,14 +50,14 @@ class ContextRecallCheck(ClaimsCheck):
 
     def check_before(self) -> None:
         """See JudgeCheck."""
-        if not says_something(shown_text(self.reference)):
+        if not says_something(text_of(self.reference)):
             raise CheckArgumentsError("the reference is empty, so there is nothing to look for in the context")
         contexts_of(self.context)
 
     async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
         """See JudgeCheck."""
-        question = Filled("$.test_case.input", shown_text(self.question))
-        reference = Filled("$.test_case.expected", shown_text(self.reference))
+        question = Filled("$.test_case.input", text_of(self.question))
+        reference = Filled("$.test_case.expected", text_of(self.reference))
         parts: Parts = ["A question: ", question, "\nIts reference answer: ", reference, _CLAIMS]
         claims = await self.check_claims(questioner, parts, "the reference")
         contexts = Filled("context", numbered(contexts_of(self.context)))

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
 from fepflow.checks.models.judge_prompt import refuse_nothing
-from fepflow.checks.models.judge_texts import ANSWER, CONTEXT, QUESTION, contexts_of, shown_text
+from fepflow.checks.models.judge_texts import ANSWER, CONTEXT, QUESTION, contexts_of
 from fepflow.jsonpath.template import Filled
+from fepflow.text import text_of
 
 _CLAIMS = """\
 
@@ -50,13 +51,13 @@ class FaithfulnessCheck(ClaimsCheck):
 
     def check_before(self) -> None:
         """See JudgeCheck."""
-        refuse_nothing([Filled("$.output.value", shown_text(self.answer))])
+        refuse_nothing([Filled("$.output.value", text_of(self.answer))])
         contexts_of(self.context)
 
     async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
         """See JudgeCheck."""
-        question = Filled("$.test_case.input", shown_text(self.question))
-        answer = Filled("$.output.value", shown_text(self.answer))
+        question = Filled("$.test_case.input", text_of(self.question))
+        answer = Filled("$.output.value", text_of(self.answer))
         parts: Parts = ["An assistant was asked: ", question, "\nIts answer: ", answer, _CLAIMS]
         claims = await self.check_claims(questioner, parts, "the answer")
         contexts = Filled("context", numbered(contexts_of(self.context)))

@@ -19,12 +19,13 @@ from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.claims import ClaimsCheck, Verdict
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, json_object
 from fepflow.checks.models.judge_prompt import says_something
-from fepflow.checks.models.judge_texts import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of, shown_text
+from fepflow.checks.models.judge_texts import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of
 from fepflow.checks.models.jury import rounded
 from fepflow.errors import CheckArgumentsError, MissingExtraError
 from fepflow.extras import require
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.security.redaction import words_of
+from fepflow.text import text_of
 
 RAGAS = "0.4.3"
 """The version whose prompts these are: another one words them anew, and its scores cannot be compared."""
@@ -113,7 +114,7 @@ class RagasCheck(ClaimsCheck):
             if argument == "context":
                 sample[name] = list(map(sendable, contexts_of(value)))
                 continue
-            sample[name] = sendable(shown_text(value))
+            sample[name] = sendable(text_of(value))
             if not sample[name] or (argument != "question" and not says_something(sample[name])):
                 raise CheckArgumentsError(f"the {argument} is empty, so there is nothing to judge")
         return sample

@@ -12,9 +12,10 @@ from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, ScoredJudgeCheck, json_object
 from fepflow.checks.models.judge_prompt import parts_of, refuse_nothing
-from fepflow.checks.models.judge_texts import ANSWER, QUESTION, REFERENCE, has_text, shown_text
+from fepflow.checks.models.judge_texts import ANSWER, QUESTION, REFERENCE, has_text
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.text import text_of
 
 OF_PLACEHOLDERS = "$."
 """Stands for criteria before they are filled, if they have placeholders; see `fepflow.checks.core.compiled`."""
@@ -103,7 +104,7 @@ class RubricCheck(ScoredJudgeCheck):
 
     def check_before(self) -> None:
         """See JudgeCheck."""
-        refuse_nothing([Filled("$.output.value", shown_text(self.answer))])
+        refuse_nothing([Filled("$.output.value", text_of(self.answer))])
 
     async def check_judge(self, questioner: Questioner) -> dict[str, Any]:
         """See JudgeCheck."""
@@ -132,12 +133,12 @@ class RubricCheck(ScoredJudgeCheck):
             yield "\n\nTake these steps:\n"
             yield Filled("steps", listed) if is_of_data else listed
         yield "\n\nThe input that the assistant got: "
-        yield Filled("$.test_case.input", shown_text(self.question))
+        yield Filled("$.test_case.input", text_of(self.question))
         if has_text(self.reference):
             yield "\nWhat is expected of an answer, to compare with: "
-            yield Filled("$.test_case.expected", shown_text(self.reference))
+            yield Filled("$.test_case.expected", text_of(self.reference))
         yield "\nThe assistant's answer: "
-        yield Filled("$.output.value", shown_text(self.answer))
+        yield Filled("$.output.value", text_of(self.answer))
         yield f"\n\n{_SCALE}"
 
 

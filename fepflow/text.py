@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 
@@ -40,6 +40,11 @@ def as_json(value: Any, limit: int | None = None) -> str:
 
 
 _ENCODER = json.JSONEncoder(ensure_ascii=False, default=repr)
+
+
+def text_of(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def printable(text: str) -> str:
@@ -95,6 +100,28 @@ def number(value: float, unlike: float | None = None) -> str:
     """Four digits; all of them where four would make `value` look the same as another number, `unlike`."""
     short = four_digits(value)
     return repr(value) if unlike is not None and value != unlike and short == four_digits(unlike) else short
+
+
+def cell(value: float | None, sign: str = "") -> str:
+    """Return four digits of a number for a table; a dot for None."""
+    return "·" if value is None else four_digits(value, sign)
+
+
+def interval_cell(low: float | None, high: float | None) -> str:
+    """Return an interval for a table; a dot if neither end is known."""
+    return "·" if low is None and high is None else f"{cell(low)} to {cell(high)}"
+
+
+def p_cell(p: float | None) -> str:
+    """Return a p-value for a table; a dot for None."""
+    return "·" if p is None else f"{p:.2g}"
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table: two of its head, then one a row. Cells are markdown already."""
+    yield f"| {' | '.join(columns)} |"
+    yield f"|{' --- |' * len(columns)}"
+    yield from (f"| {' | '.join(row)} |" for row in rows)
 
 
 def percent(share: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from prefect import get_client
@@ -10,6 +9,7 @@ from prefect.exceptions import ObjectNotFound
 
 from fepflow.errors import InfrastructureError
 from fepflow.security.redaction import remember, words_of
+from fepflow.text import text_of
 
 
 def read_block(kind: str, name: str) -> str | None:
@@ -21,7 +21,7 @@ def read_block(kind: str, name: str) -> str | None:
         with get_client(sync_client=True) as client:
             if kind == "variable":
                 variable = client.read_variable_by_name(name)
-                return None if variable is None else _text(variable.value)
+                return None if variable is None else text_of(variable.value)
             # Not by the block's class: it would take a digit for a number, and JSON for what it stands for.
             value = client.read_block_document_by_name(name, "secret", include_secrets=True).data.get("value")
     except ObjectNotFound:
@@ -29,11 +29,7 @@ def read_block(kind: str, name: str) -> str | None:
     except Exception as error:  # whatever httpx, pydantic and Prefect raise where the API is away, or another one
         raise InfrastructureError(f"Prefect's API does not answer: {words_of(error) or type(error).__name__}") from None
     remember(_texts_in(value))
-    return None if value is None else _text(value)
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return None if value is None else text_of(value)
 
 
 def _texts_in(value: Any) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pydantic import Field
@@ -10,6 +9,7 @@ from pydantic import Field
 from fepflow.checks.base import MISSING, JSONPath
 from fepflow.checks.models.judge_prompt import says_something
 from fepflow.errors import CheckArgumentsError
+from fepflow.text import text_of
 
 QUESTION = Field(default=JSONPath("$.test_case.input"), description="What was asked.")
 ANSWER = Field(default=JSONPath("$.output.value"), description="The answer to judge.")
@@ -24,14 +24,9 @@ MOST_CHARACTERS = 400_000
 """Largest size of all contexts together: about what models with a large window can read."""
 
 
-def shown_text(value: Any) -> str:
-    """Return a text as it is, and any other value as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
 def has_text(value: Any) -> bool:
     """Return whether a reference is there: an empty cell of a table is none."""
-    return value is not MISSING and shown_text(value).strip() not in ("", "null")
+    return value is not MISSING and text_of(value).strip() not in ("", "null")
 
 
 def contexts_of(context: Any) -> list[str]:
@@ -42,7 +37,7 @@ def contexts_of(context: Any) -> list[str]:
             "context: where it is)"
         )
     values = context if isinstance(context, list) else [] if context is None else [context]
-    texts = [shown_text(value) for value in values]
+    texts = [text_of(value) for value in values]
     if not any(map(says_something, texts)):
         raise CheckArgumentsError("no context found: it is empty, so nothing can be judged by it")
     if len(texts) > MOST_CONTEXTS:

@@ -7,7 +7,6 @@ for a claim that a run is better they count at their worst.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.text import cut, listed_first, number, percent, plural
+from fepflow.text import cut, listed_first, number, percent, plural, text_of
 
 _CASES_AT_ONCE = 500
 
@@ -151,7 +150,7 @@ def _outputs(store: Store, run: RunRecord, indices: Sequence[int]) -> dict[tuple
     return {
         (row.case_index, repeat): (None, str(each.output.failure["message"]))
         if each.output.failure
-        else (as_text(each.output.value), None)
+        else (text_of(each.output.value), None)
         for row in store.results.grid_rows(run.id, indices, whole=True)
         for repeat, each in row.outputs.items()
     }
@@ -173,13 +172,8 @@ def _pair(
     assert other
     assert one[0] is not None
     assert other[0] is not None
-    expected = None if case.expected is None else as_text(case.expected)
-    return OutputPair(case, content, repeat, AnswerPair(as_text(case.input), expected, one[0], other[0]))
-
-
-def as_text(value: Any) -> str:
-    """Return a value as a judge and people read it."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    expected = None if case.expected is None else text_of(case.expected)
+    return OutputPair(case, content, repeat, AnswerPair(text_of(case.input), expected, one[0], other[0]))
 
 
 @dataclass(frozen=True, slots=True)

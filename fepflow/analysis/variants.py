@@ -20,7 +20,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.suite.variants import label_of
-from fepflow.text import escape_markdown, four_digits, number, one_line, percent, plural
+from fepflow.text import cell, escape_markdown, interval_cell, markdown_table, number, one_line, p_cell, percent, plural
 from fepflow.verdict.metric_rules import as_judged
 from fepflow.verdict.regression_rules import MetricDifference, as_metric, judge_differences
 from fepflow.verdict.verdict import Outcome
@@ -255,8 +255,8 @@ def _status(run: RunRecord) -> str:
 def _cells(metric: dict[str, Any], difference: VariantDifference | None, *, is_first: bool) -> list[str]:
     value = [
         metric["id"],
-        _number(metric.get("value")),
-        _interval(metric.get("low"), metric.get("high")),
+        cell(metric.get("value")),
+        interval_cell(metric.get("low"), metric.get("high")),
         f"{metric.get('n_completed', 0)} of {metric.get('n_expected', 0)}",
     ]
     if is_first:
@@ -264,17 +264,8 @@ def _cells(metric: dict[str, Any], difference: VariantDifference | None, *, is_f
     if difference is None or difference.estimate is None or not _has_value(difference.metric):
         return [*value, "·", "·", "·", "not compared"]
     estimate, p = difference.estimate, difference.p_adjusted
-    bounds = _interval(estimate.low, estimate.high)
-    p_text = "·" if p is None else f"{p:.2g}"
-    return [*value, _number(estimate.value, "+"), bounds, p_text, difference.way or "no difference"]
-
-
-def _number(value: float | None, sign: str = "") -> str:
-    return "·" if value is None else four_digits(value, sign)
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "·" if low is None and high is None else f"{_number(low)} to {_number(high)}"
+    bounds = interval_cell(estimate.low, estimate.high)
+    return [*value, cell(estimate.value, "+"), bounds, p_cell(p), difference.way or "no difference"]
 
 
 def as_markdown(table: VariantTable) -> str:
@@ -283,8 +274,8 @@ def as_markdown(table: VariantTable) -> str:
     if page := variants_page(table.id):
         lines += [link("All variants beside each other", page), ""]
     lines += [f"- {escape_markdown(sentence)}" for sentence in table.sentences]
-    lines += ["", f"| {' | '.join(('run', *COLUMNS))} |", f"|{' --- |' * (len(COLUMNS) + 1)}"]
-    for row in rows_of(table):
-        cells = [link(f"`{row.run.id[:8]}`", run_page(row.run.id)), *map(escape_markdown, (row.label, *row.cells))]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    rows = (
+        [link(f"`{row.run.id[:8]}`", run_page(row.run.id)), *map(escape_markdown, (row.label, *row.cells))]
+        for row in rows_of(table)
+    )
+    return "\n".join([*lines, "", *markdown_table(("run", *COLUMNS), rows)])

@@ -6,11 +6,9 @@ is: `../../` leads to the UI's root from the page of an artifact, of an artifact
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
 
 from fepflow.analysis.causes import show_command
 from fepflow.analysis.judge_reliability import JudgeReliability
@@ -18,7 +16,7 @@ from fepflow.checks.explanation import MAX_SENTENCE, CauseSummary, explain
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown, four_digits, listed, plain_markdown, slug
+from fepflow.text import cell, escape_markdown, interval_cell, listed, markdown_table, plain_markdown, slug, text_of
 from fepflow.verdict.verdict import (
     Comparison,
     ConfusionVerdict,
@@ -32,11 +30,10 @@ from fepflow.verdict.verdict import (
     Verdict,
 )
 
-NONE = "—"
-
 SHOWN_ROWS = 5
 SHOWN_SLICES = 30
 MAX_TEXT = 300
+NONE = cell(None)
 
 
 def verdict_summary(verdict: Verdict) -> str:
@@ -127,7 +124,7 @@ def _first_cases(run: RunRecord, failed: FailedCases) -> Iterator[str]:
 
 
 def metric_table(verdict: Verdict) -> Iterator[str]:
-    """Yield the lines of a markdown table of the metrics: two of its head, then one a metric."""
+    """Return the lines of a markdown table of the metrics: two of its head, then one a metric."""
     changes = {change.id: change for change in verdict.baseline.metrics} if verdict.baseline else {}
     gated = any(metric.outcome for metric in verdict.metrics)
     rated = any(metric.impact for metric in verdict.metrics)
@@ -136,16 +133,16 @@ def metric_table(verdict: Verdict) -> Iterator[str]:
     columns += ["impact"] * rated + ["gate"] * gated + by_judges
     over_runs = ["all runs"] * any(metric.pooled for metric in verdict.metrics)
     columns += [*over_runs, *["baseline", "change"] * bool(changes)]
-    yield f"| {' | '.join(columns)} |"
-    yield f"| {' | '.join('---' for _ in columns)} |"
+    rows = []
     for metric in verdict.metrics:
         cells = [escape_markdown(metric.id), *_figures(metric)]
         cells += [metric.impact or NONE] * rated + [metric.outcome or NONE] * gated
         cells += [_corrected(metric.corrected)] * len(by_judges) + [_corrected(metric.pooled)] * len(over_runs)
         if changes:
             change = changes[metric.id]
-            cells += [_number(change.baseline), _number(change.difference, sign="+")]
-        yield f"| {' | '.join(cells)} |"
+            cells += [cell(change.baseline), cell(change.difference, sign="+")]
+        rows.append(cells)
+    return markdown_table(columns, rows)
 
 
 def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator[str]:
@@ -160,65 +157,49 @@ def _regression_table(run: RunRecord, regression: RegressionVerdict) -> Iterator
 
 
 def regression_table(regression: RegressionVerdict) -> Iterator[str]:
-    """Yield the lines of a markdown table of the differences from the baseline, as `metric_table` does."""
+    """Return the lines of a markdown table of the differences from the baseline, as `metric_table` does."""
     name, beside = escape_markdown(regression.baseline), _beside(regression.metrics)
     columns = ["metric", name, "now", "difference", "interval", "worse", "better", "margin", "outcome", *beside]
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{' --- |' * len(columns)}"
-    for row in regression.metrics:
-        known = row.low is not None and row.high is not None
-        cells = [
-            escape_markdown(row.metric),
-            _number(row.baseline),
-            _number(row.value),
-            _number(row.difference, sign="+"),
+    rows = [
+        [
+            *(escape_markdown(row.metric), cell(row.baseline), cell(row.value), cell(row.difference, sign="+")),
+            *(interval_cell(row.low, row.high), str(row.worsened), str(row.improved), cell(row.margin)),
+            *(row.outcome or NONE, *[_corrected(row.corrected)] * len(beside)),
         ]
-        cells += [f"{_number(row.low)} to {_number(row.high)}" if known else NONE]
-        cells += [str(row.worsened), str(row.improved), _number(row.margin), row.outcome or NONE]
-        cells += [_corrected(row.corrected)] * len(beside)
-        yield f"| {' | '.join(cells)} |"
+        for row in regression.metrics
+    ]
+    return markdown_table(columns, rows)
 
 
 def _slice_table(slices: Sequence[SliceVerdict]) -> Iterator[str]:
     beside = _beside(slices)
     shrunk = ["shrunk"] * any(row.shrunk is not None for row in slices)
-    columns = [
-        escape_markdown(slices[0].by),
-        "metric",
-        "value",
-        "interval",
-        "n",
-        "errors",
-        "minimum",
-        "outcome",
-        *shrunk,
-        *beside,
+    columns = [escape_markdown(slices[0].by), "metric", "value", "interval", "n", "errors", "minimum", "outcome"]
+    columns += [*shrunk, *beside]
+    rows = [
+        [
+            *(escape_markdown(row.slice), escape_markdown(row.metric), *_figures(row), cell(row.threshold)),
+            *(row.outcome or NONE, *[cell(row.shrunk)] * len(shrunk), *[_corrected(row.corrected)] * len(beside)),
+        ]
+        for row in slices[:SHOWN_SLICES]
     ]
-    yield f"| {' | '.join(columns)} |"
-    yield f"| {' | '.join(['---'] * len(columns))} |"
-    for row in slices[:SHOWN_SLICES]:
-        cells = [escape_markdown(row.slice), escape_markdown(row.metric), *_figures(row), _number(row.threshold)]
-        cells += [row.outcome or NONE, *[_number(row.shrunk)] * len(shrunk)]
-        cells += [_corrected(row.corrected)] * len(beside)
-        yield f"| {' | '.join(cells)} |"
     if len(slices) > SHOWN_SLICES:
-        yield f"| and {len(slices) - SHOWN_SLICES} more |{' |' * (len(columns) - 1)}"
+        rows.append([f"and {len(slices) - SHOWN_SLICES} more", *[""] * (len(columns) - 1)])
+    return markdown_table(columns, rows)
 
 
 def _confusion_table(confusion: ConfusionVerdict) -> Iterator[str]:
-    columns = [f"{escape_markdown(confusion.check)}: expected", *map(escape_markdown, confusion.columns)]
-    yield f"| {' | '.join([*columns, 'precision', 'recall', 'F1'])} |"
-    yield f"|{' --- |' * (len(columns) + 3)}"
+    names = [f"{escape_markdown(confusion.check)}: expected", *map(escape_markdown, confusion.columns)]
+    rows = []
     for row in confusion.classes:
         cells = [escape_markdown(row.label), *(str(count or NONE) for count in row.predicted)]
-        yield f"| {' | '.join([*cells, *map(_corrected, (row.precision, row.recall, row.f1))])} |"
+        rows.append([*cells, *map(_corrected, (row.precision, row.recall, row.f1))])
+    return markdown_table([*names, "precision", "recall", "F1"], rows)
 
 
 def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
-    known = metric.low is not None and metric.high is not None
-    interval = f"{_number(metric.low)} to {_number(metric.high)}" if known else NONE
     count = f"{metric.n_completed} of {metric.n_expected}"
-    return [_number(metric.value), interval, count, str(metric.n_error)]
+    return [cell(metric.value), interval_cell(metric.low, metric.high), count, str(metric.n_error)]
 
 
 def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) -> list[str]:
@@ -229,11 +210,7 @@ def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) ->
 def _corrected(share: CorrectedShare | PooledValue | FigureVerdict | None) -> str:
     if share is None or share.value is None:
         return NONE
-    return f"{_number(share.value)} ({_number(share.low)} to {_number(share.high)})"
-
-
-def _number(value: float | None, sign: str = "") -> str:
-    return NONE if value is None else four_digits(value, sign)
+    return f"{cell(share.value)} ({interval_cell(share.low, share.high)})"
 
 
 MAX_ROWS = 100
@@ -309,18 +286,11 @@ def _rows_of(result: CaseResult, repeats: int, decided: str | None) -> Iterator[
 
 def _row(result: CaseResult, repeats: int, check: str, why: str) -> Row:
     case, output = result.case, result.output
+    values = {"input": case.input, "expected": case.expected, "output": output.value if output else None}
     return {
         "case": case.id if repeats == 1 else f"{case.id} #{result.repeat + 1}",
         "check": check,
         "why": why,
-        "input": _text(case.input),
-        "expected": _text(case.expected),
-        "output": _text(output.value if output else None),
+        **{name: "" if value is None else text_of(value) for name, value in values.items()},
         "attempts": str(((output.metadata if output else None) or {}).get("attempts", "")),
     }
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

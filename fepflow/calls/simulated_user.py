@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +13,7 @@ from fepflow.calls.models.quoting import escaped, random_word
 from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.errors import CheckArgumentsError, ModelError, SimulatedUserError
 from fepflow.protocol.test_case import SimulatedUser
-from fepflow.text import brief
+from fepflow.text import brief, text_of
 
 VERSION = "1"
 """Version of the prompt: replies to another one are not taken from the cache."""
@@ -113,7 +112,7 @@ def _readable(text: str) -> str:
 
 
 def _text(content: Any) -> str:
-    return content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    return text_of(content)
 
 
 def _read(value: Any, *, is_first: bool) -> Reply:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -15,7 +14,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.text import cut, four_digits, plural, printable
+from fepflow.text import cut, four_digits, plural, printable, text_of
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -139,8 +138,7 @@ def coloured(outcome: str | None) -> str:
 
 def one_line(value: Any) -> str:
     """Return a value on one line, cut to a bound, as markup."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return safe(cut(" ".join(text.split()), MAX_TEXT))
+    return safe(cut(" ".join(text_of(value).split()), MAX_TEXT))
 
 
 def safe(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fepflow.cli.options import JSON, Deadline, echo_json
+from fepflow.text import printable, text_of
 
 if TYPE_CHECKING:
     from fepflow.calls.ecp.conformance import ConformanceReport
@@ -142,18 +142,12 @@ def _print_step(number: int, result: dict[str, Any], seconds: float) -> None:
     public_output = result["public_output"]
     click.echo("no public output" if public_output is None else _printed(public_output))
     for name in _SHOWN:
-        value = result[name]
-        if isinstance(value, list):
-            for item in value:
-                click.echo(f"{name}: {_printed(json.dumps(item, ensure_ascii=False))}")
-        elif value is not None:
-            click.echo(
-                f"{name}: {_printed(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))}"
-            )
+        values = result[name] if isinstance(result[name], list) else [result[name]]
+        for value in values:
+            if value is not None:
+                click.echo(f"{name}: {_printed(text_of(value))}")
 
 
 def _printed(text: str) -> str:
     """Return text of others for a terminal, line by line."""
-    from fepflow.text import printable
-
     return "\n".join(printable(line) for line in text.split("\n"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath.path import Path, compile_path, is_path, unescape
+from fepflow.text import text_of
 
 Location = tuple[str | int, ...]
 
@@ -158,7 +158,7 @@ class TextTemplate:
         """Return the text with its placeholders filled; raises JSONPathError when one finds nothing."""
         parts: list[str | Filled] = [self._texts[0]]
         for path, text in zip(self._paths, self._texts[1:], strict=True):
-            parts += [Filled(path.expression, _as_text(path.resolve(document))), text]
+            parts += [Filled(path.expression, text_of(path.resolve(document))), text]
         return RenderedPrompt(parts)
 
 
@@ -183,7 +183,3 @@ def fill_text(text: str, document: Any, escape: Callable[[str], str]) -> str:
     """Return a text with each placeholder replaced by what it finds, escaped; raises JSONPathError."""
     parts = TextTemplate(text).resolve(document).parts
     return "".join(escape(part.text) if isinstance(part, Filled) else part for part in parts)
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from fepflow.page_links import compare_page, link, run_page
 from fepflow.reports import preferences
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.text import escape_markdown, four_digits, listed
+from fepflow.text import cell, escape_markdown, four_digits, interval_cell, listed, markdown_table, p_cell, text_of
 from fepflow.verdict.regression_rules import MetricDifference
 from fepflow.verdict.verdict import CorrectedShare
 
@@ -103,7 +102,7 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
     for name in dict.fromkeys(each.metric.id for each in differences):
         here = [each for each in differences if each.metric.id == name]
         base = next((each.metric.base for each in here if each.metric.base is not None), None)
-        yield [name, first.base.short_name, _number(base), "·", "·", "·", "·", "·", "the base"]
+        yield [name, first.base.short_name, cell(base), "·", "·", "·", "·", "·", "the base"]
         for each in here:
             metric = each.metric
             figures = ["·"] * 6 if metric.estimate is None else _figures(metric, each.p_adjusted)[1:]
@@ -125,8 +124,7 @@ def output_text(store: Store, run_id: str, case_index: int) -> str:
         return "(nothing came)"
     if stored.output.failure is not None:
         return f"(no output: {stored.output.failure['message']})"
-    value = stored.output.value
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text_of(stored.output.value)
 
 
 def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
@@ -147,14 +145,13 @@ def _figures(metric: MetricDifference, p: float | None) -> list[str]:
     """Return base, new, difference, interval, p, and how many cases worsened and improved."""
     estimate = metric.estimate
     assert estimate is not None
-    bounds = estimate.low, estimate.high
-    interval = "·" if bounds == (None, None) else f"{_number(bounds[0])} to {_number(bounds[1])}"
-    values = [_number(metric.base), _number(metric.new), _number(estimate.value, "+"), interval]
-    return [*values, "·" if p is None else f"{p:.2g}", str(metric.worsened), str(metric.improved)]
-
-
-def _number(value: float | None, sign: str = "") -> str:
-    return "·" if value is None else four_digits(value, sign)
+    values = [
+        cell(metric.base),
+        cell(metric.new),
+        cell(estimate.value, "+"),
+        interval_cell(estimate.low, estimate.high),
+    ]
+    return [*values, p_cell(p), str(metric.worsened), str(metric.improved)]
 
 
 def as_markdown(
@@ -173,9 +170,8 @@ def as_markdown(
             yield ""
             yield link("Case by case", page)
         yield ""
-        yield "| metric | base | new | difference | interval | p | worse | better |"
-        yield f"|{' --- |' * 8}"
-        yield from (f"| {' | '.join([escape_markdown(name), *figures])} |" for name, *figures in compared.rows)
+        columns = ("metric", "base", "new", "difference", "interval", "p", "worse", "better")
+        yield from markdown_table(columns, ([escape_markdown(name), *figures] for name, *figures in compared.rows))
         yield ""
         notes = [*(rule.reason for rule in rules), *compared.power]
         notes += [*(f"not compared: {why}" for why in compared.not_compared), *comparison.warnings]

@@ -8,7 +8,7 @@ from typing import Any
 
 from fepflow.analysis.preferences import JudgedPreferences, PairVerdict, Preference, Preferences
 from fepflow.statistics.preferences import Strength
-from fepflow.text import cut, escape_markdown, four_digits, percent, plural
+from fepflow.text import cell, cut, escape_markdown, interval_cell, markdown_table, p_cell, percent, plural
 
 COLUMNS = (
     "runs",
@@ -37,9 +37,9 @@ def rows_of(found: Preferences) -> Iterator[list[str]]:
             str(counts["other"]),
             str(counts["one"]),
             f"{counts['tie']}" + (f" ({each.same} the same)" if each.same else ""),
-            _number(rate.value),
-            _interval(rate.low, rate.high),
-            "·" if each.p_adjusted is None else f"{each.p_adjusted:.2g}",
+            cell(rate.value),
+            interval_cell(rate.low, rate.high),
+            p_cell(each.p_adjusted),
             "·" if share is None else percent(share),
             str(len(each.missing) + len(each.runs.absent)),
         ]
@@ -54,10 +54,10 @@ def strength_rows(found: Preferences) -> Iterator[list[str]]:
             continue
         yield [
             run.short_name,
-            _number(strength.value),
-            _interval(strength.low, strength.high),
-            _number(_chance(strength.value)),
-            _interval(_chance(strength.low), _chance(strength.high)),
+            cell(strength.value),
+            interval_cell(strength.low, strength.high),
+            cell(_chance(strength.value)),
+            interval_cell(_chance(strength.low), _chance(strength.high)),
         ]
 
 
@@ -92,20 +92,14 @@ def as_markdown(judged: JudgedPreferences) -> Iterator[str]:
     yield ""
     yield f"#### Judge: {escape_markdown(judged.question)}"
     yield ""
-    yield from _table(COLUMNS, rows_of(found))
+    yield from markdown_table(COLUMNS, ([*map(escape_markdown, row)] for row in rows_of(found)))
     if found.strengths:
         yield ""
-        yield from _table(STRENGTH_COLUMNS, strength_rows(found))
+        yield from markdown_table(STRENGTH_COLUMNS, ([*map(escape_markdown, row)] for row in strength_rows(found)))
     yield ""
     yield from (f"- {escape_markdown(each.sentence)}" for each in found.between)
     yield from (f"- {escape_markdown(warning)}" for each in found.between for warning in each.warnings)
     yield f"- {escape_markdown(judged.model)}: {escape_markdown(asked_sentence(judged))}"
-
-
-def _table(columns: tuple[str, ...], rows: Iterator[list[str]]) -> Iterator[str]:
-    yield f"| {' | '.join(columns)} |"
-    yield f"|{' --- |' * len(columns)}"
-    yield from (f"| {' | '.join(map(escape_markdown, row))} |" for row in rows)
 
 
 def as_json(judged: JudgedPreferences) -> dict[str, Any]:
@@ -176,11 +170,3 @@ def _pair(verdict: PairVerdict) -> dict[str, Any]:
     if verdict.why_none is not None:
         data["why_none"] = verdict.why_none
     return data
-
-
-def _number(value: float | None) -> str:
-    return "·" if value is None else four_digits(value)
-
-
-def _interval(low: float | None, high: float | None) -> str:
-    return "·" if low is None and high is None else f"{_number(low)} to {_number(high)}"

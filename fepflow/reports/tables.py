@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from fepflow.protocol.test_case import Output
 from fepflow.reports.fep import dumps, run_summary
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
-from fepflow.text import cut
+from fepflow.text import cut, text_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -123,8 +122,7 @@ def harmless(value: Any) -> Any:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return value
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = printable(cut(text, MAX_CELL))
+    text = printable(cut(text_of(value), MAX_CELL))
     return f"'{text}" if _first_sign(text) in _FORMULA or text[:1] in tuple("\t\r\n\ufeff") else text
 
 

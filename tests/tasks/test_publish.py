@@ -119,7 +119,7 @@ async def test_what_is_not_known_is_a_dash(plan: Plan) -> None:
         await run_checks_of_batch(context, work)
         page = verdict_page(context.run, await decide_run(context))
     assert page.startswith("# INCONCLUSIVE: s\n")
-    assert re.search(r"^\| exact\\_match \| — \| — \| 0 of 1 \| 1 \|", page, re.MULTILINE)
+    assert re.search(r"^\| exact\\_match \| · \| · \| 0 of 1 \| 1 \|", page, re.MULTILINE)
     assert "none" not in page.lower()
 
 
