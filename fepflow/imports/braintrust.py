@@ -7,9 +7,9 @@ from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.exported_rows import cell, first_row, member, number_of, rows_of
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, mapping, moment
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment, span
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, known, milliseconds, plain_json
+from fepflow.imports.values import ScorerValues, milliseconds, plain_json
 from fepflow.json.values import json_key
 
 NAME = "braintrust"
@@ -91,11 +91,9 @@ class _Reader:
             failure = "the row has neither an output nor a score: the evaluation may not have got to it"
         if failure is not None and scores:
             self._notes.by_hand("a row with an error has scores: they are left out, and it is an error", line)
-        metadata = self._metadata(row)
         if failure is not None:
-            self._outputs.append(ImportedOutput(index, None, repeat, failure, metadata))
-        else:
-            self._outputs.append(ImportedOutput(index, plain_json(output), repeat, None, metadata, scores))
+            output, scores = None, {}
+        self._outputs.append(ImportedOutput(index, plain_json(output), repeat, failure, self._metadata(row), scores))
 
     def _case(self, row: dict[str, Any]) -> int:
         record = _record_id(row)
@@ -150,21 +148,14 @@ class _Reader:
 
     def imported(self) -> Imported:
         """Return the suite, with a run if there are outputs."""
-        checks = self._values.settle(self._outputs)
-        for output in self._outputs:
-            for name in checks if output.error is None else ():
-                output.scores.setdefault(name, Score(error="the row has no score of this name"))
+        checks = self._values.settle(self._outputs, "the row has no score of this name")
         repeats = max(self._repeats.values(), default=-1) + 1
-        self._notes.came("test case", len(self.cases))
-        self._notes.came("output", len(self._outputs))
-        self._notes.came("scorer", len(checks))
+        self._notes.came(test_case=len(self.cases), output=len(self._outputs), scorer=len(checks))
         if len(set(self._repeats.values())) > 1 or (self._repeats and len(self._repeats) < len(self.cases)):
             self._notes.by_hand("not every case has the same number of rows: what is missing is missing in the run")
-        times = [time for time in self._times if time is not None]
-        runs = []
-        if self._outputs:
-            started, ended = (min(times), max(times)) if times else (None, None)
-            runs = [ImportedRun(self._outputs, repeats, started_at=started, completed_at=ended, checks=checks)]
+        started, ended = span(self._times)
+        run = ImportedRun(self._outputs, repeats, started_at=started, completed_at=ended, checks=checks)
+        runs = [run] if self._outputs else []
         return Imported(NAME, None, self._source.path.stem, self._notes, self.cases, runs=runs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fepflow.errors import InputError, Problem
@@ -13,6 +14,7 @@ from fepflow.imports.imported import (
     Notes,
     Score,
     finite_number,
+    known,
     text_or_none,
     unique_names,
 )
@@ -83,9 +85,7 @@ def _read_run(source: Source, run: dict[str, Any]) -> Imported:
                 continue
             cases.append(_case(record))
             outputs.append(_output(len(cases) - 1, record))
-    notes.came("test case", len(cases))
-    notes.came("output", len(outputs))
-    notes.came("run")
+    notes.came(test_case=len(cases), output=len(outputs), run=1)
     name = text_or_none(run.get("identifier") or run.get("test_file")) or source.path.name.strip(".").split(".")[0]
     return Imported("deepeval", "test run", name[:150], notes, cases, {}, [ImportedRun(outputs)] if cases else ())
 
@@ -95,12 +95,11 @@ def _output(case: int, record: Mapping[str, Any]) -> ImportedOutput:
     names = unique_names([text_or_none(item.get("name")) or "metric" for item in metrics])
     scores = {name: _score(item) for name, item in zip(names, metrics, strict=True)}
     seconds = finite_number(record.get("completion_time"))
-    found = {
-        "latency_ms": None if seconds is None else seconds * 1000,
-        "usd": finite_number(record.get("token_cost")),
-        "tool_calls": _tools(record.get("tools_called")),
-    }
-    metadata = {name: value for name, value in found.items() if value is not None}
+    metadata = known(
+        latency_ms=None if seconds is None else seconds * 1000,
+        usd=finite_number(record.get("token_cost")),
+        tool_calls=_tools(record.get("tools_called")),
+    )
     value = record.get("actual_output")
     if value is None and record.get("turns"):
         value = {"turns": record["turns"]}
@@ -113,12 +112,8 @@ def _score(metric: Mapping[str, Any]) -> Score:
     error = text_or_none(metric.get("error"))
     if error is None and metric.get("skipped") is True:
         error = "the metric was skipped"
-    score = metric.get("score")
-    number = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
-    if error is None and number is None:
-        error = "the metric has no score"
-    success = metric.get("success")
-    return Score(success if isinstance(success, bool) else None, number, text_or_none(metric.get("reason")), error)
+    score = Score.of(metric.get("success"), metric.get("score"), metric.get("reason"), error)
+    return score if error is not None or score.score is not None else replace(score, error="the metric has no score")
 
 
 def _read_goldens(source: Source) -> Imported:
@@ -138,10 +133,10 @@ def _read_goldens(source: Source) -> Imported:
                 outputs.append(_output(len(cases) - 1, record))
         if record.get("expectations"):
             notes.by_hand("expectations have no counterpart", line, advice="write checks for them")
-    notes.came("test case", len(cases))
+    notes.came(test_case=len(cases))
     runs = []
     if outputs and len(outputs) == len(cases):
-        notes.came("output", len(outputs))
+        notes.came(output=len(outputs))
         runs = [ImportedRun(outputs)]
     elif outputs:
         what = f"{len(outputs)} of {len(cases)} goldens have an actual output, which is left out"

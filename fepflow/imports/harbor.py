@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, finite_number, mapping, moment
+from fepflow.imports.imported import (
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    finite_number,
+    known,
+    mapping,
+    moment,
+    span,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, known, milliseconds, missing_cases, plain_json
+from fepflow.imports.values import ScorerValues, milliseconds, missing_cases, plain_json
 from fepflow.text import brief, plural
 from fepflow.traces.recorded import atif_records
 
@@ -113,7 +123,7 @@ class _Reader:
         scores = {name: values.read(name, value) for name, value in rewards.items()}
         if error is None and not scores:
             error = "the trial ended without a reward"
-        metadata = _metadata(trial, record, model.get("name"))
+        value = record.get("value")
         if error is not None:
             if scores:
                 advice = (
@@ -122,9 +132,8 @@ class _Reader:
                 self._notes.by_hand(
                     "a trial that ended in an exception has a reward: it is an error here", advice=advice
                 )
-            outputs.append(ImportedOutput(index, None, repeat, error, metadata))
-        else:
-            outputs.append(ImportedOutput(index, record.get("value"), repeat, None, metadata, scores))
+            value, scores = None, {}
+        outputs.append(ImportedOutput(index, value, repeat, error, _metadata(trial, record, model.get("name")), scores))
 
     def _trajectory(self, path: Path | None) -> dict[str, Any]:
         beside = path.parent / _TRAJECTORY if path is not None else None
@@ -164,24 +173,22 @@ class _Reader:
         runs = []
         for (agent, model), (outputs, values, repeats, times) in self._runs.items():
             # Harbor counts a task as solved by its only reward, if that is 0 or 1.
-            checks = values.settle(outputs, values.names if len(values.names) == 1 else ())
-            for output in outputs:
-                for name in checks if output.error is None else ():
-                    output.scores.setdefault(name, Score(error="the trial has no reward of this name"))
-            known_times = [time for time in times if time is not None]
+            yes_or_no = values.names if len(values.names) == 1 else ()
+            checks = values.settle(outputs, "the trial has no reward of this name", yes_or_no)
+            started, ended = span(times)
             runs.append(
                 ImportedRun(
                     outputs,
                     max(repeats.values()) + 1,
                     variant={"agent": agent, **({"model": model} if model else {})} if len(self._runs) > 1 else None,
-                    started_at=min(known_times, default=None),
-                    completed_at=max(known_times, default=None),
+                    started_at=started,
+                    completed_at=ended,
                     checks=checks,
                 )
             )
-        self._notes.came("test case", len(self._cases))
-        self._notes.came("output", self.trials)
-        self._notes.came("reward", len({name for run in runs for name in run.checks}))
+        self._notes.came(
+            test_case=len(self._cases), output=self.trials, reward=len({name for run in runs for name in run.checks})
+        )
         name = (self._source.path if self._source.is_folder else self._source.path.parent).resolve().name
         return Imported(NAME, str(_VERSION), name or "harbor", self._notes, self._cases, runs=runs)
 
@@ -254,6 +261,5 @@ def read_atif(source: Source) -> Imported:
             notes.by_hand("a trajectory has no message of the user: its test case has no input", line)
     if not cases:
         raise InputError(Problem("holds no trajectory in ATIF v1", source.name))
-    notes.came("test case", len(cases))
-    notes.came("output", len(outputs))
+    notes.came(test_case=len(cases), output=len(outputs))
     return Imported(ATIF, "1", source.path.stem, notes, cases, runs=[ImportedRun(outputs)])

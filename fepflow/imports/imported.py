@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -33,6 +33,13 @@ class Score:
     score: float | None = None
     reason: str | None = None
     error: str | None = None
+
+    @classmethod
+    def of(cls, passed: Any, score: Any = None, reason: Any = None, error: str | None = None) -> Score:
+        """Return the score that members of a file hold; whatever has another type says nothing."""
+        is_number = isinstance(score, int | float) and not isinstance(score, bool)
+        number = float(score) if is_number else None
+        return cls(passed if isinstance(passed, bool) else None, number, text_or_none(reason), error)
 
     def data(self) -> dict[str, Any]:
         """Return what the check `recorded_score` reads."""
@@ -111,10 +118,11 @@ class Notes:
         self._counts: dict[tuple[str, str | None, str], int] = {}
         self._more = 0
 
-    def came(self, noun: str, count: int = 1) -> None:
-        """Count imported things; the noun is singular, such as `test case`."""
-        if count:
-            self._came[noun] = self._came.get(noun, 0) + count
+    def came(self, **counts: int) -> None:
+        """Count imported things by singular nouns, such as `test_case=3`."""
+        for noun, count in counts.items():
+            if count:
+                self._came[noun] = self._came.get(noun, 0) + count
 
     def by_hand(
         self,
@@ -141,7 +149,7 @@ class Notes:
 
     def what_came(self) -> list[str]:
         """Return phrases such as `3 test cases`."""
-        return [plural(count, noun) for noun, count in self._came.items()]
+        return [plural(count, noun.replace("_", " ")) for noun, count in self._came.items()]
 
     def problems(self) -> Iterator[Problem]:
         """Yield the things that need attention, each with its first place; further places are in the message."""
@@ -206,6 +214,17 @@ def moment(value: Any) -> datetime | None:
     except (ValueError, OverflowError, OSError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def span(times: Iterable[datetime | None]) -> tuple[datetime | None, datetime | None]:
+    """Return the first and the last of the times that are known."""
+    known_times = [time for time in times if time is not None]
+    return min(known_times, default=None), max(known_times, default=None)
+
+
+def known(**members: Any) -> dict[str, Any]:
+    """Return the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, mapping, moment
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, compare_means, known, milliseconds, plain_json
+from fepflow.imports.values import ScorerValues, compare_means, milliseconds, plain_json
 from fepflow.imports.zip_members import Archive, MemberError, open_archive
 from fepflow.json.values import is_deep
 from fepflow.text import brief, plural
@@ -25,6 +25,7 @@ VERSION = 2
 _ZIP = b"PK\x03\x04"
 _SAMPLE = re.compile(r"samples/(?P<id>.*)_epoch_(?P<epoch>-?\d{1,20})(?:\.json|/sample\.json)", re.DOTALL)
 _ATTACHMENT = "attachment://"
+_NO_SCORE = "the log has no score of this scorer for the sample"
 _MOST_EPOCHS = 10_000
 _MOST_KEPT = 500_000_000
 """Characters of JSON that are kept of all samples: a log of a few megabytes may unpack to far more."""
@@ -185,9 +186,11 @@ class _Reader:
         for model, log, run in self._runs:
             variant = {"model": model} if models.count(model) == 1 else {"model": model, "log": Path(log).stem}
             runs.append(run if len(self._runs) == 1 else replace(run, variant=variant))
-        self._notes.came("test case", len(self._cases))
-        self._notes.came("output", sum(len(run.outputs) for run in runs))
-        self._notes.came("scorer", len({name for run in runs for name in run.checks}))
+        self._notes.came(
+            test_case=len(self._cases),
+            output=sum(len(run.outputs) for run in runs),
+            scorer=len({name for run in runs for name in run.checks}),
+        )
         return Imported(NAME, str(VERSION), self._task or "inspect_ai", self._notes, self._cases, runs=runs)
 
     def add(self, log: _Log) -> None:
@@ -323,7 +326,7 @@ def _merged(first: ImportedOutput, second: ImportedOutput) -> ImportedOutput:
 
 def _scores_of(name: str, *outputs: ImportedOutput) -> Iterator[Score]:
     for output in outputs:
-        yield output.scores.get(name, Score(error="the log has no score of this scorer for the sample"))
+        yield output.scores.get(name, Score(error=_NO_SCORE))
 
 
 def _sample_ids(about: Mapping[str, Any]) -> list[Any]:
@@ -406,7 +409,7 @@ class _LogReader:
         if error is not None:
             if scores:
                 what = (
-                    "a sample that ended in an error, or is invalid, has scores: they are left out, and it is an error"
+                    "a sample that ended in an error, or is invalid, has scores: they are left out, as it is an error"
                 )
                 self._notes.by_hand(what, path=f"sample {sample['id']}, epoch {repeat + 1}", file=self.name)
             return ImportedOutput(index, None, repeat, error, metadata)
@@ -470,10 +473,7 @@ class _LogReader:
                     f"epochs were reduced by {brief(str(entry['reducer']), 60)!r}: the run has each epoch as a repeat"
                 )
                 self._notes.by_hand(what, file=self.name, advice="choose an aggregate for the metric, such as pass@k")
-        names = self._values.settle(outputs, right_or_wrong)
-        for output in outputs:
-            for name in names if output.error is None else ():
-                output.scores.setdefault(name, Score(error="the log has no score of this scorer for the sample"))
+        names = self._values.settle(outputs, _NO_SCORE, right_or_wrong)
         for scorer, metric in means:
             recorded = metric.get("value") if isinstance(metric, dict) else None
             if scorer in names:

@@ -12,9 +12,9 @@ from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.exported_rows import first_row, member, number_of, rows_of
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, mapping, moment
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment, span
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, known, milliseconds, plain_json
+from fepflow.imports.values import ScorerValues, milliseconds, plain_json
 from fepflow.text import plural
 
 NAME = "langfuse"
@@ -23,8 +23,8 @@ _ENDINGS = (".json", ".jsonl", ".csv")
 _MOST_FILES = 100
 _SECTIONS = {
     **dict.fromkeys(("traces", "trace"), "trace"),
-    **dict.fromkeys(("scores",), "score"),
-    **dict.fromkeys(("observations",), "observation"),
+    "scores": "score",
+    "observations": "observation",
     **dict.fromkeys(("datasetItems", "dataset_items"), "item"),
     **dict.fromkeys(("datasetRunItems", "dataset_run_items"), "run_item"),
     **dict.fromkeys(("datasetRuns", "dataset_runs"), "run"),
@@ -206,9 +206,11 @@ class _Reader:
             notes.by_hand("traces are left out: nothing says which dataset item each one answers", advice=advice)
         names = {member(item, "datasetName", "dataset_name") for item in rows.items.values()}
         name = names.pop() if len(names) == 1 else None
-        notes.came("test case", len(self._cases))
-        notes.came("output", sum(len(run.outputs) for run in runs))
-        notes.came("scorer", len({name for run in runs for name in run.checks}))
+        notes.came(
+            test_case=len(self._cases),
+            output=sum(len(run.outputs) for run in runs),
+            scorer=len({name for run in runs for name in run.checks}),
+        )
         return Imported(NAME, None, str(name or self._source.path.stem), notes, self._cases, runs=runs)
 
     def _add_case(self, case_id: str, given: Any, expected: Any, row: dict[str, Any]) -> int:
@@ -267,11 +269,8 @@ class _Reader:
         variant: dict[str, str] | None,
         times: Iterable[Any],
     ) -> ImportedRun:
-        checks = values.settle(outputs)
-        for output in outputs:
-            for name in checks if output.error is None else ():
-                output.scores.setdefault(name, Score(error="the trace has no score of this name"))
-        started = min((time for time in times if time is not None), default=None)
+        checks = values.settle(outputs, "the trace has no score of this name")
+        started, _ = span(times)
         return ImportedRun(outputs, repeats, variant=variant, started_at=started, completed_at=started, checks=checks)
 
     def _output(
@@ -284,8 +283,8 @@ class _Reader:
         if error is not None:
             if scores:
                 self._notes.by_hand("a trace that ended in an error has scores: they are left out", path=trace_id)
-            return ImportedOutput(index, None, repeat, error, metadata)
-        return ImportedOutput(index, plain_json(value), repeat, None, metadata, scores)
+            value, scores = None, {}
+        return ImportedOutput(index, plain_json(value), repeat, error, metadata, scores)
 
     def _roots(self, trace_id: str) -> list[dict[str, Any]]:
         return [

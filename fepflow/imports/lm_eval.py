@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, moment
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, moment
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, compare_means, known, missing_cases, plain_json
+from fepflow.imports.values import ScorerValues, compare_means, missing_cases, plain_json
 from fepflow.text import plural
 
 NAME = "lm-eval"
@@ -105,9 +105,7 @@ class _Reader:
         config = self._results.get("configs", {}).get(self._task, {})
         dataset = config.get("dataset_path") if isinstance(config, dict) else None
         about = known(dataset=dataset) if isinstance(dataset, str) else {}
-        self._notes.came("test case", len(self._cases))
-        self._notes.came("output", len(outputs))
-        self._notes.came("metric", len(checks))
+        self._notes.came(test_case=len(self._cases), output=len(outputs), metric=len(checks))
         run = ImportedRun(outputs, started_at=started, completed_at=started, checks=checks)
         version = self._results.get("lm_eval_version")
         suite = {"description": f"Task {self._task} of lm-evaluation-harness, data {dataset}."} if about else {}
@@ -156,10 +154,7 @@ class _Reader:
         metric_of = {name: name.partition(",")[0] for name in names}
         lower = [name for name in names if higher.get(metric_of[name]) is False]
         yes_or_no = [name for name in names if metric_of[name] in RIGHT_OR_WRONG and name not in lower]
-        checks = self._values.settle(outputs, yes_or_no)
-        for output in outputs:
-            for name in checks:
-                output.scores.setdefault(name, Score(error="the samples have no value of this metric for the case"))
+        checks = self._values.settle(outputs, "the samples have no value of this metric for the case", yes_or_no)
         for name in checks:
             filtered = name.partition(",")[2] or next(iter(self._filters))
             if name in lower:

@@ -13,6 +13,8 @@ from fepflow.imports.imported import (
     Notes,
     Score,
     finite_number,
+    known,
+    mapping,
     moment,
     text_or_none,
     unique_names,
@@ -95,11 +97,11 @@ def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> 
             several = several or isinstance(record["ideal"], list)
         metadata = {name: value for name, value in record.items() if name not in ("input", "ideal")}
         cases.append({**case, "metadata": metadata} if metadata else case)
-    notes.came("test case", len(cases))
+    notes.came(test_case=len(cases))
     suite: dict[str, Any] = {}
     runs = []
     if outputs and len(outputs) == len(cases):
-        notes.came("output", len(outputs))
+        notes.came(output=len(outputs))
         runs = [ImportedRun(outputs)]
     elif outputs:
         notes.by_hand(f"{len(outputs)} of {len(cases)} items have an output, which is left out")
@@ -152,9 +154,7 @@ def _read_log(source: Source, records: Sequence[tuple[int | None, Any]]) -> Impo
     for sample_id, events in sorted(samples.items(), key=lambda pair: _sample_order(pair[0])):
         cases.append(_logged_case(sample_id, events))
         outputs.append(_logged_output(len(cases) - 1, events))
-    notes.came("test case", len(cases))
-    notes.came("output", len(outputs))
-    notes.came("run")
+    notes.came(test_case=len(cases), output=len(outputs), run=1)
     name = text_or_none(spec.get("eval_name") or spec.get("base_eval")) or _name(source)
     functions = spec.get("completion_fns")
     if isinstance(functions, list) and functions:
@@ -198,8 +198,7 @@ def _logged_output(case: int, events: Mapping[str, Sequence[Mapping[str, Any]]])
         for name, number in event.items():
             if name == "_line" or isinstance(number, str | list | dict) or number is None:
                 continue
-            is_number = not isinstance(number, bool)
-            scores[name] = Score(score=float(number)) if is_number else Score(passed=number)
+            scores[name] = Score.of(number, number)
     error = None
     if failures := events.get("error"):
         error = text_or_none(failures[-1].get("message")) or str(failures[-1].get("type", "an error was logged"))
@@ -231,32 +230,26 @@ def _read_output_items(source: Source, records: Sequence[tuple[int | None, Any]]
         case = indices[key]
         outputs.append(_output_of_item(case, seen.get(case, 0), record))
         seen[case] = seen.get(case, 0) + 1
-    notes.came("test case", len(cases))
-    notes.came("output", len(outputs))
-    notes.came("run")
+    notes.came(test_case=len(cases), output=len(outputs), run=1)
     run = ImportedRun(outputs, max(seen.values(), default=1), started_at=moment(at), completed_at=moment(at))
     return Imported("openai-evals", "output items", _name(source), notes, cases, {}, [run] if outputs else ())
 
 
 def _output_of_item(case: int, repeat: int, record: Mapping[str, Any]) -> ImportedOutput:
-    sample = record.get("sample") if isinstance(record.get("sample"), dict) else {}
-    assert isinstance(sample, dict)
+    sample = mapping(record.get("sample"))
     messages = [message for message in sample.get("output") or () if isinstance(message, dict)]
     value = messages[-1].get("content") if messages else sample.get("output_text")
-    failure = sample.get("error")
+    failure = mapping(sample.get("error"))
     error = None
-    if isinstance(failure, dict) and (failure.get("message") or failure.get("code")):
+    if failure.get("message") or failure.get("code"):
         error = text_or_none(failure.get("message")) or str(failure.get("code"))
     elif record.get("status") in ("error", "errored"):
         error = "the item ended in an error"
-    usage = sample.get("usage") if isinstance(sample.get("usage"), dict) else {}
-    assert isinstance(usage, dict)
-    found = {
-        "model": text_or_none(sample.get("model")),
-        "finish_reason": text_or_none(sample.get("finish_reason")),
-        "tokens": finite_number(usage.get("total_tokens")),
-    }
-    metadata = {name: found_value for name, found_value in found.items() if found_value is not None}
+    metadata = known(
+        model=text_or_none(sample.get("model")),
+        finish_reason=text_or_none(sample.get("finish_reason")),
+        tokens=finite_number(mapping(sample.get("usage")).get("total_tokens")),
+    )
     results = [result for result in record.get("results") or () if isinstance(result, dict)]
     names = unique_names([text_or_none(result.get("name")) or "grader" for result in results])
     scores = {name: _grade(result) for name, result in zip(names, results, strict=True)}
@@ -266,15 +259,12 @@ def _output_of_item(case: int, repeat: int, record: Mapping[str, Any]) -> Import
 
 
 def _grade(result: Mapping[str, Any]) -> Score:
-    sample = result.get("sample")
-    failure = sample.get("error") if isinstance(sample, dict) else None
-    if isinstance(failure, dict) and failure.get("message"):
+    failure = mapping(mapping(result.get("sample")).get("error"))
+    if failure.get("message"):
         return Score(error=str(failure["message"]))
     if result.get("status") in ("error", "errored"):
         return Score(error="the grader ended in an error")
-    score, passed = result.get("score"), result.get("passed")
-    number = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
-    return Score(passed if isinstance(passed, bool) else None, number)
+    return Score.of(result.get("passed"), result.get("score"))
 
 
 def _name(source: Source) -> str:

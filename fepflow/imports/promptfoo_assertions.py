@@ -30,6 +30,7 @@ NOT_YET = {
     "rouge-n": "take text_distance with metric: rouge_l, which counts another way",
     "bleu": "take text_distance",
     "gleu": "take text_distance",
+    "levenshtein": "take text_distance with pass_at, which is a share of the longer text and no number of edits",
     "meteor": "take text_distance",
     "context-relevance": "take context_precision, which asks something else",
     "word-count": "take a check in Python",
@@ -203,12 +204,12 @@ def python_pattern(pattern: str) -> str:
     return f"(?a){converted}" if is_ascii else converted
 
 
-def _starts_with(value: Any, threshold: float | None, negate: bool) -> Made:
-    return "regex", {"text": OUTPUT, "pattern": rf"\A{re.escape(_text(value, 'starts-with'))}", **_negated(negate)}
+def _edge(kind: str, before: str, after: str) -> Maker:
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        pattern = f"{before}{re.escape(_text(value, kind))}{after}"
+        return "regex", {"text": OUTPUT, "pattern": pattern, **_negated(negate)}
 
-
-def _ends_with(value: Any, threshold: float | None, negate: bool) -> Made:
-    return "regex", {"text": OUTPUT, "pattern": rf"{re.escape(_text(value, 'ends-with'))}\Z", **_negated(negate)}
+    return make
 
 
 def _is_json(value: Any, threshold: float | None, negate: bool) -> Made:
@@ -246,11 +247,6 @@ def _other_keyword(schema: Any) -> str | None:
     return known or _other_keyword(list(schema.values()))
 
 
-def _levenshtein(value: Any, threshold: float | None, negate: bool) -> Made:
-    """Their threshold counts edits, ours is a share of the longer text, which is not known before."""
-    raise NoCounterpartError("levenshtein counts edits, text_distance their share", "take text_distance with pass_at")
-
-
 def _similar(value: Any, threshold: float | None, negate: bool) -> Made:
     limits = {"max_value" if negate else "min_value": 0.75 if threshold is None else threshold}
     if isinstance(value, list) and value:  # one is enough; negated, all have to be unlike
@@ -261,27 +257,19 @@ def _similar(value: Any, threshold: float | None, negate: bool) -> Made:
     return "semantic_similarity", {"text": OUTPUT, "reference": literal(_text(value, "similar")), "threshold": limits}
 
 
-def _llm_rubric(value: Any, threshold: float | None, negate: bool) -> Made:
-    return _judged(_text(value, "llm-rubric"), threshold, negate)
+def _judged(kind: str, before: str = "") -> Maker:
+    """Return the maker of a rubric: the value, behind these words."""
 
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        criteria = f"{before}{_text(value, kind)}"
+        if negate:
+            raise NoCounterpartError("a negated rubric has no counterpart", "say the opposite in the rubric")
+        if "{{" in criteria:
+            raise NoCounterpartError("a rubric with {{ in it reads like a template", "write it by hand")
+        check = rubric(criteria, pass_at=threshold)
+        return check["type"], check["arguments"]
 
-def _closed_qa(value: Any, threshold: float | None, negate: bool) -> Made:
-    return _judged(f"The answer meets this criterion: {_text(value, 'model-graded-closedqa')}", threshold, negate)
-
-
-def _factuality(value: Any, threshold: float | None, negate: bool) -> Made:
-    expected = _text(value, "factuality")
-    criteria = f"The answer does not contradict this expert answer, and leaves out nothing that matters: {expected}"
-    return _judged(criteria, threshold, negate)
-
-
-def _judged(criteria: str, threshold: float | None, negate: bool) -> Made:
-    if negate:
-        raise NoCounterpartError("a negated rubric has no counterpart", "say the opposite in the rubric")
-    if "{{" in criteria:
-        raise NoCounterpartError("a rubric with {{ in it reads like a template", "write it by hand")
-    check = rubric(criteria, pass_at=threshold)
-    return check["type"], check["arguments"]
+    return make
 
 
 def _by_claims(check_type: str, *, has_context: bool, has_reference: bool = False) -> Maker:
@@ -301,28 +289,21 @@ def _by_claims(check_type: str, *, has_context: bool, has_reference: bool = Fals
     return make
 
 
-def _latency(value: Any, threshold: float | None, negate: bool) -> Made:
-    return _limit("latency", "$.output.metadata.latency_ms", threshold, negate)
+def _limit(kind: str, path: str) -> Maker:
+    def make(value: Any, threshold: float | None, negate: bool) -> Made:
+        if threshold is None or negate:
+            raise NoCounterpartError(f"{kind} without a threshold, or negated, has no counterpart")
+        return "threshold", {"value": path, "max_value": threshold}
 
-
-def _cost(value: Any, threshold: float | None, negate: bool) -> Made:
-    return _limit("cost", "$.output.metadata.usd", threshold, negate)
-
-
-def _limit(kind: str, path: str, threshold: float | None, negate: bool) -> Made:
-    if threshold is None or negate:
-        raise NoCounterpartError(f"{kind} without a threshold, or negated, has no counterpart")
-    return "threshold", {"value": path, "max_value": threshold}
+    return make
 
 
 def _finish_reason(value: Any, threshold: float | None, negate: bool) -> Made:
-    expected: dict[str, Any] = {
-        "actual": "$.output.metadata.finish_reason",
-        "expected": literal(_text(value, "finish-reason")),
-    }
-    expected["case_sensitive"] = False
-    return "exact_match", {**expected, **_negated(negate)}
+    reason = {"actual": "$.output.metadata.finish_reason", "expected": literal(_text(value, "finish-reason"))}
+    return "exact_match", {**reason, "case_sensitive": False, **_negated(negate)}
 
+
+_FACTUALITY = "The answer does not contradict this expert answer, and leaves out nothing that matters: "
 
 _MAKERS: dict[str, Maker] = {
     "equals": _equals,
@@ -333,22 +314,21 @@ _MAKERS: dict[str, Maker] = {
     "icontains-all": _several("icontains-all", every=True, ignore_case=True),
     "icontains-any": _several("icontains-any", every=False, ignore_case=True),
     "regex": _regex,
-    "starts-with": _starts_with,
-    "ends-with": _ends_with,
+    "starts-with": _edge("starts-with", r"\A", ""),
+    "ends-with": _edge("ends-with", "", r"\Z"),
     "is-json": _is_json,
-    "levenshtein": _levenshtein,
     "similar": _similar,
     "similar:cosine": _similar,
-    "llm-rubric": _llm_rubric,
-    "g-eval": _llm_rubric,
-    "model-graded-closedqa": _closed_qa,
-    "factuality": _factuality,
-    "model-graded-factuality": _factuality,
+    "llm-rubric": _judged("llm-rubric"),
+    "g-eval": _judged("llm-rubric"),
+    "model-graded-closedqa": _judged("model-graded-closedqa", "The answer meets this criterion: "),
+    "factuality": _judged("factuality", _FACTUALITY),
+    "model-graded-factuality": _judged("factuality", _FACTUALITY),
     "answer-relevance": _by_claims("answer_relevancy", has_context=False),
     "context-faithfulness": _by_claims("faithfulness", has_context=True),
     "context-recall": _by_claims("context_recall", has_context=True, has_reference=True),
-    "latency": _latency,
-    "cost": _cost,
+    "latency": _limit("latency", "$.output.metadata.latency_ms"),
+    "cost": _limit("cost", "$.output.metadata.usd"),
     "finish-reason": _finish_reason,
 }
 

@@ -85,8 +85,7 @@ class _Config:
         if shared:
             suite["checks"] = shared
         add_models(suite, self._types, self._notes)
-        self._notes.came("test case", len(self._cases))
-        self._notes.came("assertion", self._checks)
+        self._notes.came(test_case=len(self._cases), assertion=self._checks)
         name = text_or_none(self._config.get("description")) or self._source.path.name.split(".")[0]
         name = " ".join(name.split())[:150]
         return Imported("promptfoo", None, name, self._notes, self._cases, suite, files=targets.files)
@@ -253,7 +252,8 @@ class _Config:
             place = (*path, "assert", index)
             if isinstance(assertion, dict) and isinstance(reference := assertion.get("$ref"), str):
                 found = referred(self._config, reference)
-                assertion = {**found, **{k: v for k, v in assertion.items() if k != "$ref"}} if _is(found) else found
+                own = {name: value for name, value in assertion.items() if name != "$ref"}
+                assertion = {**found, **own} if isinstance(found, dict) else found
             if isinstance(assertion, dict) and assertion.get("type") == "assert-set":
                 if assertion.get("threshold") is not None:
                     self._by_hand("an assert-set with a threshold has no counterpart", place, "write its checks")
@@ -270,12 +270,9 @@ class _Config:
             return None
         try:
             value = assertion.get("value")
-            if (
-                isinstance(value, str)
-                and value.startswith("file://")
-                and value.endswith((".json", ".yaml", ".yml", ".txt"))
-            ):
-                value = value_beside(self._source, value.removeprefix("file://"))
+            file = value.removeprefix("file://") if isinstance(value, str) and value.startswith("file://") else ""
+            if file.endswith((".json", ".yaml", ".yml", ".txt")):
+                value = value_beside(self._source, file)
             check = check_of({**assertion, **({"value": fill_in(value, variables)} if "value" in assertion else {})})
         except NoCounterpartError as error:
             self._by_hand(str(error), path, error.advice)
@@ -357,7 +354,3 @@ def _merged(config: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any
             both[name] = {**mapping(config.get(name)), **mapping(test.get(name))}
     asserts = [*(config.get("assert") or ()), *(test.get("assert") or ())]
     return {**both, "assert": asserts} if asserts else both
-
-
-def _is(value: Any) -> bool:
-    return isinstance(value, dict)

@@ -16,6 +16,7 @@ from fepflow.imports.imported import (
     Notes,
     Score,
     finite_number,
+    known,
     mapping,
     moment,
     text_or_none,
@@ -69,9 +70,7 @@ def read(source: Source) -> Imported:
         raise InputError(Problem("holds no results", source.name))
     runs = reader.runs()
     name = text_or_none(config.get("description")) or source.path.name.split(".")[0]
-    notes.came("test case", len(reader.cases))
-    notes.came("output", len(reader.rows))
-    notes.came("run", len(runs))
+    notes.came(test_case=len(reader.cases), output=len(reader.rows), run=len(runs))
     started = moment(at)
     runs = [ImportedRun(run.outputs, run.repeats, run.cases, run.variant, started, started) for run in runs]
     return Imported("promptfoo", f"results {version}", cut(" ".join(name.split()), 150), notes, reader.cases, {}, runs)
@@ -233,14 +232,13 @@ def _error_of(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None
 def _metadata(row: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, Any]:
     usage = mapping(response.get("tokenUsage"))
     prompt = mapping(row.get("prompt"))
-    found = {
-        "latency_ms": finite_number(row.get("latencyMs")),
-        "usd": finite_number(row.get("cost", response.get("cost"))),
-        "tokens": finite_number(usage.get("total")),
-        "cached": response.get("cached") if isinstance(response.get("cached"), bool) else None,
-        "prompt": text_or_none(prompt.get("raw")),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+    return known(
+        latency_ms=finite_number(row.get("latencyMs")),
+        usd=finite_number(row.get("cost", response.get("cost"))),
+        tokens=finite_number(usage.get("total")),
+        cached=response.get("cached") if isinstance(response.get("cached"), bool) else None,
+        prompt=text_or_none(prompt.get("raw")),
+    )
 
 
 def _scores(row: Mapping[str, Any]) -> tuple[dict[str, Score], Score | None, bool]:
@@ -256,26 +254,19 @@ def _scores(row: Mapping[str, Any]) -> tuple[dict[str, Score], Score | None, boo
     passed = row.get("success") if isinstance(row.get("success"), bool) else grading.get("pass")
     overall = _score({**grading, "pass": passed}, "pass")
     if not components:
-        asserted = grading.get("reason") != "No assertions" or passed is not True
-        return {}, (overall if asserted else None), True
+        asserts_nothing = grading.get("reason") == "No assertions" and passed is True
+        return {}, (None if asserts_nothing else overall), True
     in_all = all(part.get("pass") is True for part in components)
-    metric_only = any(_is_metric_only(part.get("assertion")) for part in components)
+    assertions = [mapping(part.get("assertion")) for part in components]
+    metric_only = any(each.get("metricOnly") is True or each.get("weight") == 0 for each in assertions)
     is_error = row.get("failureReason") == _ERROR
     return parts, overall, is_error or (passed is in_all and not metric_only)
 
 
-def _is_metric_only(assertion: Any) -> bool:
-    return isinstance(assertion, dict) and (assertion.get("metricOnly") is True or assertion.get("weight") == 0)
-
-
 def _score(grading: Mapping[str, Any], name: str) -> Score:
-    metadata = grading.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("graderError") is True:
+    if mapping(grading.get("metadata")).get("graderError") is True:
         return Score(error=text_or_none(grading.get("reason")) or "the grader failed")
-    passed = grading.get(name) if isinstance(grading.get(name), bool) else None
-    score = grading.get("score")
-    number = float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None
-    return Score(passed, number, text_or_none(grading.get("reason")))
+    return Score.of(grading.get(name), grading.get("score"), grading.get("reason"))
 
 
 def _name(part: Mapping[str, Any]) -> str:

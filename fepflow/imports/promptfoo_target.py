@@ -99,7 +99,7 @@ class TargetReader:
             path: DocumentPath = ("prompts", index) if isinstance(declared, list) else ("prompts",)
             for text in self._texts_of(item, path):
                 self._add(found, text, path, alone=len(listed) == 1)
-        self._notes.came("prompt", len(found.texts) + (found.messages is not None))
+        self._notes.came(prompt=len(found.texts) + (found.messages is not None))
         return found
 
     def _texts_of(self, item: Any, path: DocumentPath) -> list[str]:
@@ -226,7 +226,7 @@ class TargetReader:
             target["prompt"] = self._prompt(prompts, variants)
         if first["parameters"]:
             target["parameters"] = first["parameters"]
-        self._notes.came("provider", len(names))
+        self._notes.came(provider=len(names))
         if variants:
             sections["variants"] = variants
         return {**sections, "target": {"openai": target}}
@@ -277,7 +277,7 @@ class TargetReader:
             else:
                 http["output"] = f"${match[1]}"
         if endpoint["url"] != PLACEHOLDER_URL:
-            self._notes.came("provider")
+            self._notes.came(provider=1)
         return {**({"variants": variants} if variants else {}), "target": {"http": http}}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.imports.imported import (
     Imported,
     ImportedOutput,
@@ -13,10 +13,12 @@ from fepflow.imports.imported import (
     Notes,
     Score,
     finite_number,
+    known,
     text_or_none,
     unique_names,
 )
 from fepflow.imports.judge_checks import add_models, rubric
+from fepflow.imports.prepared import fit_ids
 from fepflow.imports.source import Source
 from fepflow.jsonpath.path import is_path
 from fepflow.text import brief
@@ -104,8 +106,7 @@ class _Dataset:
             self._by_hand("evaluators of reports have no counterpart", ("report_evaluators", number))
         suite: dict[str, Any] = {"checks": shared} if shared else {}
         add_models(suite, self._types, self._notes)
-        self._notes.came("test case", len(cases))
-        self._notes.came("evaluator", self._came)
+        self._notes.came(test_case=len(cases), evaluator=self._came)
         name = text_or_none(self._data.get("name")) or self._source.path.name.split(".")[0]
         return Imported("pydantic-evals", "dataset", name[:150], self._notes, cases, suite)
 
@@ -125,8 +126,6 @@ class _Dataset:
         return found if isinstance(found, list) else []
 
     def _by_hand(self, what: str, path: DocumentPath, advice: str | None = None) -> None:
-        from fepflow.errors import dotted
-
         self._notes.by_hand(what, self._source.line_of(path), dotted(path), advice)
 
     def _check(self, spec: Any, path: DocumentPath) -> tuple[str, dict[str, Any] | None]:
@@ -146,8 +145,6 @@ class _Dataset:
             self._by_hand(f"the evaluator {name} has no counterpart for {what}", path, "write the check by hand")
             return name, None
         if isinstance(label := arguments.get("evaluation_name"), str):
-            from fepflow.imports.prepared import fit_ids
-
             check = {**check, "id": fit_ids([label])[0]}
         self._types.add(check["type"])
         return name, check
@@ -240,20 +237,16 @@ def _read_report(source: Source, data: Mapping[str, Any]) -> Imported:
             case = indices[key]
             repeat = seen.get(case, 0)
             seen[case] = repeat + 1
-            outputs.append(_failure(case, repeat, item) if kind == "failures" else _output(case, repeat, item))
+            failure = text_or_none(item.get("error_message")) or "the task failed"
+            outputs.append(
+                ImportedOutput(case, None, repeat, failure) if kind == "failures" else _output(case, repeat, item)
+            )
     for number, _ in enumerate(data.get("report_evaluator_failures") or ()):
         notes.by_hand("an evaluator of the report failed", path=f"report_evaluator_failures[{number}]")
-    notes.came("test case", len(cases))
-    notes.came("output", len(outputs))
-    notes.came("run")
+    notes.came(test_case=len(cases), output=len(outputs), run=1)
     name = text_or_none(data.get("dataset_name")) or text_or_none(data.get("name")) or source.path.name.split(".")[0]
     run = ImportedRun(outputs, max(seen.values(), default=1))
     return Imported("pydantic-evals", "report", name[:150], notes, cases, {}, [run] if outputs else ())
-
-
-def _failure(case: int, repeat: int, item: Mapping[str, Any]) -> ImportedOutput:
-    message = text_or_none(item.get("error_message")) or "the task failed"
-    return ImportedOutput(case, None, repeat, message)
 
 
 def _output(case: int, repeat: int, item: Mapping[str, Any]) -> ImportedOutput:
@@ -261,13 +254,8 @@ def _output(case: int, repeat: int, item: Mapping[str, Any]) -> ImportedOutput:
     for kind in ("assertions", "scores"):
         for name, result in (item.get(kind) or {}).items():
             value, reason = (result.get("value"), result.get("reason")) if isinstance(result, dict) else (result, None)
-            unique = unique_names([name], list(scores))[0]
-            if isinstance(value, bool):
-                scores[unique] = Score(passed=value, reason=text_or_none(reason))
-            elif isinstance(value, int | float):
-                scores[unique] = Score(score=float(value), reason=text_or_none(reason))
-            else:
-                scores[unique] = Score(error="neither a number nor true or false was recorded")
+            error = None if isinstance(value, int | float) else "neither a number nor true or false was recorded"
+            scores[unique_names([name], list(scores))[0]] = Score.of(value, value, reason, error)
     for failure in item.get("evaluator_failures") or ():
         if isinstance(failure, dict):
             name = unique_names([text_or_none(failure.get("name")) or "evaluator"], list(scores))[0]
@@ -276,11 +264,10 @@ def _output(case: int, repeat: int, item: Mapping[str, Any]) -> ImportedOutput:
     labels = {
         name: result.get("value") for name, result in (item.get("labels") or {}).items() if isinstance(result, dict)
     }
-    found = {
-        "latency_ms": None if seconds is None else seconds * 1000,
-        "labels": labels or None,
-        "metrics": item.get("metrics") or None,
-        "attributes": item.get("attributes") or None,
-    }
-    metadata = {name: value for name, value in found.items() if value is not None}
+    metadata = known(
+        latency_ms=None if seconds is None else seconds * 1000,
+        labels=labels or None,
+        metrics=item.get("metrics") or None,
+        attributes=item.get("attributes") or None,
+    )
     return ImportedOutput(case, item.get("output"), repeat, None, metadata, scores)

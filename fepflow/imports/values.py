@@ -95,10 +95,11 @@ class ScorerValues:
             seen.labels[brief(text, 60)] = seen.labels.get(brief(text, 60), 0) + 1
         return Score(error=f"the recorded value is no score: {brief(text, 200)!r}")
 
-    def settle(self, outputs: Sequence[ImportedOutput], yes_or_no: Collection[str] = ()) -> list[str]:
+    def settle(self, outputs: Sequence[ImportedOutput], missing: str, yes_or_no: Collection[str] = ()) -> list[str]:
         """Return the imported scorers, and note the others, whose scores are taken out of the outputs.
 
-        Of `yes_or_no`, which say that 1 is right and 0 is wrong, those with no other value say so of each output.
+        Of `yes_or_no`, which say that 1 is right and 0 is wrong, those with no other value say so of each output. An
+        output that a scorer says nothing of gets the error `missing` from it.
         """
         left = {
             name
@@ -122,7 +123,11 @@ class ScorerValues:
                     f"of {name!r} true was imported as a pass and false as a fail, but its name suggests the opposite"
                 )
                 self._notes.by_hand(what, advice="if true is bad, turn the score round in the tool and export it again")
-        return [name for name in self._seen if name not in left]
+        names = [name for name in self._seen if name not in left]
+        for output in outputs:
+            for name in names if output.error is None else ():
+                output.scores.setdefault(name, Score(error=missing))
+        return names
 
     def _note(self, name: str, seen: _Seen) -> None:
         if seen.strange:
@@ -181,8 +186,3 @@ def missing_cases(count: int) -> list[dict[str, Any]]:
 
 
 MOST_MISSING = 100_000
-
-
-def known(**members: Any) -> dict[str, Any]:
-    """Return the members that are not None."""
-    return {name: value for name, value in members.items() if value is not None}
