@@ -27,11 +27,12 @@ for, what evades it, and what only says that there will be an answer is not rele
 
 
 class AnswerRelevancyCheck(ClaimsCheck):
-    """Judge whether an answer keeps to the question. Results: `{response: {score, passed, reason, claims}, metadata}`.
+    """Pass if a judge finds that the answer keeps to the question. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    A model lists the statements of the answer, then says of each whether it helps with the question. The score is the
-    share that does; `claims` has each `{claim, verdict, reason}`. Whether the statements are true does not count. The
-    wording is our own: the scores are not those of RAGAS.
+    A model lists the statements of the answer, and decides for each whether it helps with the question. The score is
+    the share of statements that help. `claims` lists each as `{claim, verdict, reason}`. It does not matter whether the
+    statements are true. The prompt is fepflow's own: do not compare scores with those of RAGAS.
     """
 
     check_type: ClassVar[str] = "answer_relevancy"

@@ -13,16 +13,16 @@ from fepflow.text import cut, printable
 
 
 class AttributeExistsCheck(BaseCheck):
-    """Test whether a path matches anything. Results: `{passed: bool}`.
+    """Pass if a path matches anything. Results: `{passed: bool}`.
 
-    A null value exists. A path that matches nothing is not an error, because that is what the check tests.
+    A null value exists. A path that matches nothing is a fail here, not an error.
     """
 
     check_type: ClassVar[str] = "attribute_exists"
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"path"})
 
     path: Annotated[Any, WithJsonSchema(PATH_SCHEMA)] = Field(description="JSONPath to look up.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the path finds nothing.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the path matches nothing.")
 
     @field_validator("path")
     @classmethod

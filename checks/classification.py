@@ -29,7 +29,7 @@ LabelValue = Annotated[str | int | float | bool | JSONPath, BeforeValidator(_lab
 
 
 class ClassificationCheck(BaseCheck):
-    """Compare a label with the expected one. Results: `{passed: bool, predicted: text, label: text}`.
+    """Pass if a label equals the expected one. Results: `{passed: bool, predicted: text, label: text}`.
 
     `predicted` is the answer's label and `label` the expected one, without spaces, quotes, asterisks and punctuation
     around them and in lower case. An answer that is none of `labels` fails, and an expected label that is none of them
@@ -44,9 +44,9 @@ class ClassificationCheck(BaseCheck):
     actual: LabelValue = Field(default=JSONPath("$.output.value"), description="Label to check.")
     expected: LabelValue = Field(default=JSONPath("$.test_case.expected"), description="Label to compare with.")
     labels: Annotated[list[str], Field(min_length=2)] | JSONPath | None = Field(
-        default=None, description="All labels that there are; default: any text is one."
+        default=None, description="All possible labels; default: any text is a label."
     )
-    case_sensitive: StrictBool | PathText = Field(default=False, description="Whether upper and lower case differ.")
+    case_sensitive: StrictBool | PathText = Field(default=False, description="Whether case matters.")
 
     @model_validator(mode="after")
     def _expects_a_label(self) -> ClassificationCheck:

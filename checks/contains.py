@@ -13,22 +13,22 @@ from fepflow.errors import CheckArgumentsError
 
 
 class ContainsCheck(BaseCheck):
-    """Look for phrases in a text. Results: `{passed: bool}`.
+    """Pass if a text contains all phrases. Results: `{passed: bool}`.
 
-    Passes when the text contains all phrases; with `negate`, when it contains none. Without `match_all`, one phrase
-    is enough, and with `negate` the check passes when one is missing.
+    With `match_all: false`, one phrase is enough. With `negate`, the check passes if the text contains none of the
+    phrases; with both, if one of them is missing.
     """
 
     check_type: ClassVar[str] = "contains"
 
     text: str | JSONPath = Field(default=OUTPUT, description="Text to search.")
     phrases: str | Annotated[list[str], Field(min_length=1)] | JSONPath = Field(
-        default=EXPECTED, description="One phrase, or a list of them."
+        default=EXPECTED, description="A phrase, or a list of phrases."
     )
-    negate: StrictBool | PathText = Field(default=False, description="Pass when none of the phrases is there.")
-    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether upper and lower case differ.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the text contains none of the phrases.")
+    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether case matters.")
     match_all: StrictBool | PathText = Field(
-        default=True, description="Whether all phrases have to be there, and not just one."
+        default=True, description="Whether all phrases are required; otherwise one is enough."
     )
 
     def __call__(self) -> dict[str, Any]:

@@ -21,13 +21,14 @@ judged by itself, whether or not another one says the same."""
 
 
 class ContextPrecisionCheck(ClaimsCheck):
-    """Judge whether the contexts are of use, the useful ones first. Results: `{response: {score, passed, reason,
-    contexts}, metadata}`.
+    """Pass if a judge finds the contexts useful, and the useful ones first. Results:
+    `{response: {score, passed, reason, contexts}, metadata}`.
 
-    A model says of each context whether it helps to answer the question as the reference (the expected answer, if there
-    is one) does. The score is the average precision: of each useful context, the share of useful ones among those up to
-    it, and the mean of these shares; 0 if none is useful. `contexts` has each `{context, verdict, reason}`, `context`
-    being its number. An empty list is an error. The wording is our own: the scores are not those of RAGAS.
+    A model decides for each context whether it helps to answer the question as the reference does (the expected answer,
+    if there is one). The score is the average precision: for each useful context, the share of useful ones up to it,
+    and the mean of these shares; 0 if none is useful. `contexts` lists each as `{context, verdict, reason}`, where
+    `context` is its number. An empty list is an error. The prompt is fepflow's own: do not compare scores with those of
+    RAGAS.
     """
 
     check_type: ClassVar[str] = "context_precision"

@@ -27,13 +27,13 @@ them. What you know yourself does not count."""
 
 
 class ContextRecallCheck(ClaimsCheck):
-    """Judge whether the context has what a right answer needs. Results: `{response: {score, passed, reason, claims},
-    metadata}`.
+    """Pass if a judge finds in the context what a right answer needs. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    A model lists the claims of the reference (the expected answer), then says of each whether it can be found in the
-    context. The score is the share that can; `claims` has each `{claim, verdict, reason}`. A case without a reference
-    or a context is an error. The answer itself is not looked at: this judges the retrieval. The wording is our own: the
-    scores are not those of RAGAS.
+    A model lists the claims of the reference (the expected answer), and decides for each whether the context has it.
+    The score is the share of these claims. `claims` lists each as `{claim, verdict, reason}`. A case without a
+    reference or a context is an error. The check judges the retrieval and ignores the answer. The prompt is fepflow's
+    own: do not compare scores with those of RAGAS.
     """
 
     check_type: ClassVar[str] = "context_recall"

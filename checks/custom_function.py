@@ -13,21 +13,21 @@ from fepflow.checks.core.sentences import ResolvedArguments, redacted, without_r
 
 
 class CustomFunctionCheck(BaseCheck):
-    """Call a Python function. Results: the dict that it returns, usually with `passed: bool`.
+    """Call a Python function that judges the output. Results: the returned dict, usually with `passed: bool`.
 
-    Only code can pass the function; a text is never executed. The function may be sync or async. A sync function
-    runs in a thread, one call at a time, and times out after a minute. A direct call of the check can be awaited in
-    both cases.
+    Only Python code can pass the function; a text is never executed. The function may be sync or async. A sync function
+    runs in a thread, one call at a time, and times out after a minute. You can await a direct call of the check in both
+    cases.
     """
 
     check_type: ClassVar[str] = "custom_function"
     check_is_awaited: ClassVar[bool] = True
 
     validation_function: SkipJsonSchema[Callable[..., Any]] = Field(
-        description="Function that returns the results, sync or async."
+        description="Sync or async function that returns the results."
     )
     function_args: dict[str, Any] | PathText = Field(
-        default={}, description="Its keyword arguments; paths inside are looked up."
+        default={}, description="Keyword arguments of the function, which may contain paths."
     )
 
     @field_validator("validation_function", mode="before")

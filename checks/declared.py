@@ -19,12 +19,13 @@ _REFUSAL, _ERROR = "refusal", "error"
 
 
 class DeclaredCheck(BaseCheck):
-    """Hold the result of an MCP tool against the tool's own `outputSchema`. Results: `{passed: bool,
-    validation_errors: list}`.
+    """Pass if an MCP tool's result fits the tool's own `outputSchema`. Results:
+    `{passed: bool, validation_errors: list}`.
 
-    It needs no arguments: `{type: declared}` reads what a target with `mcp` tells of each call. A result without
+    It needs no arguments: `{type: declared}` reads what a target with `mcp` reports about each call. A result without
     `structuredContent` fails, and so does an error of the tool, unless the test case expects one (`is_error: true` in
-    its input). A tool without `outputSchema` is an error of the check. References are followed only inside the schema.
+    its input). If the tool has no `outputSchema`, the check ends in an error. References are followed only inside the
+    schema.
     """
 
     check_type: ClassVar[str] = "declared"

@@ -13,15 +13,15 @@ from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class DisjointCheck(MembershipCheck):
-    """Look for forbidden items in a collection. Results: `{passed: bool, overlapping: list}`.
+    """Pass if a collection has no forbidden item. Results: `{passed: bool, overlapping: list}`.
 
-    Passes when none of them is there.
+    `overlapping` lists the forbidden items in the collection.
     """
 
     check_type: ClassVar[str] = "disjoint"
 
     collection: Items = Field(default=OUTPUT, description="Collection to check.")
-    forbidden: Items = Field(description="Items that it must not have.")
+    forbidden: Items = Field(description="Forbidden items.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

@@ -13,7 +13,7 @@ from fepflow.json.values import json_equal
 
 
 class EqualsCheck(BaseCheck):
-    """Compare two values of any kind. Results: `{passed: bool}`.
+    """Pass if two values of any kind are equal. Results: `{passed: bool}`.
 
     Values are compared as JSON: `1` equals `1.0` but not `true`. The order of a list matters, the order of keys
     does not.
@@ -23,7 +23,7 @@ class EqualsCheck(BaseCheck):
 
     actual: Any = Field(default=OUTPUT, description="Value to check.")
     expected: Any = Field(default=EXPECTED, description="Value to compare with.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the values differ.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the values differ.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

@@ -13,7 +13,7 @@ from fepflow.json.values import json_equal
 
 
 class ExactMatchCheck(BaseCheck):
-    """Compare two values for equality. Results: `{passed: bool}`.
+    """Pass if the value equals the expected one. Results: `{passed: bool}`.
 
     Values other than texts are compared as JSON: `1` is not `true`, and the order of keys does not matter.
     """
@@ -22,10 +22,8 @@ class ExactMatchCheck(BaseCheck):
 
     actual: Any = Field(default=OUTPUT, description="Value to check.")
     expected: Any = Field(default=EXPECTED, description="Value to compare with.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the values differ.")
-    case_sensitive: StrictBool | PathText = Field(
-        default=True, description="Whether upper and lower case differ, for texts."
-    )
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the values differ.")
+    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether case matters in texts.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

@@ -29,12 +29,12 @@ is judged by what they say."""
 
 
 class FaithfulnessCheck(ClaimsCheck):
-    """Judge whether the context supports what an answer claims. Results: `{response: {score, passed, reason, claims},
-    metadata}`.
+    """Pass if a judge finds that the context supports the answer. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    A model lists the claims of the answer, then says of each whether the context supports it. The score is the share
-    that is supported; `claims` has each `{claim, verdict, reason}`. An answer without a claim, or without a context, is
-    an error. The wording is our own: the scores are not those of RAGAS.
+    A model lists the claims of the answer, and decides for each whether the context supports it. The score is the share
+    of supported claims. `claims` lists each as `{claim, verdict, reason}`. An answer without a claim, or without a
+    context, is an error. The prompt is fepflow's own: do not compare scores with those of RAGAS.
     """
 
     check_type: ClassVar[str] = "faithfulness"

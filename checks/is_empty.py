@@ -12,7 +12,7 @@ from fepflow.checks.core.sentences import ResolvedArguments, shown
 
 
 class IsEmptyCheck(BaseCheck):
-    """Test whether a value is empty. Results: `{passed: bool}`.
+    """Pass if a value is empty. Results: `{passed: bool}`.
 
     Null, a text of white space, and an object or list without members are empty. Numbers and booleans never are.
     """
@@ -20,8 +20,10 @@ class IsEmptyCheck(BaseCheck):
     check_type: ClassVar[str] = "is_empty"
 
     value: Any = Field(default=OUTPUT, description="Value to check.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the value is not empty.")
-    strip_whitespace: StrictBool | PathText = Field(default=True, description="Whether a text of white space is empty.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the value is not empty.")
+    strip_whitespace: StrictBool | PathText = Field(
+        default=True, description="Whether a text of only white space is empty."
+    )
 
     def __call__(self) -> dict[str, Any]:
         """Look."""

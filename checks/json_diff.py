@@ -38,19 +38,20 @@ _WORDS = {"equal": EQUAL, "ignore": Rule(ignore=True), "unordered": Rule(order=F
 
 
 class JSONDiffCheck(BaseCheck):
-    """Compare two JSON values field by field. Results: `{score: number, passed: bool, fields: int, differing: list}`.
+    """Pass if two JSON values agree, field by field. Results:
+    `{score: number, passed: bool, fields: int, differing: list}`.
 
-    A field is a value that holds no other one. The score is the share of the fields of both that agree, and by
-    default all of them have to. `differing` names the first 20 that do not. A text is read as JSON if JSON is expected,
-    and fails if it is none. Values are compared as JSON: `1` equals `1.0` but not `true`.
+    A field is a value that contains no other one. The score is the share of the fields of both values that agree. By
+    default all must agree. `differing` lists the first 20 fields that differ. A text is read as JSON if the expected
+    value is JSON, and fails if it is not JSON. Values are compared as JSON: `1` equals `1.0` but not `true`.
 
-    `rules` say what else is accepted, by path: `equal`, `ignore`, `unordered` (a list in any order), or
-    `{tolerance: 0.01, percent: 5, order: false}`. A path is made of names, indices, `*` and `..`, and a rule holds for
-    all inside of it that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. Where two rules
-    lead to the same field, the last one counts. If no field is left, the check ends in an error.
+    `rules` allow differences, by path: `equal`, `ignore`, `unordered` (a list in any order), or
+    `{tolerance: 0.01, percent: 5, order: false}`. A path consists of names, indices, `*` and `..`. A rule applies to
+    everything below its path that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. If two
+    rules match the same field, the last one counts. If no field is left, the check ends in an error.
 
-    In a list in any order, elements that are not equal are paired so that most of their fields agree. If there are more
-    than 40,000 pairs to try (200 elements in each of two lists), the check ends in an error.
+    In a list in any order, elements that are not equal are paired so that most of their fields agree. With more than
+    40,000 possible pairs (200 elements in each of two lists), the check ends in an error.
     """
 
     check_type: ClassVar[str] = "json_diff"
@@ -59,10 +60,10 @@ class JSONDiffCheck(BaseCheck):
 
     actual: Any = Field(default=JSONPath("$.output.value"), description="Value to check; a text is read as JSON.")
     expected: Any = Field(
-        default=JSONPath("$.test_case.expected"), description="Value to compare with; a text may be JSON, too."
+        default=JSONPath("$.test_case.expected"), description="Value to compare with; a text may be JSON."
     )
     rules: dict[FieldPath, Literal["equal", "ignore", "unordered"] | FieldRule] | JSONPath = Field(
-        default={}, description="How fields are compared, by path: `{$.total: {tolerance: 0.01}, $.id: ignore}`."
+        default={}, description="Rules of comparison, by path: `{$.total: {tolerance: 0.01}, $.id: ignore}`."
     )
 
     def __call__(self) -> dict[str, Any]:

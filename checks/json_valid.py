@@ -14,7 +14,7 @@ from fepflow.checks.schema_validation import validated
 
 
 class JSONValidCheck(BaseCheck):
-    """Test whether a text is valid JSON by the standard. Results: `{passed: bool, validation_errors: list}`.
+    """Pass if a text is valid JSON by the standard. Results: `{passed: bool, validation_errors: list}`.
 
     NaN, duplicate keys, numbers too large for a float and more than 100 levels are not valid. JSON with words or a
     code fence around it is not valid either. With a schema, the value must also fit the schema.

@@ -27,22 +27,21 @@ OF_PLACEHOLDERS = "$."
 
 
 class LLMJudgeCheck(JudgeCheck):
-    """Ask a language model for its judgement. Results: `{response: object, metadata: object}`.
+    """Ask a language model to judge, with your prompt. Results: `{response: object, metadata: object}`.
 
-    The prompt's `{{$.path}}` placeholders are filled in one pass, with texts unchanged and other values as JSON.
-    The response is the model's answer, which must fit `response_format`; an answer that does not fit is an error,
-    never a pass. If it has `passed`, metrics count it. The metadata has the model, its tokens, cost and time. The
-    metadata of an `llm_function` is the function's own. With `samples`, the model is asked several times: the
-    majority decides, and the metadata has the agreement. With `judges`, several models judge. [judges.md](judges.md)
-    describes how to configure models, and what is sent to them. For a verdict on one sentence of criteria, see
-    [rubric](#rubric).
+    The prompt's `{{$.path}}` placeholders are filled in one pass, with texts unchanged and other values as JSON. The
+    response is the model's answer, which must fit `response_format`. An answer that does not fit is an error, never a
+    pass. If the response has `passed`, metrics count it. The metadata has the model, its tokens, cost and time; for an
+    `llm_function`, it is what the function returns. With `samples`, the model is asked several times: the majority
+    decides, and the metadata has the agreement. With `judges`, several models judge. [judges.md](judges.md) describes
+    how to configure models, and what is sent to them. To judge by one sentence of criteria, see [rubric](#rubric).
     """
 
     check_type: ClassVar[str] = "llm_judge"
     check_templates: ClassVar[frozenset[str]] = frozenset({"prompt"})
 
     prompt: SkipJsonSchema[InstanceOf[RenderedPrompt]] | str | JSONPath = Field(
-        description="What to ask, with `{{$.path}}` placeholders."
+        description="Prompt, with `{{$.path}}` placeholders."
     )
     response_format: SkipJsonSchema[Model] | Schema | PathText = Field(
         description="JSON Schema of the response or, from code, a pydantic model class."

@@ -30,15 +30,15 @@ Tolerance = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
 class NumberCheck(BaseCheck):
-    """Compare the last or first number of a text with the expected one. Results: `{passed: bool, found: text or null}`.
+    r"""Pass if the last or first number of a text is the expected one. Results: `{passed: bool, found: text or null}`.
 
     `found` is the number as it is written. A text without a number fails. An expected value without a number is an
-    error. The expected value may be a text, too, such as a worked solution, and its number is found in the same way.
+    error. The expected value may also be a text, for example a worked solution; its number is found in the same way.
 
-    Commas group digits: `1,234.5` is one number. With `decimal: comma`, `1.234,5` and `1 234,5` are. Digits that are
-    joined in another way (`3,14` without `decimal: comma`, `10:30`, `1/2`, `3½`, `10^3`, `\\frac{1}{2}`, `2024.01.02`)
-    are not one number, and an answer that comes to them fails. `1e3` is one. The minus of `5-3` is a hyphen: its last
-    number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside of a word (`H2O`) and
+    Commas group digits: `1,234.5` is one number. With `decimal: comma`, `1.234,5` and `1 234,5` are one number. Digits
+    that are joined in another way (`3,14` without `decimal: comma`, `10:30`, `1/2`, `3½`, `10^3`, `\frac{1}{2}`,
+    `2024.01.02`) are not one number, and such an answer fails. `1e3` is one. The minus in `5-3` is a hyphen, so its
+    last number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside a word (`H2O`) and
     exponents of a unit (`25 m^2`) do not count. Numbers are compared as they are written: without a tolerance,
     `0.30000000000000004` is not `0.3`.
     """
@@ -47,14 +47,14 @@ class NumberCheck(BaseCheck):
 
     text: TextOrNumber = Field(default=JSONPath("$.output.value"), description="Text with the number, or a number.")
     expected: TextOrNumber = Field(
-        default=JSONPath("$.test_case.expected"), description="Number to compare with, or a text with it."
+        default=JSONPath("$.test_case.expected"), description="Number to compare with, or a text with the number."
     )
-    position: Position | PathText = Field(default="last", description="Which number of a text counts.")
+    position: Position | PathText = Field(default="last", description="Which number of a text to compare.")
     tolerance: Tolerance | PathText = Field(default=0.0, description="Largest difference that passes.")
     percent: Tolerance | PathText = Field(
         default=0.0, description="Largest difference that passes, in percent of the expected number."
     )
-    decimal: DecimalMark | PathText = Field(default="point", description="How decimals are written: `3.14` or `3,14`.")
+    decimal: DecimalMark | PathText = Field(default="point", description="Decimal mark: `3.14` or `3,14`.")
 
     @model_validator(mode="after")
     def _expects_a_number(self) -> NumberCheck:

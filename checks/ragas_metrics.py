@@ -76,8 +76,8 @@ def _load() -> tuple[Any, Callable[[Ask], Any]]:
 
 
 class RagasCheck(ClaimsCheck):
-    """A judge that is a metric of ragas. Its answers are checked before ragas counts: it takes a verdict of 5, or one
-    verdict on ten claims, for what they are not.
+    """A judge that is a metric of ragas. fepflow checks the answers before ragas counts them, because ragas accepts a
+    verdict of 5, or one verdict on ten claims.
     """
 
     check_metric: ClassVar[str]
@@ -188,11 +188,12 @@ def _verdicts_in(answer: dict[str, Any], number: int) -> list[tuple[str, Verdict
 
 
 class RagasFaithfulnessCheck(RagasCheck):
-    """Judge by ragas whether the context supports what an answer claims. Results: `{response: {score, passed, reason,
-    claims}, metadata}`.
+    """Pass if ragas finds that the context supports the answer. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    ragas's `Faithfulness`, version 0.4.3, with its own prompts: a model lists the statements of the answer, then says
-    of each whether it follows from the context; the score is the share that does. Needs the extra `ragas`.
+    The metric is ragas's `Faithfulness`, version 0.4.3, with its own prompts. A model lists the statements of the
+    answer, and decides for each whether it follows from the context. The score is the share of those that do. The check
+    needs the extra `ragas`.
     """
 
     check_type: ClassVar[str] = "ragas.faithfulness"
@@ -206,11 +207,12 @@ class RagasFaithfulnessCheck(RagasCheck):
 
 
 class RagasContextPrecisionCheck(RagasCheck):
-    """Judge by ragas whether the useful contexts come first. Results: `{response: {score, passed, reason, claims},
-    metadata}`.
+    """Pass if ragas finds that the useful contexts come first. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    ragas's `ContextPrecision`, version 0.4.3, with its own prompt: a model says of each context, in a request of its
-    own, whether it was of use to arrive at the reference; the score is the average precision. Needs the extra `ragas`.
+    The metric is ragas's `ContextPrecision`, version 0.4.3, with its own prompt. For each context, a model decides in a
+    separate request whether it was useful to arrive at the reference. The score is the average precision. The check
+    needs the extra `ragas`.
     """
 
     check_type: ClassVar[str] = "ragas.context_precision"
@@ -224,11 +226,12 @@ class RagasContextPrecisionCheck(RagasCheck):
 
 
 class RagasContextRecallCheck(RagasCheck):
-    """Judge by ragas whether the context has what a right answer needs. Results: `{response: {score, passed, reason,
-    claims}, metadata}`.
+    """Pass if ragas finds in the context what a right answer needs. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    ragas's `ContextRecall`, version 0.4.3, with its own prompt: a model goes through the statements of the reference,
-    and says of each whether it can be found in the context; the score is the share that can. Needs the extra `ragas`.
+    The metric is ragas's `ContextRecall`, version 0.4.3, with its own prompt. A model decides for each statement of the
+    reference whether the context has it. The score is the share of those that it has. The check needs the extra
+    `ragas`.
     """
 
     check_type: ClassVar[str] = "ragas.context_recall"
@@ -242,12 +245,12 @@ class RagasContextRecallCheck(RagasCheck):
 
 
 class RagasFactualCorrectnessCheck(RagasCheck):
-    """Judge by ragas whether an answer says what the reference says. Results: `{response: {score, passed, reason,
-    claims}, metadata}`.
+    """Pass if ragas finds that answer and reference say the same. Results:
+    `{response: {score, passed, reason, claims}, metadata}`.
 
-    ragas's `FactualCorrectness`, version 0.4.3, with its own prompts: a model lists the claims of the answer and says
-    which the reference supports, and the other way round; the score is the F1 of both, to two places. `claims` has the
-    verdicts of both directions. Needs the extra `ragas`.
+    The metric is ragas's `FactualCorrectness`, version 0.4.3, with its own prompts. A model lists the claims of the
+    answer and decides which of them the reference supports, and the other way round. The score is the F1 of both, to
+    two places. `claims` has the verdicts of both directions. The check needs the extra `ragas`.
     """
 
     check_type: ClassVar[str] = "ragas.factual_correctness"
@@ -258,7 +261,7 @@ class RagasFactualCorrectnessCheck(RagasCheck):
     answer: Any = ANSWER
     reference: Any = REFERENCE
     mode: Literal["f1", "precision", "recall"] | JSONPath = Field(
-        default="f1", description="Precision asks about the claims of the answer only."
+        default="f1", description="How to count; `precision` asks only about the claims of the answer."
     )
 
     def check_options(self) -> dict[str, Any]:

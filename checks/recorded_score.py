@@ -14,11 +14,11 @@ from fepflow.json.values import finite
 
 
 class RecordedScoreCheck(BaseCheck):
-    """Take over what another tool's scorer found for the output. Results: `{passed: bool, score: number, reasoning:
-    text}`, each of them only if it was recorded.
+    """Take the recorded result of another tool's scorer. Results: `{passed: bool, score: number, reasoning: text}`, as
+    far as they were recorded.
 
-    `fepflow import` writes this check for the results of other tools. An error that was recorded is an error of the
-    check, and so is a result without a yes or no and without a number.
+    `fepflow import` writes this check for the results of other tools. A recorded error is an error of the check, and so
+    is a result that has neither a yes or no nor a number.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -26,8 +26,8 @@ class RecordedScoreCheck(BaseCheck):
     check_type: ClassVar[str] = "recorded_score"
 
     result: Any = Field(
-        description="What was recorded, such as `$.output.metadata.scores.accuracy`: an object with `passed`, `score`, "
-        "`reason` or `error`; or just true, false or a number."
+        description="Recorded result, for example `$.output.metadata.scores.accuracy`: an object with `passed`, "
+        "`score`, `reason` or `error`; or just true, false or a number."
     )
 
     def __call__(self) -> dict[str, Any]:

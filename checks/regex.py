@@ -20,7 +20,7 @@ class RegexFlags(Options):
 
     case_insensitive: StrictBool | PathText = Field(default=False, description="Upper and lower case are the same.")
     multiline: StrictBool | PathText = Field(default=False, description="`^` and `$` match at each line.")
-    dot_all: StrictBool | PathText = Field(default=False, description="`.` matches line ends, too.")
+    dot_all: StrictBool | PathText = Field(default=False, description="`.` also matches line ends.")
 
     def bits(self) -> int:
         """Return the flags as Python's `re` has them."""
@@ -42,7 +42,7 @@ def _bits(flags: RegexFlags | int) -> int:
 
 
 class RegexCheck(BaseCheck):
-    """Search a text for a regular expression, with Python's syntax and `re.search`. Results: `{passed: bool}`.
+    """Pass if a regular expression matches anywhere in a text (Python's `re.search`). Results: `{passed: bool}`.
 
     A search that takes longer than a second is a `timeout_error`.
     """
@@ -51,7 +51,7 @@ class RegexCheck(BaseCheck):
 
     text: str | JSONPath = Field(default=OUTPUT, description="Text to search.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the pattern is not found.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the pattern does not match.")
     flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | PathText = Field(
         default=RegexFlags(), description="Options, or Python's flags as a number."
     )

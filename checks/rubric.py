@@ -62,12 +62,13 @@ answer. Write no verdict, and add nothing that the criteria do not ask for."""
 
 
 class RubricCheck(ScoredJudgeCheck):
-    """Let a language model judge by criteria in plain words. Results: `{response: {score, passed, reason}, metadata}`.
+    """Pass if a language model finds that your criteria are met. Results:
+    `{response: {score, passed, reason}, metadata}`.
 
     The model sees the criteria, the input, the expected answer (if the test case has one) and the output, and gives 1
     to 5 points: 4 and 5 mean that the criteria are met. The score is 0, 0.25, 0.5, 0.75 or 1, and passes from 0.7 on.
-    With `steps: true`, the model first writes the steps by which it will judge, once for all answers (G-Eval's way);
-    `metadata.steps` shows them. `criteria` may hold `{{$.test_case.…}}` placeholders, which the model sees as data.
+    With `steps: true`, the model first writes the steps by which it will judge, once for all answers (as in G-Eval);
+    `metadata.steps` shows them. `criteria` may contain `{{$.test_case.…}}` placeholders, which the model sees as data.
     """
 
     check_type: ClassVar[str] = "rubric"
@@ -76,13 +77,13 @@ class RubricCheck(ScoredJudgeCheck):
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"reference"})
 
     criteria: SkipJsonSchema[InstanceOf[RenderedPrompt]] | str | JSONPath = Field(
-        description="What a good answer is, in plain words."
+        description="Description of a good answer, in plain words."
     )
     question: Any = QUESTION
     answer: Any = ANSWER
     reference: Any = REFERENCE
     steps: bool | list[str] | PathText = Field(
-        default=False, description="`true`: the model writes evaluation steps first; or the steps themselves."
+        default=False, description="`true`: the model first writes evaluation steps; or a list of steps."
     )
 
     def check_question(self) -> None:

@@ -19,7 +19,7 @@ TIMEOUT = 1.5
 
 
 class SchemaValidationCheck(BaseCheck):
-    """Validate data against a JSON Schema (2020-12). Results: `{passed: bool, validation_errors: list}`.
+    """Pass if data fits a JSON Schema (2020-12). Results: `{passed: bool, validation_errors: list}`.
 
     A text is read as JSON first, and fails if it is not JSON. The schema is an object, a JSON text or, from code, a
     pydantic model class, whose JSON Schema is used. References are followed only inside the schema. The formats

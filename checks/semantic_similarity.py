@@ -38,7 +38,7 @@ class SimilarityThreshold(Options):
     max_value: Bound | PathText | None = Field(default=None, description="Largest acceptable score.")
     min_inclusive: StrictBool | PathText = Field(default=True, description="Whether min_value itself is acceptable.")
     max_inclusive: StrictBool | PathText = Field(default=True, description="Whether max_value itself is acceptable.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the score is out of bounds.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the score is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> SimilarityThreshold:
@@ -57,7 +57,7 @@ NEEDED = "semantic_similarity needs a model: name one in model_config, or give e
 
 
 class SemanticSimilarityCheck(ModelCheck):
-    """Compare two texts by their embeddings. Results: `{response: {score, passed}, metadata: object}`.
+    """Measure how similar two texts are, by their embeddings. Results: `{response: {score, passed}, metadata: object}`.
 
     The score is between 0 and 1. `passed` is returned only with a threshold. A similarity outside 0 to 1 (opposite
     vectors have a negative cosine) counts as 0 or 1, and `metadata.raw_score` has the original value. `euclidean`
@@ -75,16 +75,16 @@ class SemanticSimilarityCheck(ModelCheck):
         default=None, description="`{min_value, max_value, min_inclusive, max_inclusive, negate}`."
     )
     similarity_metric: Literal["cosine", "dot", "euclidean"] | PathText = Field(
-        default="cosine", description="How to compare."
+        default="cosine", description="Measure of similarity."
     )
     embedding_function: SkipJsonSchema[Callable[..., Any] | None] = Field(
         default=None, description="Function `(text) -> list of numbers`, sync or async; from code only."
     )
     provider_config: dict[str, Any] | JSONPath = Field(
-        default={}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+        default={}, description="Address and access of the model: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
     )
     embedding_config: dict[str, Any] | JSONPath = Field(
-        default={}, alias="model_config", description="Which model: `{model, dimensions}`."
+        default={}, alias="model_config", description="Embedding model: `{model, dimensions}`."
     )
 
     @model_validator(mode="after")

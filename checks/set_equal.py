@@ -13,15 +13,15 @@ from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class SetEqualCheck(MembershipCheck):
-    """Compare two collections as sets. Results: `{passed: bool, missing: list, unexpected: list}`.
+    """Pass if two collections are equal as sets. Results: `{passed: bool, missing: list, unexpected: list}`.
 
-    Passes when each has all items of the other.
+    Each must have all items of the other one.
     """
 
     check_type: ClassVar[str] = "set_equal"
 
     actual: Items = Field(default=OUTPUT, description="Collection to check.")
-    expected: Items = Field(default=EXPECTED, description="Items that it must have, and no others.")
+    expected: Items = Field(default=EXPECTED, description="Required items; no others are allowed.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

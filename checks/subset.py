@@ -13,15 +13,15 @@ from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class SubsetCheck(MembershipCheck):
-    """Look for required items in a collection. Results: `{passed: bool, missing: list, found: list}`.
+    """Pass if a collection has all required items. Results: `{passed: bool, missing: list, found: list}`.
 
-    Passes when all required items are in the collection.
+    The collection may have other items as well.
     """
 
     check_type: ClassVar[str] = "subset"
 
     collection: Items = Field(default=OUTPUT, description="Collection to check.")
-    required: Items = Field(default=EXPECTED, description="Items that it must have.")
+    required: Items = Field(default=EXPECTED, description="Required items.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

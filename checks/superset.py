@@ -13,15 +13,15 @@ from fepflow.checks.core.set_checks import Items, MembershipCheck
 
 
 class SupersetCheck(MembershipCheck):
-    """Look for items of a collection that are not allowed. Results: `{passed: bool, unexpected: list, found: list}`.
+    """Pass if a collection has only allowed items. Results: `{passed: bool, unexpected: list, found: list}`.
 
-    Passes when every item of the collection is allowed. An empty collection passes.
+    An empty collection passes.
     """
 
     check_type: ClassVar[str] = "superset"
 
     collection: Items = Field(default=OUTPUT, description="Collection to check.")
-    allowed: Items = Field(default=EXPECTED, description="Items that it may have.")
+    allowed: Items = Field(default=EXPECTED, description="Allowed items.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

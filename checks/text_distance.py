@@ -25,20 +25,20 @@ _WORD = re.compile(rf"[{_SINGLE}]|[^\W{_SINGLE}]+")
 
 
 class TextDistanceCheck(BaseCheck):
-    """Measure how alike two texts are. Results: `{score: number, passed: bool}`.
+    """Measure how similar two texts are. Results: `{score: number, passed: bool}`.
 
-    The score is 1 for equal texts and 0 for texts that share nothing. By `metric`:
+    The score is 1 for equal texts and 0 for texts that share nothing. `metric` chooses how it is computed:
 
     - `ratio`: twice the number of characters in a longest common subsequence, divided by the length of both texts.
     - `levenshtein`: 1 minus the edit distance divided by the length of the longer text.
-    - `token_f1`: F1 of the words that both texts have, in any order, after the idea of SQuAD.
+    - `token_f1`: F1 of the words that both texts have, in any order, as in SQuAD.
     - `rouge_l`: F1 of the longest common subsequence of words.
 
     Composed and decomposed characters are the same (Unicode NFC). SQuAD and ROUGE also ignore case: set
     `case_sensitive: false` to compare with their figures. SQuAD leaves out articles and reads `don't` as `dont`;
     `token_f1` keeps articles and reads two words. ROUGE's own code drops letters other than a to z. The score says how
-    alike the words are, not whether the texts agree: a sentence and its negation are very similar. All but `token_f1`
-    compare texts of up to about 100,000 characters, or words, with an error for longer ones.
+    similar the words are, not whether the texts agree: a sentence and its negation are very similar. All metrics except
+    `token_f1` compare texts of up to about 100,000 characters, or words, and end in an error for longer ones.
     """
 
     check_type: ClassVar[str] = "text_distance"
@@ -47,8 +47,8 @@ class TextDistanceCheck(BaseCheck):
 
     text: str | JSONPath = Field(default=JSONPath("$.output.value"), description="Text to check.")
     expected: str | JSONPath = Field(default=JSONPath("$.test_case.expected"), description="Text to compare with.")
-    metric: TextMetric | PathText = Field(default="ratio", description="How to compare.")
-    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether upper and lower case differ.")
+    metric: TextMetric | PathText = Field(default="ratio", description="Measure of similarity.")
+    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether case matters.")
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""

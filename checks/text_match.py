@@ -22,7 +22,7 @@ Condition = Literal["contains", "equals", "does_not_contain", "regex"]
 
 
 class TextMatchCheck(BaseCheck):
-    """Compare a text as the graders of an ECP manifest do. Results: `{passed: bool}`.
+    """Pass if a text meets a condition, as in the graders of an ECP manifest. Results: `{passed: bool}`.
 
     Case matters, and nothing is trimmed. An empty or null text meets no condition, not even `does_not_contain`.
     Patterns are searched as in `regex`.
@@ -31,10 +31,10 @@ class TextMatchCheck(BaseCheck):
     check_type: ClassVar[str] = "text_match"
 
     text: str | JSONPath | None = Field(default=OUTPUT, description="Text to compare; may be null.")
-    condition: Condition | PathText = Field(description="What must hold of it.")
-    value: str | JSONPath | None = Field(default=None, description="Text that it is compared with; not with `regex`.")
+    condition: Condition | PathText = Field(description="Condition that the text must meet.")
+    value: str | JSONPath | None = Field(default=None, description="Text to compare with; not for `regex`.")
     pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath | None = Field(
-        default=None, description="Regular expression, with `regex`."
+        default=None, description="Regular expression; only for `regex`."
     )
 
     @model_validator(mode="after")

@@ -27,9 +27,9 @@ Number = Annotated[int | float | PathText, BeforeValidator(_number)]
 
 
 class ThresholdCheck(BaseCheck):
-    """Compare a number with a minimum, a maximum, or both. Results: `{passed: bool}`.
+    """Pass if a number is within a minimum, a maximum, or both. Results: `{passed: bool}`.
 
-    With `negate`, the check passes when at least one limit is violated.
+    With `negate`, the check passes if at least one limit is violated.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -41,7 +41,7 @@ class ThresholdCheck(BaseCheck):
     max_value: Number | None = Field(default=None, description="Largest acceptable value.")
     min_inclusive: StrictBool | PathText = Field(default=True, description="Whether min_value itself is acceptable.")
     max_inclusive: StrictBool | PathText = Field(default=True, description="Whether max_value itself is acceptable.")
-    negate: StrictBool | PathText = Field(default=False, description="Pass when the value is out of bounds.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the value is out of bounds.")
 
     @model_validator(mode="after")
     def _has_a_bound(self) -> ThresholdCheck:

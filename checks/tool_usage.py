@@ -52,40 +52,40 @@ Expected = Annotated[
 
 
 class ToolUsageCheck(BaseCheck):
-    """Test which tools an agent called. Results: `{passed: bool, count: int, missing: list}`, with `expected` also
-    `unexpected: list` and `score: float`.
+    """Pass if an agent called the right tools. Results: `{passed: bool, count: int, missing: list}`, with `expected`
+    also `unexpected: list` and `score: float`.
 
     A call counts if it has the `name` and all of the `arguments`, each with exactly that value; it may have more
-    arguments. There must be `min_count` to `max_count` such calls; without both, at least one. `order` names tools
-    that must be called in this order, with any calls between them. `missing` lists the tools of `order` that were
-    not.
+    arguments. There must be `min_count` to `max_count` such calls; without both, at least one. `order` lists tools that
+    must be called in this order, with any calls between them. `missing` lists the tools of `order` that were not
+    called.
 
-    `expected` lists the calls of a whole trajectory, and `match` says how the agent's calls must agree with them.
-    Each call meets one expected call at most, and an expected call is met by one call at most.
+    `expected` lists the calls of a whole trajectory, and `match` says how the agent's calls must agree with them. Each
+    call can match only one expected call, and each expected call only one call.
 
     - `exact`: the same calls in the same order, and no other. `score` is F1 of the longest common sequence.
     - `in_order`: all expected calls, in this order, with any calls between them. `score` is the share of the expected
       calls that were made in order.
     - `any_order`: all expected calls, in any order, and any other calls. `score` is the share of the expected calls
       that were made.
-    - `subset`: no call but the expected ones, in any order; some may be left out. `score` is the share of the calls
-      made that were expected, and 1 without any call.
+    - `subset`: only expected calls, in any order; some may be left out. `score` is the share of the calls made that
+      were expected, and 1 without any call.
 
-    A call has to have the expected name, and arguments that are `equal` to the expected ones, or have them as a
-    `subset` of more, or any (`ignore`): see `match_arguments`. An expected call without `arguments` is met by any.
-    `missing` and `unexpected` name the calls that the match lacks.
+    A call matches an expected call if it has the same name, and arguments as `match_arguments` says: `equal` ones, the
+    expected ones and perhaps more (`subset`), or any (`ignore`). An expected call without `arguments` is matched by any
+    arguments. `missing` and `unexpected` list the calls without a match.
 
-    `calls: null` counts as no calls, and so does null in a step. If a call was required, the check fails; if the check
-    would pass because there are no more calls, it is an error, as the agent may not report calls at all. An assistant's
-    message in the form of chat APIs (`role: assistant`) does report them: without `tool_calls`, or with null, it made
-    none. Where a trace does not tell the arguments of a call, comparing them is an error.
+    `calls: null` counts as no calls, and so does null in a step. If a call was required, the check fails. If the check
+    would pass only because there are no more calls, it is an error, because the agent may not report calls at all. An
+    assistant's message in the form of chat APIs (`role: assistant`) does report them: without `tool_calls`, or with
+    null, there were none. If a trace does not have the arguments of a call, comparing them is an error.
     """
 
     check_type: ClassVar[str] = "tool_usage"
     check_tool_calls: ClassVar[frozenset[str]] = frozenset({"calls"})
 
     calls: Calls | PathText | None = Field(
-        description="What was called: a list of `{name, arguments}`, or one such list for each step. Read as well: "
+        description="Calls of the agent: a list of `{name, arguments}`, or one such list for each step. Also read: "
         "`{tool, args}`, `{function: {name, arguments}}` and `{type: function_call}` (OpenAI), `{type: tool_use, name, "
         "input}` (Anthropic), `{method: tools/call, params: {name, arguments}}` (MCP), and arguments that are JSON "
         "text. Other items of a message's content, such as texts, are left out."
@@ -95,22 +95,22 @@ class ToolUsageCheck(BaseCheck):
         default=None, description="Arguments that a call must have to count."
     )
     min_count: Count | PathText | None = Field(
-        default=None, description="Fewest calls; default: 1, or 0 with `max_count` or `expected`."
+        default=None, description="Smallest number of calls; default: 1, or 0 with `max_count` or `expected`."
     )
-    max_count: Count | PathText | None = Field(default=None, description="Most calls.")
+    max_count: Count | PathText | None = Field(default=None, description="Largest number of calls.")
     order: Annotated[list[str], Field(min_length=1)] | PathText | None = Field(
         default=None, description="Names of tools, in the order of their calls."
     )
     expected: Expected | PathText | None = Field(
         default=None,
         description="Calls that the agent should make: names, or calls in any of the forms of `calls`. An expected "
-        "call may have a `match_arguments` of its own.",
+        "call may have its own `match_arguments`.",
     )
-    match: Match | PathText = Field(default="exact", description="How the calls agree with `expected`.")
+    match: Match | PathText = Field(default="exact", description="How the calls must agree with `expected`.")
     match_arguments: ArgumentMode | PathText = Field(
-        default="equal", description="How the arguments of a call agree with those of an expected call."
+        default="equal", description="How the arguments of a call must agree with those of an expected call."
     )
-    negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the calls do not meet the conditions.")
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> ToolUsageCheck:

@@ -235,11 +235,11 @@ class CheckTimeoutError(FepflowError):
 
 
 class EndpointError(FepflowError):
-    """One request to something outside of fepflow, a target or a model, that came to nothing.
+    """A failed request to something outside of fepflow: a target or a model.
 
-    `kind` is a stable word for reports; `retryable` says whether the same request may succeed later; `retry_after` is
-    what was asked for, in seconds; `status` is the HTTP status where there was one. Messages never show a URL's
-    credentials or query, a header or a key.
+    `kind` is a stable word for reports. `retryable` says whether the same request may succeed later. `retry_after` is
+    the wait that the endpoint asked for, in seconds. `status` is the HTTP status, if there was one. Messages never show
+    a URL's credentials or query, a header or a key.
     """
 
     http_status = 502
@@ -256,12 +256,12 @@ class EndpointError(FepflowError):
 
 
 class TargetError(EndpointError):
-    """One call of the system under test gave no output.
+    """A call of the target that gave no output.
 
     `kind` is `connect`, `http_status`, `malformed`, `too_large`, `redirect`, `request`, `timeout`, `circuit_open`,
-    `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of
-    ECP and A2A agents and MCP servers `agent_error` and `incompatible`; of models `unauthorized`, `quota` and
-    `refused`; `simulated_user` is no fault of the target's.
+    `missing_output` or `failed`; of Python functions also `exception`; of processes `crashed` and `not_started`; of ECP
+    and A2A agents and MCP servers `agent_error` and `incompatible`; of models `unauthorized`, `quota` and `refused`.
+    `simulated_user` is a fault of the simulated user's model, not of the target.
     """
 
     recoverable = True

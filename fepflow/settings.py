@@ -59,7 +59,7 @@ def _blob_address(address: str | None) -> str | None:
 
 
 class Settings(BaseModel):
-    """Every setting has a default that works on a fresh machine."""
+    """The settings; every one has a default that works on a fresh machine."""
 
     home: Path = Field(
         default_factory=lambda: Path.home() / ".fepflow",
@@ -68,61 +68,66 @@ class Settings(BaseModel):
     store_url: str | None = Field(None, description="SQLAlchemy URL of the store; default: SQLite in the home folder.")
     blobs: Annotated[str | None, AfterValidator(_blob_address)] = Field(
         None,
-        description="Where outputs over 256 kB are: file:///folder, s3://bucket/prefix or gs://bucket/prefix; default: "
-        "in the store.",
+        description="Address of outputs over 256 kB: file:///folder, s3://bucket/prefix or gs://bucket/prefix; "
+        "default: in the store.",
     )
     port: int = Field(4200, ge=1, le=65535, description="Port of the Prefect server that `fepflow up` starts.")
-    api_port: int = Field(4280, ge=0, le=65535, description="Port of the REST interfaces of `fepflow serve`; 0: any.")
-    grpc_port: int = Field(4281, ge=0, le=65535, description="Port of its gRPC interface; 0: any.")
+    api_port: int = Field(
+        4280, ge=0, le=65535, description="Port of REST and the result pages in `fepflow serve`; 0: any."
+    )
+    grpc_port: int = Field(4281, ge=0, le=65535, description="Port of gRPC in `fepflow serve`; 0: any.")
     metrics_port: int | None = Field(
         None,
         ge=0,
         le=65535,
-        description="Port on which the worker and the reaper have /metrics, /livez and /readyz; 0: any; default: none.",
+        description="Port of /metrics, /livez and /readyz of the worker and the reaper; 0: any; default: none.",
     )
-    metrics_host: str = Field("127.0.0.1", description="Address that this port is on. It asks for no key.")
-    log: Literal["text", "json"] = Field(
-        "text", description="Form of the log of all processes: text, or a JSON object on each line."
+    metrics_host: str = Field("127.0.0.1", description="Address on which the metrics port listens. It asks for no key.")
+    log: Literal["text", "json"] = Field("text", description="Form of all logs: text, or a JSON object on each line.")
+    data_roots: str = Field("", description="Further folders from which suites may read, separated as in PATH.")
+    suite_roots: str = Field(
+        "", description="Folders of the suites that deployments may evaluate, separated as in PATH."
     )
-    data_roots: str = Field("", description="More folders from which suites may read, separated as in PATH.")
-    suite_roots: str = Field("", description="Folders below which deployments evaluate suites, separated as in PATH.")
     pages_url: Annotated[str | None, AfterValidator(_base_address)] = Field(
-        None, description="Address of the result pages in the browser, which runs are linked with."
+        None, description="Address of the result pages, for links to runs."
     )
     smtp_url: str | None = Field(None, description="Mail server of `fepflow alert --email`, smtp:// or smtps://.")
     models: str = Field(
-        "", description="More models that checks in data files may ask, separated by commas; * stands for anything."
+        "", description="Further models that checks in data files may ask, separated by commas; * matches anything."
     )
     agent_hosts: str = Field(
         "",
-        description="Where else agents may be that are named over the network, besides public addresses: hosts, "
-        "*.domains and networks, each with :port or without, separated by commas.",
+        description="Addresses, besides public ones, of agents that may be named over the network: hosts, "
+        "*.domains and networks, each with or without :port, separated by commas.",
     )
     cache_ttl: Annotated[float, BeforeValidator(seconds)] = Field(
-        30 * 86_400.0, gt=0, description="How long answers of models are used again, such as 12h or 30d."
+        30 * 86_400.0, gt=0, description="How long stored answers of models are reused, for example 12h or 30d."
     )
     jwt_key_file: Path | None = Field(
-        None, description="File with what bearer tokens are verified by: a secret for HS256, else a PEM public key."
+        None, description="File with the key that verifies bearer tokens: a secret for HS256, else a PEM public key."
     )
-    jwt_algorithm: JwtAlgorithm | None = Field(None, description="The one algorithm that tokens are signed with.")
-    jwt_issuer: str | None = Field(None, description="What tokens have as `iss`.")
-    jwt_audience: str | None = Field(None, description="What tokens have as `aud`, or as one of them.")
+    jwt_algorithm: JwtAlgorithm | None = Field(None, description="Algorithm that signs tokens.")
+    jwt_issuer: str | None = Field(None, description="Required `iss` of tokens.")
+    jwt_audience: str | None = Field(None, description="Required `aud` of tokens, or one of its members.")
     jwt_max_lifetime: Annotated[float, BeforeValidator(seconds)] = Field(
-        86_400.0, gt=0, le=36_500 * 86_400.0, description="How long a token may be valid, such as 1h or 7d."
+        86_400.0, gt=0, le=36_500 * 86_400.0, description="Longest lifetime of a token, for example 1h or 7d."
     )
-    tls_cert: Path | None = Field(None, description="File with the certificate chain of the network's interfaces, PEM.")
+    tls_cert: Path | None = Field(None, description="File with the certificate chain of REST and gRPC, PEM.")
     tls_key: Path | None = Field(None, description="File with the private key of that certificate, PEM.")
-    cors_origins: str = Field("", description="Origins whose pages may call, separated by commas.")
-    starts_per_minute: int = Field(60, ge=1, description="Requests of a caller a minute that start runs.")
-    requests_per_minute: int = Field(1200, ge=1, description="All other requests of a caller a minute.")
-    max_body: ByteSize = Field(ByteSize(2_000_000), description="How large a request may be, such as 2MB.")
+    cors_origins: str = Field("", description="Origins whose pages may call REST, separated by commas.")
+    starts_per_minute: int = Field(60, ge=1, description="Requests of a caller per minute that start runs.")
+    requests_per_minute: int = Field(1200, ge=1, description="All other requests of a caller per minute.")
+    max_body: ByteSize = Field(ByteSize(2_000_000), description="Largest request, for example 2MB.")
     traces: Path | None = Field(
         None,
-        description="Folder by which `fepflow serve` and runs hand on spans of agents; default: one of this user's in "
-        "the folder for temporary files.",
+        description="Folder through which `fepflow serve` passes agents' spans to runs; default: a folder of this "
+        "user for temporary files.",
     )
     audit_retention: Annotated[float, BeforeValidator(seconds)] = Field(
-        90 * 86_400.0, gt=0, le=36_500 * 86_400.0, description="How long entries of the audit log are kept."
+        90 * 86_400.0,
+        gt=0,
+        le=36_500 * 86_400.0,
+        description="How long entries of the audit log are kept, for example 90d.",
     )
 
     @property
@@ -131,19 +136,23 @@ class Settings(BaseModel):
         return self.home / "audit"
 
     suite_runs: int | None = Field(
-        None, ge=1, description="Runs of the deployment `evaluate/suite` at once; default: 2, or the number of cores."
+        None,
+        ge=1,
+        description="Runs of the deployment `evaluate/suite` at once; default: the number of cores, at least 2.",
     )
     requested_runs: int | None = Field(
-        None, ge=1, description="Runs at once that were requested over the network; default: as for `suite_runs`."
+        None,
+        ge=1,
+        description="Runs at once that were requested over the network; default: the number of cores, at least 2.",
     )
     waiting_runs: int | None = Field(
         None,
         ge=1,
-        description="Requested runs that Prefect knows before they begin, the others wait in the store; default: twice "
-        "the number that may run.",
+        description="Requested runs handed to Prefect before they start; the others wait in the store; default: twice "
+        "the number of requested runs at once.",
     )
     takeovers: int = Field(
-        2, ge=0, le=100, description="How often a run of a deployment is resumed by itself when its process is gone."
+        2, ge=0, le=100, description="How often a worker takes over a deployment's run whose process is gone."
     )
     evalguard_folder: Path | None = Field(
         None, description="Folder of the EvalGuard definitions that the REST API serves: tasks, metrics, thresholds."
@@ -151,7 +160,7 @@ class Settings(BaseModel):
 
     @property
     def most_suite_runs(self) -> int:
-        """`suite_runs`; without it as many as there are cores, at least 2, as each run is a process."""
+        """`suite_runs`, by default the number of cores and at least 2, because each run is a process."""
         return self.suite_runs or max(2, os.cpu_count() or 1)
 
     @property
@@ -161,7 +170,7 @@ class Settings(BaseModel):
 
     @property
     def most_waiting_runs(self) -> int:
-        """`waiting_runs`; without it twice as many as may be executed, so that a worker always finds the next one."""
+        """`waiting_runs`, by default twice the runs at once, so that a worker always finds the next one."""
         return self.waiting_runs or 2 * self.most_requested_runs
 
     @property

@@ -37,12 +37,15 @@ class Extract(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True, strict=True)
 
-    strip: list[str] = Field(default=[], description="Tags that are removed with all that they enclose.")
+    strip: list[str] = Field(default=[], description="Tags to remove with their contents.")
     fence: bool | str = Field(
-        default=False, description="true: what the first code fence encloses; a text: the first one of that language."
+        default=False,
+        description="true: keep the inside of the first code fence; a text: of the first one of that language.",
     )
     regex: str | None = Field(
-        default=None, max_length=MAX_PATTERN, description="What the pattern's first group matches, or else all of it."
+        default=None,
+        max_length=MAX_PATTERN,
+        description="Keep the match of the pattern's first group, or the whole match.",
     )
     kind: Literal["json", "number"] | None = Field(default=None, alias="as", description="Read the text as a value.")
 

@@ -28,10 +28,8 @@ class MembershipCheck(BaseCheck):
     Elements are equal as JSON values are: `1` is not `true`. `case_sensitive` is about elements that are texts.
     """
 
-    case_sensitive: StrictBool | PathText = Field(
-        default=True, description="Whether upper and lower case differ, for texts."
-    )
-    negate: StrictBool | PathText = Field(default=False, description="Pass when it is not so.")
+    case_sensitive: StrictBool | PathText = Field(default=True, description="Whether case matters in texts.")
+    negate: StrictBool | PathText = Field(default=False, description="Pass if the check would fail.")
 
     def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
         """Return the different elements of `items` that are among `others`, and those that are not; in their order."""

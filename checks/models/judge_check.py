@@ -131,28 +131,30 @@ class JudgeCheck(ModelCheck):
         description="Function `(prompt, response_format) -> (response, metadata)`, sync or async; from code only.",
     )
     provider_config: dict[str, Any] | JSONPath = Field(
-        default={}, description="Where the model is: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
+        default={}, description="Address and access of the model: `{api_base, api_key: ${NAME}, timeout, max_retries}`."
     )
     llm_config: dict[str, Any] | JSONPath = Field(
-        default={}, alias="model_config", description="Which model, and how: `{model, temperature, max_tokens, ...}`."
+        default={},
+        alias="model_config",
+        description="Model and its parameters: `{model, temperature, max_tokens, ...}`.",
     )
     samples: int = Field(
         default=1,
         ge=1,
         le=MOST_SAMPLES,
         strict=True,
-        description="How often to ask, an odd number; the majority decides.",
+        description="Number of requests for each output, an odd number; the majority decides.",
     )
     judges: list[Any] | JSONPath = Field(
         default=[],
-        description="A jury: several models, each a name, or an object with what differs from `model_config` and "
+        description="Models of a jury: each is a name, or an object with its differences from `model_config` and "
         "`provider_config`.",
     )
     jury: Jury = Field(
         default="majority", description="How the jury decides: the majority of verdicts, or the mean of scores."
     )
     pass_at: float | None = Field(
-        default=None, strict=True, allow_inf_nan=False, description="Score from which on it passes."
+        default=None, strict=True, allow_inf_nan=False, description="Lowest score that passes."
     )
 
     @field_validator("samples")
@@ -373,7 +375,7 @@ class ScoredJudgeCheck(JudgeCheck):
 
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
-    pass_at: float = Field(default=0.7, strict=True, gt=0, le=1, description="Score from which on it passes, 0 to 1.")
+    pass_at: float = Field(default=0.7, strict=True, gt=0, le=1, description="Lowest score that passes, 0 to 1.")
 
     def check_response_schema(self) -> dict[str, Any]:
         """See JudgeCheck."""

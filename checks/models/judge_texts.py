@@ -11,12 +11,12 @@ from fepflow.checks.models.judge_prompt import says_something
 from fepflow.errors import CheckArgumentsError
 from fepflow.text import text_of
 
-QUESTION = Field(default=JSONPath("$.test_case.input"), description="What was asked.")
-ANSWER = Field(default=JSONPath("$.output.value"), description="The answer to judge.")
-REFERENCE = Field(default=JSONPath("$.test_case.expected"), description="A right answer, or what it has to say.")
+QUESTION = Field(default=JSONPath("$.test_case.input"), description="Question to the agent.")
+ANSWER = Field(default=JSONPath("$.output.value"), description="Answer to judge.")
+REFERENCE = Field(default=JSONPath("$.test_case.expected"), description="Right answer, or what it must say.")
 CONTEXT = Field(
     default=JSONPath("$.output.metadata.context"),
-    description="What the answer should rest on: a text, or a list of texts or objects, the best first.",
+    description="Source of the answer: a text, or a list of texts or objects, the best first.",
 )
 
 MOST_CONTEXTS = 100

@@ -128,10 +128,10 @@ FAILURES = 20
 Further calls for a case do not count: they are made for those that fail."""
 
 GRACE_SECONDS = 10.0
-"""Time in which an endpoint that seems to be down may come back, as after a restart; until then calls wait."""
+"""Time that an endpoint that seems to be down has to come back, for example after a restart; calls wait for it."""
 
 PROBE_SECONDS = 1.0
-"""One call in so many seconds finds out whether it is back."""
+"""Interval between the calls that test whether the endpoint is back."""
 
 _ENDPOINT_WIDE = ("unauthorized", "quota")
 """Kinds of errors that every further call of the endpoint would get, too."""

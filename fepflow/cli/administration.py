@@ -28,12 +28,12 @@ def store() -> None:
 
 
 @store.command()
-@click.option("--to", "revision", metavar="REVISION", help="The schema to go to (default: the newest).")
+@click.option("--to", "revision", metavar="REVISION", help="Schema to migrate to (default: the newest).")
 @click.option("--yes", is_flag=True, help="Confirm going back to an older schema.")
 def migrate(revision: str | None, yes: bool) -> None:
-    """Bring the store to the newest schema, or back to that of an older fepflow.
+    """Migrate the store to the newest schema, or back to that of an older fepflow.
 
-    Any command that opens the store upgrades it, too. Go back only to use an older fepflow.
+    Every command that opens the store upgrades it, too. Go back only to use an older fepflow.
     """
     from fepflow.services import run_service
 
@@ -46,7 +46,7 @@ def migrate(revision: str | None, yes: bool) -> None:
 
 @store.command()
 def check() -> None:
-    """Read everything in the store and report what is wrong. Changes nothing."""
+    """Read everything in the store, and report what is wrong. Nothing is changed."""
     from fepflow.settings import settings
     from fepflow.store.maintenance import check_integrity
 
@@ -66,9 +66,9 @@ def check() -> None:
 @store.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def backup(file: Path) -> None:
-    """Write the store to FILE, as it is at this moment; runs may go on meanwhile. Overwrites nothing.
+    """Write the present state of the store to FILE. Runs may continue meanwhile, and nothing is overwritten.
 
-    A SQLite store becomes a SQLite file; one on PostgreSQL an archive for pg_restore, made by pg_dump.
+    SQLite is written as a SQLite file. PostgreSQL is written by pg_dump, as an archive for pg_restore.
     """
     from fepflow.settings import settings
     from fepflow.store.maintenance import back_up
@@ -87,7 +87,7 @@ def cache() -> None:
 @cache.command()
 @JSON
 def stats(as_json: bool) -> None:
-    """Show how many answers are stored, of which models, and what they cost."""
+    """Show the number of stored answers, their models and their cost."""
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
@@ -116,12 +116,12 @@ def _cost(row: CacheTotals) -> str:
 
 
 @cache.command()
-@click.option("--model", help="Only answers of this model, named as it is in suites.")
-@click.option("--older-than", type=Duration(), help="Only answers that are older, such as 12h or 7d.")
+@click.option("--model", help="Only answers of this model, named as in suites.")
+@click.option("--older-than", type=Duration(), help="Only answers older than this, for example 12h or 7d.")
 def clear(model: str | None, older_than: float | None) -> None:
-    """Delete stored answers, so that models are asked again, and files of test cases that were fetched.
+    """Delete stored answers, so that models are asked again, and fetched files of test cases.
 
-    With --model, the files stay. Results of runs stay.
+    With --model, the files are kept. Results of runs are always kept.
     """
     from fepflow.datasets.downloads import delete_downloads
     from fepflow.services import run_service
@@ -135,7 +135,7 @@ def clear(model: str | None, older_than: float | None) -> None:
 
 @click.group()
 def keys() -> None:
-    """Make and revoke API keys, with which programs call over the network."""
+    """Create and revoke API keys for programs that call over the network."""
 
 
 @keys.command()
@@ -147,13 +147,13 @@ def keys() -> None:
     multiple=True,
     default=("read", "evaluate"),
     show_default=True,
-    help="What the key may do; repeatable.",
+    help="Scope of the key. Repeatable.",
 )
-@click.option("--expires", type=Duration(), help="After how long it ends, such as 12h or 30d (default: never).")
+@click.option("--expires", type=Duration(), help="Lifetime of the key, for example 12h or 30d (default: unlimited).")
 def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
-    """Make a key and print it, once: only its hash is stored.
+    """Create a key and print it once; only its hash is stored.
 
-    NAME says what it is for. Stdout is the key and nothing else: KEY=$(fepflow keys create ci).
+    NAME describes the key's purpose. Stdout has only the key: KEY=$(fepflow keys create ci).
     """
     from fepflow.access.credentials import create_key, record_by_operator
     from fepflow.services import run_service
@@ -174,7 +174,7 @@ def create(name: str, scopes: tuple[Scope, ...], expires: float | None) -> None:
 @keys.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one key a line.")
 def list_keys(as_json: bool) -> None:
-    """List all keys, also expired and revoked ones. Their secrets are not stored."""
+    """List all keys, including expired and revoked ones. Their secrets are not stored."""
     from fepflow.services import run_service
 
     with run_service.open_store() as store:
@@ -195,7 +195,7 @@ def list_keys(as_json: bool) -> None:
 @keys.command()
 @click.argument("key_id", metavar="ID")
 def revoke(key_id: str) -> None:
-    """End the key ID (as `keys list` shows it) for good, at once."""
+    """Revoke the key ID (see `keys list`), at once and for good."""
     from fepflow.access.credentials import record_by_operator, revoke_key
     from fepflow.services import run_service
     from fepflow.settings import settings
@@ -219,15 +219,15 @@ def _key_data(key: ApiKey, now: datetime) -> dict[str, Any]:
 
 
 @click.command()
-@click.option("--since", type=Duration(), help="Maximum age of entries, such as 1h or 7d.")
+@click.option("--since", type=Duration(), help="Maximum age of entries, for example 1h or 7d.")
 @click.option("--caller", metavar="NAME", help="Only this caller: key:ID or jwt:SUBJECT.")
-@click.option("--outcome", metavar="STATUS", help="Only entries with this status, such as 401.")
+@click.option("--outcome", metavar="STATUS", help="Only entries with this status, for example 401.")
 @click.option(
-    "-n", "--limit", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="How many entries."
+    "-n", "--limit", type=click.IntRange(1, 1_000_000), default=50, show_default=True, help="Maximum number of entries."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one entry a line.")
 def audit(since: float | None, caller: str | None, outcome: str | None, limit: int, as_json: bool) -> None:
-    """Show the audit log of the network's interfaces, newest first."""
+    """Show the audit log of the network interfaces, newest entries first."""
     from fepflow.protocol.model import utc_now
     from fepflow.services import run_service
 

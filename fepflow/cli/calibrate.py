@@ -25,20 +25,20 @@ MOST_COLUMNS = 12
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="People's labels: id,label (.csv, .jsonl, .json, .yaml); with --sample, the file to write. "
-    "Default: the labels of --run in the store.",
+    "Default: labels in the store for --run.",
 )
-@click.option("--check", metavar="ID", help="The judge, if the suite has several.")
-@click.option("--field", metavar="NAME", help="The field of its response to compare (default: passed).")
+@click.option("--check", metavar="ID", help="Judge to compare, if the suite has several.")
+@click.option("--field", metavar="NAME", help="Field of the judge's response to compare (default: passed).")
 @click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
-@click.option("--run", "run_id", metavar="RUN", help="Take the verdicts of this run, instead of asking for new ones.")
+@click.option("--run", "run_id", metavar="RUN", help="Compare the verdicts of this run, instead of new ones.")
 @click.option(
     "--sample",
     type=click.IntRange(1),
     metavar="N",
-    help="Draw N outputs of the run at random, and write them to --labels to be labelled.",
+    help="Draw N outputs of the run at random, and write them to --labels for labelling.",
 )
 @click.option("--seed", type=click.IntRange(0, 2**62), metavar="N", help="Seed of the draw (default: random).")
-@click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is smaller.")
+@click.option("--min-kappa", type=click.FloatRange(-1, 1), metavar="X", help="Exit with 1 if kappa is below this.")
 @JSON
 def calibrate(
     suite: Path | None,
@@ -52,10 +52,10 @@ def calibrate(
     min_kappa: float | None,
     as_json: bool,
 ) -> int:
-    """Compare a judge of SUITE with people's labels: how far do they agree?
+    """Compare a judge of SUITE with people's labels.
 
-    Runs the labelled cases as `fepflow run` does, or uses the verdicts of --run. The result is stored, and shown beside
-    this judge's verdicts from then on. The scorers of an imported run are judges, too: it needs no SUITE.
+    Runs the labelled cases as `fepflow run` does, or uses the verdicts of --run. The agreement is stored, and shown
+    from then on beside this judge's verdicts. Scorers of an imported run are judges, too, and need no SUITE.
     """
     from fepflow.cli.console import Console
     from fepflow.services import calibrations
@@ -218,7 +218,7 @@ def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
 
 @click.group()
 def labels() -> None:
-    """Manage people's labels of outputs; `fepflow calibrate` compares judges with them."""
+    """Manage people's labels of outputs, with which `fepflow calibrate` compares judges."""
 
 
 @labels.command()
@@ -230,7 +230,7 @@ def labels() -> None:
     required=True,
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="The file to write, .csv or .jsonl; it must not be there yet.",
+    help="File to write, .csv or .jsonl; it must not exist yet.",
 )
 def export(run_id: str, check: str | None, output: Path) -> None:
     """Write the labels of RUN (an id, its beginning, or latest) to a file that `calibrate --labels` reads.

@@ -9,7 +9,7 @@ import click
 
 @click.group()
 def cases() -> None:
-    """Make test cases of what runs have met."""
+    """Turn cases of runs into test cases."""
 
 
 @cases.command()
@@ -19,14 +19,19 @@ def cases() -> None:
 @click.option("--case", "case_ids", metavar="ID", multiple=True, help="Only this case. Repeatable.")
 @click.option("--tag", "tags", multiple=True, help="Add a tag to the metadata of the new cases. Repeatable.")
 @click.option(
-    "-o", "--output", "file", type=click.Path(path_type=Path), required=True, help="JSON lines file to append to."
+    "-o",
+    "--output",
+    "file",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="JSON lines file to which cases are appended.",
 )
 def add(
     run: str, failed: bool, check_id: str | None, case_ids: tuple[str, ...], tags: tuple[str, ...], file: Path
 ) -> None:
-    """Append the test cases of RUN to a file of test cases. Those that it has already are left out.
+    """Append test cases of RUN to a file, except those that the file already has.
 
-    RUN is an id, its beginning, or latest. The metadata of each new case name its run and case as `origin`.
+    RUN is an id, its beginning, or latest. `metadata.origin` of each new case names its run and case.
     """
     from fepflow.services import run_service
     from fepflow.services.case_files import add_cases

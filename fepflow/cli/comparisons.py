@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     type=click.Choice(["table", "json", "markdown"]),
     default="table",
     show_default=True,
-    help="markdown is for a comment on a pull request.",
+    help="Format of the output; use markdown for a comment on a pull request.",
 )
 @click.option(
     "-n",
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     default=5,
     show_default=True,
-    help="How many changed cases to show, each way.",
+    help="Maximum number of changed cases to show in each direction.",
 )
 @click.option(
     "--judge", "question", metavar="QUESTION", help='Ask a model which outputs are better: "Which answer helps more?"'
 )
-@click.option("--judge-model", metavar="MODEL", help="The model to ask (default: that of the suite's section judge).")
-@click.option("--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="What the judge may cost.")
-@click.option("--no-cache", is_flag=True, help="Ask the judge anew, also what it has answered before.")
+@click.option("--judge-model", metavar="MODEL", help="Model to ask (default: from the suite's section judge).")
+@click.option("--max-usd", type=click.FloatRange(0, min_open=True), metavar="USD", help="Maximum cost of the judge.")
+@click.option("--no-cache", is_flag=True, help="Ask the judge again, even if its answers are stored.")
 def compare(
     base: str,
     new: tuple[str, ...],
@@ -59,10 +59,10 @@ def compare(
     max_usd: float | None,
     no_cache: bool,
 ) -> int:
-    """Compare runs with the run BASE, over the test cases that they have in common.
+    """Compare runs with the run BASE, over the test cases that both have.
 
-    Runs are given by id, its beginning, latest, the name of a baseline, or a file of results (.json, .jsonl). Exit
-    codes: 1 if a regression is shown, or that the judge prefers BASE; 4 if neither a regression nor the requested
+    A run is an id, its beginning, latest, the name of a baseline, or a file of results (.json, .jsonl). Exit codes: 1
+    if a regression is shown, or if the judge is shown to prefer BASE; 4 if neither a regression nor the requested
     margin is shown, or if the judge gave no answer; otherwise 0.
     """
     from fepflow.cli.console import Console
@@ -161,7 +161,7 @@ def _flips(compared: ComparedRun) -> Iterator[str]:
 
 @click.group()
 def baseline() -> None:
-    """Name runs that others are compared with."""
+    """Name runs as baselines, with which other runs are compared."""
 
 
 @baseline.command("set")
@@ -213,9 +213,9 @@ def list_baselines(as_json: bool) -> None:
 
 @baseline.command()
 @click.argument("name")
-@click.option("--suite", metavar="NAME", help="The suite, where several have a baseline of that name.")
+@click.option("--suite", metavar="NAME", help="Suite of the baseline, if several suites have one of this name.")
 def remove(name: str, suite: str | None) -> None:
-    """Remove the baseline NAME; its run stays."""
+    """Remove the baseline NAME. Its run is kept."""
     from fepflow.services.baselines import remove_baseline
     from fepflow.text import printable
 
@@ -225,11 +225,11 @@ def remove(name: str, suite: str | None) -> None:
 @baseline.command("export")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.argument("suite", required=False)
-@click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
+@click.option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
 def export_(file: Path, suite: str | None, overwrite: bool) -> None:
-    """Write the baselines of all suites, or of SUITE (a name, or its file), with their runs into FILE (a zip archive).
+    """Write the baselines of all suites, or of SUITE (a name or a file), with their runs to FILE, a zip archive.
 
-    `fepflow baseline import FILE` gives them to another store, such as that of a runner of CI.
+    `fepflow baseline import FILE` adds them to another store, for example on a CI runner.
     """
     from fepflow.cli.report_files import require_place
     from fepflow.services.baseline_files import export_baselines
@@ -244,7 +244,7 @@ def export_(file: Path, suite: str | None, overwrite: bool) -> None:
 @baseline.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
 def import_(file: Path) -> None:
-    """Store the baselines of FILE, which `fepflow baseline export` wrote. Importing a file twice changes nothing."""
+    """Store the baselines of FILE, written by `fepflow baseline export`. A second import changes nothing."""
     from fepflow.cli.console import SHORT_ID
     from fepflow.services.baseline_files import import_baselines
     from fepflow.text import printable
@@ -265,13 +265,15 @@ EVIDENCE = "evidence (alarm at 365)"
 @click.command()
 @click.argument("suite")
 @click.argument("metric", required=False)
-@click.option("--all", "all_causes", is_flag=True, help="Also runs that were started another way, such as by hand.")
+@click.option(
+    "--all", "all_causes", is_flag=True, help="Also runs that were started another way, for example manually."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one metric a line.")
 def trends(suite: str, metric: str | None, all_causes: bool, as_json: bool) -> None:
-    """Show the metrics of SUITE (a name, or its file) over its runs, and whether one drifts.
+    """Show the metrics of SUITE (a name or a file) over its runs, and whether one drifts.
 
-    Shows only runs like the newest one: they measured the same, on the same cases, and were started the same way (with
-    --all, any way). With METRIC, lists its runs one by one.
+    Only runs like the newest one are shown: they measured the same, on the same cases, and were started the same way
+    (with --all, in any way). With METRIC, its runs are listed one by one.
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service

@@ -24,15 +24,21 @@ _SHOWN = ("evaluation_context", "tool_calls", "usage", "logs")
 
 @click.group()
 def ecp() -> None:
-    """Try and check agents that speak the Evaluation Context Protocol (ECP)."""
+    """Try agents that speak the Evaluation Context Protocol (ECP), and check their conformance."""
 
 
 def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options that name the agent and say how it is called."""
     for option in (
         click.option("--timeout", type=Deadline(), default="30s", help="Deadline of a request. Default: 30s."),
-        click.option("--env", "variables", multiple=True, metavar="NAME", help="Variable that it gets. Repeatable."),
-        click.option("--target", required=True, metavar="COMMAND|URL", help="The agent: a command, or an address."),
+        click.option(
+            "--env",
+            "variables",
+            multiple=True,
+            metavar="NAME",
+            help="Environment variable to pass to the agent. Repeatable.",
+        ),
+        click.option("--target", required=True, metavar="COMMAND|URL", help="Command or address of the agent."),
     ):
         command = option(command)
     return command
@@ -43,9 +49,9 @@ def of_agent(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--input", "text", default="hello", help="Input of the steps. Default: hello.")
 @JSON
 def conformance(target: str, variables: Sequence[str], timeout: float, text: str, as_json: bool) -> int:
-    """Check whether an agent conforms to the protocol. Exit code 0 if it does, 1 if not.
+    """Check whether an agent conforms to the protocol. The exit code is 0 if it does, otherwise 1.
 
-    Starts it a few times and asks about ten steps.
+    The command starts the agent a few times, and sends it about ten steps.
     """
     import asyncio
 
@@ -64,7 +70,7 @@ def conformance(target: str, variables: Sequence[str], timeout: float, text: str
 @of_agent
 @click.argument("inputs", metavar="INPUT...", nargs=-1, required=True)
 def step(target: str, variables: Sequence[str], timeout: float, inputs: Sequence[str]) -> None:
-    """Ask an agent one step after the other, and print its answers."""
+    """Send an agent one step after the other, and print its answers."""
     import asyncio
 
     with _errors_of_option():

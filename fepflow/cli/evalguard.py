@@ -32,7 +32,7 @@ def evalguard() -> None:
 @evalguard.command()
 @click.argument("name", required=False)
 def schema(name: str | None) -> None:
-    """Print a JSON Schema of EvalGuard's documents; without NAME, their names."""
+    """Print a JSON Schema of EvalGuard's documents. Without NAME, list their names."""
     from fepflow.documents.messages import did_you_mean
     from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 
@@ -50,9 +50,9 @@ def schema(name: str | None) -> None:
 @click.option("--lenient", is_flag=True, help="Treat unknown fields as warnings, not errors.")
 @JSON
 def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
-    """Find everything that is wrong with files, or all files of folders.
+    """Find all mistakes in files, or in all files of folders.
 
-    Exit code 0 if they are valid, 1 if not, 2 if something cannot be read. Warnings do not count.
+    The exit code is 0 if all are valid, 1 if not, and 2 if something cannot be read. Warnings do not count.
     """
     from fepflow.evalguard.validation import validate_catalogue
     from fepflow.text import plural
@@ -89,7 +89,7 @@ def _as_json(validation: CatalogueValidation) -> dict[str, Any]:
     required=True,
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Threshold file, policy, or folder of them.",
+    help="Threshold file, policy, or a folder of these.",
 )
 @click.option(
     "--max-impact", type=click.Choice(IMPACTS), default="low", show_default=True, help="Worst impact that still passes."
@@ -116,8 +116,8 @@ def verdict(
 ) -> int:
     """Judge REPORT by the thresholds of its tasks.
 
-    REPORT is a file, one of EvalGuard's or the results of lm-evaluation-harness, or the id of an imported report. Exit
-    codes as of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. What cannot be judged is never a pass.
+    REPORT is a file in EvalGuard's form, a result file of lm-evaluation-harness, or the id of an imported report. Exit
+    codes are those of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. A metric that cannot be judged never passes.
     """
     from fepflow.evalguard.loader import load_all_thresholds
     from fepflow.services.evalguard_reports import find_report
@@ -150,9 +150,9 @@ def _print_verdict(report: Report, judged: Verdict) -> None:
 @evalguard.command("import")
 @click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(path_type=Path))
 def import_reports(paths: Sequence[Path]) -> int:
-    """Store reports, EvalGuard's own and results of lm-evaluation-harness: files, and all in folders.
+    """Store reports in EvalGuard's form or from lm-evaluation-harness: files, and all files in folders.
 
-    Stored reports are not changed. Bad files are reported and the others imported; then the exit code is 1.
+    Stored reports do not change. Invalid files are reported, the others are imported, and the exit code is 1.
     """
     from fepflow.services import run_service
     from fepflow.services.evalguard_reports import import_reports
@@ -179,11 +179,13 @@ def _warn(path: Path, warnings: Sequence[str]) -> None:
 
 
 @evalguard.command("list")
-@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many reports.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of reports."
+)
 @click.option("--model", metavar="NAME", help="Only reports of this model.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one report a line.")
 def list_reports(limit: int, model: str | None, as_json: bool) -> None:
-    """List imported reports, the last imported first."""
+    """List imported reports, newest imports first."""
     from fepflow.cli.console import Console
     from fepflow.services import run_service
 
@@ -214,7 +216,7 @@ def _cells(report: StoredReport) -> list[str]:
 
 @evalguard.command()
 @REPORT
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, not YAML.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 def export(report: Path, as_json: bool) -> None:
     """Print REPORT, a file or the id of an imported report, in EvalGuard's form."""
     from fepflow.documents.yaml import dump_yaml
@@ -232,14 +234,14 @@ def export(report: Path, as_json: bool) -> None:
     multiple=True,
     type=pair("LABEL=IMPACT"),
     metavar="LABEL=IMPACT",
-    help="Impact for a former label of ranges, as in Poor=severe. Repeatable.",
+    help="Impact for an old label of ranges, for example Poor=severe. Repeatable.",
 )
 @click.option("--write", is_flag=True, help="Write the files, instead of printing them.")
 def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None:
-    """Bring a file, or all files of a folder, to the layouts of EvalGuard v1.
+    """Convert a file, or all files of a folder, to the layouts of EvalGuard v1.
 
-    Prints files that are not v1 yet in the layout of v1. With --write, files whose content moved to another one get
-    the ending .bak.
+    Prints each file that is not yet in v1 as it would be. With --write, files whose content moved to another file are
+    renamed to .bak.
     """
     from fepflow.evalguard.migration import plan_migration, write_migration
     from fepflow.text import printable

@@ -14,15 +14,21 @@ TARGETS = ("evalhub", "langfuse", "csv")
 @click.command()
 @click.argument("run", metavar="[RUN]", default="latest")
 @click.option(
-    "--to", "target", type=click.Choice(TARGETS), required=True, help="The tool, or a table with a row a case."
+    "--to",
+    "target",
+    type=click.Choice(TARGETS),
+    required=True,
+    help="Tool that will read the file; csv: a table with a row for each case.",
 )
-@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="The file (default: print it).")
-@click.option("--dataset", metavar="NAME", help="langfuse: create this dataset of the test cases, and link the traces.")
-@click.option("--overwrite", is_flag=True, help="Let -o replace a file that is there.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="FILE", help="File to write (default: print).")
+@click.option(
+    "--dataset", metavar="NAME", help="langfuse: create this dataset from the test cases, and link the traces."
+)
+@click.option("--overwrite", is_flag=True, help="Let -o replace an existing file.")
 def export(run: str, target: str, output: Path | None, dataset: str | None, overwrite: bool) -> None:
-    """Write a run for Eval Hub, Langfuse or a spreadsheet. Nothing is sent anywhere.
+    """Write a run for Eval Hub, Langfuse or a spreadsheet. Nothing is sent.
 
-    RUN is an id, its beginning, or latest. An error stays an error, and is never a fail or a zero.
+    RUN is an id, its beginning, or latest. An error stays an error, and never becomes a fail or a zero.
     """
     from fepflow.cli.report_files import Writer, require_place, write_file
     from fepflow.reports.evalhub import write_evalhub

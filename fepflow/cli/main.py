@@ -37,9 +37,9 @@ COLLECT_AFTER = 50_000
 @click.group(epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="fepflow", prog_name="fepflow")
 def fepflow() -> None:
-    """Evaluate AI agents: call them with test cases, check what they answer, give a verdict.
+    """Evaluate AI agents: call them with test cases, check their answers, and give a verdict.
 
-    Runs are Prefect flow runs: watch them in the Prefect UI, schedule them as deployments.
+    Runs are Prefect flow runs: watch them in the Prefect UI, and schedule them as deployments.
     """
 
 

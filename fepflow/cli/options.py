@@ -170,13 +170,13 @@ def report_options(command: Command) -> Command:
         metavar="FILE",
         help="Write a report: .json (FEP), .jsonl, .csv, .parquet, .xml (JUnit), .html, .evalguard.yaml. Repeatable.",
     )
-    @click.option("--overwrite", is_flag=True, help="Let -o replace files that are there.")
+    @click.option("--overwrite", is_flag=True, help="Let -o replace existing files.")
     @click.option(
         "--junit-failures",
         type=click.Choice(["gate", "checks"]),
         default="gate",
         show_default=True,
-        help="What fails in JUnit: what the verdict rests on, or every check that failed.",
+        help="Failures in JUnit: only checks on which the verdict depends (gate), or all failed checks.",
     )
     @wraps(command)
     def with_reports(*, outputs: Sequence[Path], overwrite: bool, junit_failures: JunitFailures, **options: Any) -> Any:

@@ -14,13 +14,11 @@ from fepflow.cli.options import Reports, report_options
 @click.command()
 @click.argument("run", metavar="RUN")
 @click.argument("suite", type=click.Path(path_type=Path), required=False)
-@click.option(
-    "--gate", "gate_only", is_flag=True, help="Take all check results as they are; decide by metrics and gate."
-)
+@click.option("--gate", "gate_only", is_flag=True, help="Keep all check results; compute only metrics and gate.")
 @report_options
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log.")
 def rescore(
     run: str,
@@ -32,10 +30,10 @@ def rescore(
     quiet: bool,
     verbose: bool,
 ) -> int:
-    """Judge the outputs of a RUN by the checks, metrics and gate of its SUITE as they are now.
+    """Judge the outputs of RUN again, by the present checks, metrics and gate of its SUITE.
 
-    The agent is asked nothing. The result is a new run with a verdict of its own. RUN is an id, its beginning, or
-    latest. SUITE is the file that the run was made by, unless another one is named.
+    The agent is not called. The result is a new run with its own verdict. RUN is an id, its beginning, or latest. SUITE
+    is by default the file from which the run was made.
     """
     from fepflow.cli.console import Console
     from fepflow.cli.runs import run_to_end, stdout_for_json

@@ -10,24 +10,26 @@ from fepflow.cli.options import Duration
 
 
 @click.command()
-@click.option("--keep", type=Duration(), metavar="AGE", help="Keep runs that are younger, such as 90d.")
-@click.option("--keep-last", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N of each suite.")
+@click.option("--keep", type=Duration(), metavar="AGE", help="Keep runs that are younger than this, for example 90d.")
+@click.option(
+    "--keep-last", type=click.IntRange(0), default=0, metavar="N", help="Keep the newest N runs of each suite."
+)
 @click.option("--suite", metavar="NAME", help="Only runs of this suite.")
-@click.option("--labels", "labelled", is_flag=True, help="Also delete runs that people gave labels, with the labels.")
+@click.option("--labels", "labelled", is_flag=True, help="Also delete runs with labels by people, and these labels.")
 @click.option(
     "--archive",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
     help="Write each run to a Parquet file in FOLDER before it is deleted.",
 )
-@click.option("--dry-run", is_flag=True, help="Name the runs that would be deleted, and delete nothing.")
+@click.option("--dry-run", is_flag=True, help="List the runs that would be deleted, and delete nothing.")
 def prune(
     keep: float | None, keep_last: int, suite: str | None, labelled: bool, archive: Path | None, dry_run: bool
 ) -> None:
-    """Delete old runs with all their rows, and answers of models that are too old to be reused.
+    """Delete old runs with all their rows, and stored answers of models that are too old to be reused.
 
-    With --keep and --keep-last, a run goes only if neither keeps it. Runs that are under way, baselines, and runs with
-    labels stay. A SQLite file becomes smaller. The audit log has an age of its own (FEPFLOW_AUDIT_RETENTION).
+    With --keep and --keep-last, only runs are deleted that neither of them keeps. Runs under way, baselines, and runs
+    with labels are kept. A SQLite file becomes smaller. The audit log has its own setting, FEPFLOW_AUDIT_RETENTION.
     """
     from fepflow.services.run_service import open_store
     from fepflow.tasks.prune import expired
@@ -52,14 +54,14 @@ def prune(
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="RUN...")
-@click.option("--case", "case_id", metavar="ID", help="Erase what all runs hold of the test case with this id.")
-@click.option("--labels", "labelled", is_flag=True, help="Also delete labels that people gave.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--case", "case_id", metavar="ID", help="Erase the content of the test case with this id in all runs.")
+@click.option("--labels", "labelled", is_flag=True, help="Also delete labels by people.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool) -> None:
-    """Delete each RUN with all its rows, or erase one test case in all runs.
+    """Delete each RUN with all its rows, or erase one test case in all runs. This cannot be undone.
 
-    RUN is an id or its beginning. --case erases input, expected value, outputs, messages of checks and notes of
-    people; whether checks passed stays, so that verdicts stay what they were. Neither can be undone.
+    RUN is an id or its beginning. --case erases input, expected value, outputs, messages of checks and people's notes.
+    Whether checks passed is kept, so the verdicts stay the same.
     """
     from fepflow.services.run_service import open_store
     from fepflow.tasks.prune import delete_runs

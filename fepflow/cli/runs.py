@@ -39,14 +39,16 @@ if TYPE_CHECKING:
 @report_options
 @github_option
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
-@click.option("-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Calls at once.")
-@click.option("--timeout", type=Deadline(), help="Deadline of a call, such as 2m; of an ECP agent, of each step.")
-@click.option("--repeats", "--repeat", "--epochs", type=click.IntRange(1, 1000), help="How often each case is called.")
+@click.option(
+    "-j", "--max-concurrency", "concurrency", type=click.IntRange(1, 1000), help="Maximum number of calls at once."
+)
+@click.option("--timeout", type=Deadline(), help="Deadline of a call, for example 2m; for an ECP agent, of each step.")
+@click.option("--repeats", "--repeat", "--epochs", type=click.IntRange(1, 1000), help="Number of calls of each case.")
 @click.option(
     "--limit",
     type=count_or_fraction,
     metavar="COUNT OR FRACTION",
-    help="Only a random sample: a number of cases, or a fraction below 1.",
+    help="Run only a random sample: a number of cases, or a fraction below 1.",
 )
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
 @click.option(
@@ -55,24 +57,24 @@ if TYPE_CHECKING:
     multiple=True,
     type=pair("key=value"),
     metavar="KEY=VALUE",
-    help="Only cases with this metadata. Repeatable.",
+    help="Run only cases with this metadata. Repeatable.",
 )
-@click.option("--filter-failing", "failing_in", metavar="RUN", help="Only cases that did not pass in this run.")
-@click.option("--errors", "errors_in", metavar="RUN", help="Only cases that had an error in this run.")
+@click.option("--filter-failing", "failing_in", metavar="RUN", help="Run only cases that did not pass in this run.")
+@click.option("--errors", "errors_in", metavar="RUN", help="Run only cases that had an error in this run.")
 @click.option(
     "--case",
     "case_patterns",
     multiple=True,
     metavar="ID",
-    help="Only this case, or all whose ids match, such as 'refund-*'. Repeatable.",
+    help="Run only this case, or those whose ids match, for example 'refund-*'. Repeatable.",
 )
-@click.option("--first", type=click.IntRange(1), help="Only so many cases, the first ones of the suite.")
+@click.option("--first", type=click.IntRange(1), help="Run only the first N cases of the suite.")
 @click.option(
     "--set",
     "replacements",
     multiple=True,
     metavar="PATH=VALUE",
-    help="Replace a value of the suite, such as target.http.url=http://localhost:8000. Repeatable.",
+    help="Replace a value of the suite, for example target.http.url=http://localhost:8000. Repeatable.",
 )
 @click.option(
     "--no-cache",
@@ -87,7 +89,7 @@ if TYPE_CHECKING:
     "reuse_outputs",
     is_flag=True,
     default=None,
-    help="Take outputs of earlier runs where the same was asked, in place of calls.",
+    help="Reuse outputs of earlier runs that asked the same, instead of calling.",
 )
 @click.option("--tag", "tags", multiple=True, help="Tag of the run. Repeatable.")
 @click.option(
@@ -96,25 +98,25 @@ if TYPE_CHECKING:
     type=click.Choice(["interval", "point"]),
     help="Judge by intervals, or by values alone.",
 )
-@click.option("--version", metavar="NAME", help="Name of the target's version, whose runs are counted.")
+@click.option("--version", metavar="NAME", help="Version of the target; fepflow counts the runs of a version.")
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     type=pair("name=value"),
     metavar="NAME=VALUE",
-    help="Only the variants of the suite that have this value. Repeatable.",
+    help="Run only variants with this value. Repeatable.",
 )
-@click.option("--yes", is_flag=True, help="Run more than 50 variants.")
+@click.option("--yes", is_flag=True, help="Allow more than 50 variants.")
 @click.option(
     "--resume",
     metavar="[RUN]",
     is_flag=False,
     flag_value="latest",
-    help="Continue this run, or variants: an id, or its beginning. Default: the latest.",
+    help="Continue a run or variants: an id or its beginning. Default: the latest.",
 )
 @click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
-@click.option("-q", "--quiet", is_flag=True, help="Print the verdict only.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
 @click.option("-v", "--verbose", is_flag=True, help="Show the log: retries, failures, task runs.")
 def run(
     suite: Path | None,
@@ -128,10 +130,10 @@ def run(
     github: GitHubReport | None,
     **options: Any,
 ) -> int:
-    """Run a SUITE: call its target for each test case, check the outputs, give a verdict.
+    """Run SUITE: call its target for each test case, check the outputs, and give a verdict.
 
-    Without SUITE, run suite.yaml in this folder. Of a suite with variants, run each of them, and compare all with the
-    first. The environment may give options, too, such as FEPFLOW_RUN_MAX_CONCURRENCY=4.
+    Without SUITE, suite.yaml of this folder is run. If the suite has variants, each is run and compared with the first.
+    Options can also be environment variables, for example FEPFLOW_RUN_MAX_CONCURRENCY=4.
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
@@ -289,7 +291,9 @@ def print_end(console: Console, store: Store, finished: Finished, reports: Seque
 
 
 @click.command("list")
-@click.option("-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many runs.")
+@click.option(
+    "-n", "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Maximum number of runs."
+)
 @click.option("--name", help="Only runs of this suite.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one run a line.")
 def list_runs(limit: int, name: str | None, as_json: bool) -> None:
@@ -316,14 +320,16 @@ def list_runs(limit: int, name: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("run", metavar="[RUN]", default="latest")
-@click.option("--failed", is_flag=True, help="Show the cases that did not pass, those that decided the verdict first.")
+@click.option(
+    "--failed", is_flag=True, help="Show cases that did not pass, beginning with those that decided the verdict."
+)
 @click.option("--check", "check_id", metavar="ID", help="Only cases that did not pass this check.")
 @click.option("--errors", is_flag=True, help="Only calls without an answer and checks that ended in an error.")
 @click.option("--case", "case_id", metavar="ID", help="Show this case with all its checks.")
-@click.option("--trend", metavar="METRIC", help="Show this metric over the runs like this one, up to it.")
-@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="How many cases at most.")
+@click.option("--trend", metavar="METRIC", help="Show this metric over earlier runs like this one.")
+@click.option("-n", "--limit", type=click.IntRange(1), default=20, show_default=True, help="Maximum number of cases.")
 @report_options
-@click.option("--no-pager", is_flag=True, help="Do not hand cases to PAGER on a terminal.")
+@click.option("--no-pager", is_flag=True, help="Do not use a pager.")
 @click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict.")
 def show(
     run: str,
@@ -337,7 +343,7 @@ def show(
     no_pager: bool,
     as_json: bool,
 ) -> int:
-    """Show a run, also one that is under way: its verdict, metrics and cases. Of variants, show their table.
+    """Show the verdict, metrics and cases of a run, even while it is under way. For variants, show their table.
 
     RUN is an id, its beginning, or latest.
     """
@@ -386,7 +392,7 @@ def show(
 @click.command()
 @click.argument("run", metavar="RUN")
 def cancel(run: str) -> None:
-    """Stop a run, or all variants of a suite, on any machine; stored results are kept.
+    """Cancel a run, or all variants of a suite, on any machine. Stored results are kept.
 
     RUN is an id, its beginning, or latest.
     """

@@ -18,10 +18,10 @@ from fepflow.cli.options import Duration, count_or_fraction, note_untaken_variab
 @click.command()
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on (default: FEPFLOW_PORT, or 4200).")
 def up(port: int | None) -> None:
-    """Start the local Prefect server, unless one runs or is configured.
+    """Start the local Prefect server, unless one is already running or configured.
 
-    It listens on 127.0.0.1 only and outlives this command. A Prefect API that Prefect's settings name
-    (PREFECT_API_URL, the active profile) is used instead, unless that is the local server's own address.
+    The server listens only on 127.0.0.1, and continues after this command. If Prefect's settings name another API
+    (PREFECT_API_URL, the active profile), that API is used and no server is started.
     """
     from fepflow.services import prefect_api
 
@@ -30,7 +30,7 @@ def up(port: int | None) -> None:
 
 @click.command()
 def down() -> None:
-    """Stop the local Prefect server; what it has recorded stays."""
+    """Stop the local Prefect server. Its records are kept."""
     from fepflow.services import prefect_api
 
     stopped = prefect_api.stop_local_server()
@@ -38,9 +38,9 @@ def down() -> None:
 
 
 @click.command()
-@click.option("--env", "as_env", is_flag=True, help='Print shell lines only: eval "$(fepflow status --env)".')
+@click.option("--env", "as_env", is_flag=True, help='Print only shell lines, for eval "$(fepflow status --env)".')
 def status(as_env: bool) -> None:
-    """Say which Prefect API is used, and where results are stored."""
+    """Show which Prefect API is used, and where results are stored."""
     from fepflow.services import prefect_api
 
     api = prefect_api.running_api()
@@ -56,14 +56,14 @@ def status(as_env: bool) -> None:
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address that REST and gRPC listen on.")
-@click.option("--behind-tls", is_flag=True, help="A proxy before them terminates TLS.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address on which REST and gRPC listen.")
+@click.option("--behind-tls", is_flag=True, help="State that a proxy in front terminates TLS.")
 def serve(host: str, behind_tls: bool) -> None:
     """Run the stack of one machine until Ctrl-C: server, deployments, worker, reaper, REST and gRPC.
 
-    The deployments are those of prefect.yaml in the working directory, else the ones that come with fepflow. A Prefect
-    API that Prefect's settings name is used instead of a local server. FEPFLOW_API_PORT and FEPFLOW_GRPC_PORT are the
-    ports of the interfaces; on another address than this machine's own they ask for API keys.
+    The deployments are those of prefect.yaml in the working directory, or else the ones that come with fepflow. If
+    Prefect's settings name an API, it is used instead of a local server. FEPFLOW_API_PORT and FEPFLOW_GRPC_PORT set the
+    ports of REST and gRPC. On an address other than this machine's own, both require API keys.
     """
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
     _note_ignored_files()
@@ -104,12 +104,12 @@ def _note_ignored_files() -> None:
 
 @click.command()
 @click.argument("run", required=False)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on (default: any that is free).")
-@click.option("--no-browser", is_flag=True, help="Open no browser, only say where the pages are.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port to listen on (default: any free port).")
+@click.option("--no-browser", is_flag=True, help="Print the address of the pages, and open no browser.")
 def view(run: str | None, port: int, no_browser: bool) -> None:
-    """Show runs in the browser until Ctrl-C: on this machine only.
+    """Show runs in the browser until Ctrl-C, on this machine only.
 
-    RUN is an id, its beginning, or latest: the page to open. `fepflow serve` has the same pages for a team.
+    RUN is the run to open: an id, its beginning, or latest. `fepflow serve` has the same pages for a team.
     """
     from fepflow.page_links import run_path
 
@@ -121,17 +121,19 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
 @click.group(invoke_without_command=True)
 @click.pass_context
 def limits(context: click.Context) -> None:
-    """Show the global limits that suites may name in target.limits; set and remove them."""
+    """Show, set and remove the global limits that suites may name in target.limits."""
     if context.invoked_subcommand is None:
         _show_limits()
 
 
 @limits.command("set")
 @click.argument("name")
-@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls at once, of all runs together.")
-@click.option("--per-minute", type=click.FloatRange(0, 1_000_000, min_open=True), help="Calls a minute.")
+@click.option("--concurrency", type=click.IntRange(1, 100_000), help="Calls at once, in all runs together.")
+@click.option(
+    "--per-minute", type=click.FloatRange(0, 1_000_000, min_open=True), help="Calls per minute, in all runs together."
+)
 def set_one(name: str, concurrency: int | None, per_minute: float | None) -> None:
-    """Create the limit NAME, or change it."""
+    """Create or change the limit NAME."""
     import asyncio
 
     _connect()
@@ -181,32 +183,35 @@ def _connect() -> None:
 
 @click.command()
 @click.argument("suite", required=False)
-@click.option("--cron", metavar="EXPRESSION", help='When: minute, hour, day, month, weekday, such as "0 2 * * *".')
+@click.option("--cron", metavar="EXPRESSION", help='Times: minute, hour, day, month, weekday, for example "0 2 * * *".')
 @click.option(
     "--every",
     type=Duration(1, 366 * 86_400, "between 1s and 366d"),
     metavar="DURATION",
-    help="Or how often: 30m, 6h, 1d.",
+    help="Interval instead of --cron: 30m, 6h, 1d.",
 )
-@click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, such as Europe/Berlin.")
+@click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, for example Europe/Berlin.")
 @click.option(
     "--limit",
     type=count_or_fraction,
     metavar="COUNT OR FRACTION",
-    help="Only a number of cases, or a fraction of them below 1.",
+    help="Run only a random sample: a number of cases, or a fraction below 1.",
 )
-@click.option("--repeats", type=click.IntRange(1, 1000), help="How often each case is called.")
+@click.option("--repeats", type=click.IntRange(1, 1000), help="Number of calls of each case.")
 @click.option("--name", help="Name of the deployment (default: the suite's name).")
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")
-@click.option("--pause", "action", flag_value="pause", help="Switch the schedule of SUITE off.")
-@click.option("--resume", "action", flag_value="resume", help="Switch it on again.")
+@click.option("--pause", "action", flag_value="pause", help="Pause the schedule of SUITE.")
+@click.option("--resume", "action", flag_value="resume", help="Resume the schedule.")
 @click.option(
-    "--remove", "action", flag_value="remove", help="Remove it; its runs stay, and a run under way continues."
+    "--remove",
+    "action",
+    flag_value="remove",
+    help="Remove the schedule. Its runs are kept, and a run under way continues.",
 )
 def schedule(suite: str | None, as_list: bool, action: str | None, name: str | None, **when: Any) -> None:
-    """Run SUITE on a schedule: makes a Prefect deployment, which `fepflow serve` executes.
+    """Run SUITE on a schedule, as a Prefect deployment that `fepflow serve` executes.
 
-    To --pause, --resume or --remove, SUITE is the suite's path or the name that --list shows.
+    For --pause, --resume and --remove, SUITE is the suite's path, or its name in --list.
     """
     if as_list:
         _show_schedules(_run_schedules("list"))
@@ -302,20 +307,20 @@ def kinds_of(value: str) -> list[str]:
 
 
 @click.command()
-@click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
+@click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; Repeatable.")
 @click.option("--webhook", metavar="URL", help="Post JSON to this address.")
 @click.option("--slack", metavar="URL", help="Post to this incoming webhook of Slack, Mattermost or Rocket.Chat.")
 @click.option("--email", metavar="ADDRESS", help="Send mail through the server in FEPFLOW_SMTP_URL.")
-@click.option("--block", metavar="TYPE/NAME", help="Notify through a Prefect block, such as slack-webhook/team.")
+@click.option("--block", metavar="TYPE/NAME", help="Notify through a Prefect block, for example slack-webhook/team.")
 @click.option("--suite", metavar="NAME", help="Only for the suite of this name.")
-@click.option("--every", is_flag=True, help="Tell of every fail, not only of changes of the outcome.")
-@click.option("--name", help="Name of the alert; an existing one is changed.")
+@click.option("--every", is_flag=True, help="Report every fail, not only changes of the outcome.")
+@click.option("--name", help="Name of the alert. An existing alert of this name is changed.")
 @click.option(
     "--grace",
     type=Duration(10, bounds="at least 10s"),
     default="60s",
     show_default=True,
-    help="How late a run may begin before it counts as missed.",
+    help="How late a run may start before it counts as missed.",
 )
 @click.option("--list", "as_list", is_flag=True, help="Show all alerts.")
 @click.option("--remove", metavar="NAME", help="Remove the alert of this name.")
@@ -329,7 +334,7 @@ def alert(
     remove: str | None,
     **channels: str | None,
 ) -> None:
-    """Let Prefect notify you of a fail, a worse verdict, drift, or a run that crashed or was missed."""
+    """Notify you through Prefect of a fail, a worse verdict, drift, or a run that crashed or was missed."""
     if as_list:
         _show_alerts(_run_alerts("list")["alerts"])
         return

@@ -25,21 +25,28 @@ STARTER_OF_MODEL = {"suite.yaml": "openai.yaml", "cases.jsonl": "cases.jsonl", "
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False), default=Path())
 @click.option("--openai", "for_model", is_flag=True, help="Write a suite for a model, with a prompt in a file.")
-@click.option("--mcp", "server", metavar="COMMAND|URL", help="Write a suite for an MCP server: a case for each tool.")
-@click.option("--env", "variables", multiple=True, metavar="NAME", help="With --mcp: a variable that it gets.")
+@click.option(
+    "--mcp", "server", metavar="COMMAND|URL", help="Write a suite for an MCP server, with a case for each tool."
+)
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME",
+    help="With --mcp: an environment variable to pass to the server.",
+)
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="'NAME: VALUE'",
-    help="With --mcp: a request header; secrets only as ${NAME}.",
+    help="With --mcp: a request header; write secrets as ${NAME}.",
 )
 def init(folder: Path, for_model: bool, server: str | None, variables: Sequence[str], headers: Sequence[str]) -> None:
-    """Write a commented suite, some test cases and a small agent, which passes, into FOLDER (default: here).
+    """Write a commented suite, some test cases and a small agent to FOLDER (default: here). The suite passes.
 
-    With --openai a model and its prompt in place of the agent.
-    With --mcp only the suite: the server is asked for its tools, and each has a test case. Those of tools that say that
-    they destroy something are comments.
+    With --openai, a model and its prompt replace the agent. With --mcp, only a suite is written, with a test case for
+    each tool that the server lists. Cases of tools that say that they destroy something are comments.
     """
     if for_model and server is not None:
         raise click.UsageError("give --openai or --mcp, not both")
@@ -110,7 +117,7 @@ MOST_PROBLEMS = 1_000
 @click.command()
 @SUITE
 def validate(suite: Path) -> None:
-    """Find every error in a suite and in the files that it names. Calls neither target nor model."""
+    """Find every mistake in a suite and in the files that it names. Neither the target nor a model is called."""
     from fepflow.datasets.addresses import of_origin
     from fepflow.errors import InfrastructureError, InputError
     from fepflow.services import run_service
@@ -160,8 +167,8 @@ SHARE = click.FloatRange(0, 1)
 
 @click.command()
 @SUITE
-@click.option("--min", "minimum", type=SHARE, metavar="X", help="The minimum to show (default: the gate's).")
-@click.option("--expect", "expected", type=SHARE, metavar="X", help="The share of answers that you expect to pass.")
+@click.option("--min", "minimum", type=SHARE, metavar="X", help="Minimum to show (default: the gate's).")
+@click.option("--expect", "expected", type=SHARE, metavar="X", help="Share of answers that you expect to pass.")
 @click.option(
     "--against",
     metavar="BASE",
@@ -172,7 +179,7 @@ SHARE = click.FloatRange(0, 1)
     "--discordant",
     type=SHARE,
     metavar="X",
-    help="With --against: the share of cases that differ between two runs (default: as between earlier runs).",
+    help="With --against: share of cases that differ between two runs (default: as in earlier runs).",
 )
 @click.option(
     "--power",
@@ -180,7 +187,7 @@ SHARE = click.FloatRange(0, 1)
     default=0.8,
     show_default=True,
     metavar="X",
-    help="The wanted chance of a pass.",
+    help="Chance of a pass that you want.",
 )
 @click.option(
     "--repeats", type=click.IntRange(1, 1_000), metavar="N", help="Repeats of each case (default: the suite's)."
@@ -197,9 +204,10 @@ def plan(
     repeats: int | None,
     as_json: bool,
 ) -> None:
-    """Say how many test cases SUITE needs for a pass, if the agent is as good as you expect. Makes no call.
+    """Estimate how many test cases SUITE needs for a pass, if the agent is as good as you expect. No call is made.
 
-    A pass shows a minimum (--min, with --expect), or that a new version is not worse than another run (--against).
+    A pass shows that a minimum is reached (--min, with --expect), or that a new version is not worse than another run
+    (--against).
     """
     from fepflow.services import baselines, run_service
 
@@ -223,7 +231,7 @@ def plan(
 @click.argument("check_type", metavar="[TYPE]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON Schema, of all types or of TYPE.")
 def checks(check_type: str | None, as_json: bool) -> None:
-    """List the check types with their versions, or show what TYPE takes."""
+    """List the check types with their versions, or describe TYPE."""
     from fepflow.checks.base import MODIFIERS, modifier_names
     from fepflow.checks.docgen import arguments_of, purpose_of, summary_of
     from fepflow.checks.registry import find_check, list_checks, list_versions

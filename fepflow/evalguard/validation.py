@@ -260,7 +260,7 @@ def remarks(thresholds: Thresholds, catalogue: Catalogue) -> list[Problem]:
 
 
 def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
-    """Everything that is wrong between the documents of a catalogue, apart from what is said of its context."""
+    """Return all problems between the documents of a catalogue, except of entries that are only context."""
     problems: list[Problem] = []
     tasks = _unique(entries, "task", "4.1.2", problems)
     metrics = _unique(entries, "metric", "4.2.2", problems)

@@ -63,7 +63,7 @@ FORMATS: dict[str, Format] = {
         Format("deepeval", "goldens and datasets (.json, .jsonl, .csv), test runs", deepeval.looks_like, deepeval.read),
     )
 }
-"""By name, in the order in which a file is tried."""
+"""The formats by name, in the order in which they are tried."""
 
 
 def read_import(path: Path, name: str | None = None, format_name: str | None = None) -> tuple[Source, Imported]:

@@ -90,11 +90,11 @@ class ImportedRun:
 
 @dataclass(frozen=True)
 class Imported:
-    """What a reader makes of a file.
+    """Content of a file, as a reader returns it.
 
-    `suite` has the sections of a suite document other than `name` and `test_cases`; without `target` a placeholder is
-    written, or the recorded outputs. `cases` are test cases as dicts (FEP 2.1), with or without an id. Without `runs`
-    the file holds no results.
+    `suite` has the sections of a suite document other than `name` and `test_cases`; without `target`, a placeholder is
+    written, or the recorded outputs. `cases` are test cases as dicts (FEP 2.1), with or without an id. Without `runs`,
+    the file has no results.
     """
 
     format: str

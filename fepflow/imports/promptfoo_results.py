@@ -100,7 +100,7 @@ class _Row:
 
 
 class _Reader:
-    """From rows to cases and runs."""
+    """A reader of rows, which become cases and runs."""
 
     def __init__(self, notes: Notes, heads: Sequence[Any]) -> None:
         self._notes = notes

@@ -68,7 +68,7 @@ class Values:
         return Values(tuple((1 - value, count) for value, count in self.counts), self.weights)
 
     def roughly(self, factor: float) -> Values:
-        """So many times as many values that are about these, a few different ones: enough for a forecast."""
+        """Return `factor` times as many values, rounded to a few different ones: enough for a forecast."""
         bins: dict[tuple[float, float], float] = {}
         for value, count, weight in self.weighted:
             near = round(value * _BINS) / _BINS, math.ceil(weight * _BINS) / _BINS

@@ -17,13 +17,13 @@ def test_all_types_are_listed_with_their_versions_and_a_sentence():
     lines = run().output.splitlines()
     assert {line.split()[0] for line in lines} >= set(CHECKS)
     (contains,) = [line for line in lines if line.startswith("contains ")]
-    assert contains.split(maxsplit=2)[1:] == ["1.0.0", "Look for phrases in a text."]
+    assert contains.split(maxsplit=2)[1:] == ["1.0.0", "Pass if a text contains all phrases."]
     assert not [line for line in lines if "Results:" in line]
 
 
 def test_a_type_is_shown_with_its_arguments_required_ones_first():
     output = run("regex").output
-    assert output.startswith("regex (1.0.0)\n\nSearch a text for a regular expression")
+    assert output.startswith("regex (1.0.0)\n\nPass if a regular expression matches")
     assert output.index("pattern (text; required)") < output.index("text (text; default `$.output.value`)")
 
 
