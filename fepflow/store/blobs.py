@@ -31,8 +31,12 @@ from fepflow.settings import settings
 AT_ONCE = 8
 """Blobs that are written or read at once: a request to a bucket takes longer than its megabyte."""
 
-CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 30.0
-"""Seconds after which a bucket that does not answer is away."""
+CONNECT_SECONDS, SILENCE_SECONDS = 10.0, 15.0
+"""Seconds after which a request to a bucket that does not answer is given up."""
+
+REQUESTS = 2
+"""Requests to S3 for one thing. By default botocore makes five, and s3fs lets it do so five times: a bucket that takes
+connections and says nothing kept a run waiting for a quarter of an hour."""
 
 T = TypeVar("T")
 
@@ -113,6 +117,15 @@ class Blobs:
             return content
 
         return dict(zip(digests, _at_once(read, digests), strict=True))
+
+    def require_answer(self, digest: str) -> None:
+        """Wait until the place answers about a blob, whatever it says. Raises InfrastructureError."""
+
+        def ask(name: str) -> None:
+            with suppress(FileNotFoundError, PermissionError):
+                self._place.size(name)
+
+        self._tried(ask, digest)
 
     def delete(self, digests: Collection[str]) -> None:
         """Delete blobs; those that are not there are no error. Raises InfrastructureError."""
@@ -262,11 +275,17 @@ class _Bucket:
             if self._opened is None:
                 import fsspec  # takes half a second with s3fs, and most commands need no blob
 
-                limits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": SILENCE_SECONDS}
-                options = {"config_kwargs": limits} if self._scheme == "s3" else {"timeout": SILENCE_SECONDS}
+                limits = {
+                    "connect_timeout": CONNECT_SECONDS,
+                    "read_timeout": SILENCE_SECONDS,
+                    "retries": {"total_max_attempts": REQUESTS},
+                }
+                options = {"config_kwargs": limits} if self._scheme == "s3" else {"timeout": 2 * SILENCE_SECONDS}
                 self._opened = fsspec.filesystem(
                     self._scheme, skip_instance_cache=True, use_listings_cache=False, **options
                 )
+                if self._scheme == "s3":
+                    self._opened.retries = 1
             return self._opened
 
     def size(self, name: str) -> int:

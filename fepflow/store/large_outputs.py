@@ -103,23 +103,28 @@ class LargeOutputs:
         unused = ~exists().where(OUTPUT.c.blob == BLOB.c.digest)
         some = select(BLOB.c.digest).where(unused).order_by(BLOB.c.digest).limit(_BLOBS_AT_ONCE)
         with self._database.reading() as connection:
-            left = connection.scalar(select(func.count()).select_from(BLOB).where(unused)) or 0
+            left, first = connection.execute(select(func.count(), func.min(BLOB.c.digest)).where(unused)).one()
         if not left:
             return 0
         blobs = self._required(left)
+        in_transaction = blobs.waiting(0)
 
         def delete_some(connection: Connection) -> int:
             # A writer that holds one is about to refer to it. What was committed since this read is seen by the next.
             found = connection.scalars(some.with_for_update(skip_locked=True)).all()
             gone = connection.scalars(delete(BLOB).where(BLOB.c.digest.in_(found), unused).returning(BLOB.c.digest))
             digests = gone.all()
-            blobs.delete(digests)
+            in_transaction.delete(digests)
             return len(digests)
 
         count = 0
-        while deleted := self._database.write(delete_some):
+        while True:
+            # On SQLite nobody else writes during a transaction: a place that is away is waited for before it.
+            blobs.require_answer(first)
+            deleted = self._database.write(delete_some)
+            if not deleted:
+                return count
             count += deleted
-        return count
 
     def _required(self, count: int) -> Blobs:
         if self._blobs is None:

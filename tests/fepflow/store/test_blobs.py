@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.blobs import Blobs
+from fepflow.store.database import Database
 from fepflow.store.maintenance import StoreReport, check_integrity
 from fepflow.store.records import OUTPUT, NewCheckResult, NewOutput, NewRun
 from fepflow.store.store import Store
@@ -289,6 +291,29 @@ def test_a_bucket_that_is_away_or_missing_shows_no_secret(sqlite_url: str, monke
     monkeypatch.setattr(extras, "_is_there", lambda module: module != "s3fs")
     with pytest.raises(MissingExtraError, match=r'FEPFLOW_BLOBS=s3:// needs s3fs.*pip install "fepflow\[remote\]"'):
         Store.open(sqlite_url)
+
+
+@pytest.mark.usefixtures("in_bucket")
+def test_others_write_while_a_bucket_says_nothing(sqlite_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Store.open(sqlite_url) as store:
+        add_run(store, "run-1")
+        store.retention.delete_run("run-1")
+    monkeypatch.setattr("fepflow.store.blobs.SILENCE_SECONDS", 1)
+    written: list[str] = []
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+
+        def write_when_it_is_asked() -> None:
+            with silent.accept()[0], Store(Database(sqlite_url)) as other:
+                add_run(other, "run-2")
+                written.append("run-2")
+
+        writer = threading.Thread(target=write_when_it_is_asked)
+        writer.start()
+        with Store.open(sqlite_url) as store, pytest.raises(InfrastructureError, match=r"s3://blobs/.* cannot be used"):
+            store.retention.delete_unused_blobs()
+        writer.join()
+    assert written == ["run-2"]
 
 
 def test_a_store_without_the_setting_says_what_it_needs_to_be_read(
