@@ -67,7 +67,7 @@ docs: $(VENV)/.installed-dev ## Build the documentation's site into build/site.
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo "Open build/site/index.html; \`$(BIN)/mkdocs serve\` rebuilds it while you write."
 
-bench: $(VENV)/.installed-bench $(VENV)-ecp/.installed ## Measure speed and memory against the budgets.
+bench: $(VENV)/.installed-bench ## Measure speed and memory against the budgets.
 	@$(BIN)/python -m benchmarks
 
 # The time of the commit in place of today's makes a wheel that is the same to the byte wherever it is built.
@@ -99,7 +99,7 @@ lock: ## Resolve the pinned versions anew (requirements*.lock).
 	@sed -i '1i # Pinned versions of the programs of `make dist` and `make audit`; made by `make lock`.' requirements-release.lock
 
 clean: ## Remove the environment and everything built.
-	rm -rf $(VENV) $(VENV)-lock $(VENV)-ecp $(VENV)-release build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lock $(VENV)-release build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -126,10 +126,4 @@ $(VENV)/.installed-bench: $(VENV)/.installed-dev
 $(VENV)-release/.installed: requirements-release.lock
 	@$(PYTHON) -m venv $(VENV)-release
 	@$(VENV)-release/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r $<
-	@touch $@
-
-# An environment of its own: the pytest plugin of ecp-runtime breaks pytest.
-$(VENV)-ecp/.installed: | $(BIN)/python
-	@$(PYTHON) -m venv $(VENV)-ecp
-	@$(VENV)-ecp/bin/python -m pip --disable-pip-version-check --quiet install ecp-sdk==0.10.0 ecp-runtime==0.10.0
 	@touch $@

@@ -14,13 +14,9 @@ from statistics import median
 import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
-from benchmarks.conversations import conversations
-from benchmarks.ecp_runs import ecp
-from benchmarks.evalguard_reports import evalguard
 from benchmarks.evaluations import evaluations
 from benchmarks.fleet import fleet
 from benchmarks.growth import growth
-from benchmarks.large_verdict import verdict
 from benchmarks.measuring import (
     House,
     Line,
@@ -30,23 +26,15 @@ from benchmarks.measuring import (
     child,
     endpoint,
     house,
-    language_model,
     middle,
-    requests_at,
 )
-from benchmarks.models import openai
-from benchmarks.pages import pages
-from benchmarks.rest import rest
-from benchmarks.spans import spans
 
 LATENCY = 0.05
-MODEL_LATENCY = 0.3
 SMALL, LARGE, HUGE = 1_000, 10_000, 100_000
 MAX_CHECK, MAX_HELP, MAX_MEMORY, MAX_RESUME = 40.0, 0.4, 400.0, 5.0
 MAX_FLOW = ((LATENCY, SMALL, 5, 2.0), (1.0, SMALL, 3, 1.1), (LATENCY, LARGE, 3, 1.4))
 """Latency of the endpoint, cases, measurements, and how many times the ideal the run may take inside."""
 
-MAX_JUDGED = 1.6
 MAX_START, MAX_READ, TURNS = 1.35, 0.8, 5
 MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.6, 3.0, 1.25, 8.0, 2.0
 
@@ -181,28 +169,6 @@ def _wait_for_calls(url: str, count: int) -> None:
         time.sleep(0.05)
 
 
-def judges() -> Iterator[Line]:
-    """Time inside a run whose outputs a model judges, against the ideal; and again, when the answers are there."""
-    with house() as home, language_model(MODEL_LATENCY) as url:
-        ideal = SMALL * MODEL_LATENCY / CONCURRENCY
-        suite = home.judged_suite(url, SMALL)
-        bare = middle(lambda: float(child("judging", url, str(SMALL)).stdout))
-        before = requests_at(url)
-        inside = home.run(suite)[1]
-        asked = requests_at(url) - before
-        yield Line(
-            f"inside the run, {SMALL:,} judged",
-            f"{inside:.2f} s, {inside / ideal:.2f} x ideal {ideal:.2f} s",
-            f"{MAX_JUDGED:g} x",
-            inside / ideal <= MAX_JUDGED,
-            f"{asked} requests; bare aiohttp loop {bare:.2f} s, {bare / ideal:.2f} x",
-        )
-        before = requests_at(url)
-        again = home.run(suite)[1]
-        asked = requests_at(url) - before
-        yield Line("the same again, from the cache", f"{again:.2f} s, {asked} requests", "0 requests", asked == 0)
-
-
 def _installed(module: str) -> bool:
     return find_spec(module) is not None
 
@@ -218,16 +184,7 @@ BENCHES: dict[str, Callable[[], Iterator[Line]]] = {
     "flow": flow,
     "command": command,
     "memory": memory,
-    "judges": judges,
-    "openai": openai,
-    "conversations": conversations,
-    "ecp": ecp,
-    "evalguard": evalguard,
-    "verdict": verdict,
-    "rest": rest,
-    "spans": spans,
     "evaluations": evaluations,
-    "pages": pages,
     "growth": growth,
     "fleet": fleet,
 }

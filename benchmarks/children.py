@@ -2,8 +2,6 @@
 
     python -m benchmarks.children endpoint SECONDS    serves until it is terminated; prints its address
     python -m benchmarks.children bare URL N          a bare aiohttp loop, 64 at a time
-    python -m benchmarks.children judging URL N       the same, of a language model
-    python -m benchmarks.children litellm URL N       a bare litellm loop, of a language model
     python -m benchmarks.children pydantic URL N      pydantic-evals
     python -m benchmarks.children engine LIBRARY N    EVALUATE on outputs that are there: fepflow's, or flex_evals'
     python -m benchmarks.children weight N            what fepflow's results weigh, in bytes a test case
@@ -15,8 +13,6 @@ weight print the seconds that the work itself took.
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import re
 import sys
 import tracemalloc
@@ -40,16 +36,6 @@ CHECKS: list[dict[str, Any]] = [
     {"type": "threshold", "arguments": {"value": "$.output.metadata.score", "min_value": 0.5}},
 ]
 """The first three or all four are a suite's checks."""
-
-JUDGE: dict[str, Any] = {
-    "prompt": "Does this tell a customer how long an order takes? {{$.output.value}}",
-    "response_format": {
-        "type": "object",
-        "properties": {"reason": {"type": "string"}, "passed": {"type": "boolean"}},
-        "required": ["reason", "passed"],
-    },
-}
-"""The arguments of a judge, but for its model."""
 
 Case = dict[str, Any]
 Reply = dict[str, Any]
@@ -115,46 +101,6 @@ async def bare(url: str, count: int) -> None:
     async with aiohttp.ClientSession() as session:
         await asyncio.gather(*(worker(session) for _ in range(CONCURRENCY)))
     _expect(passed, count)
-
-
-async def judging(url: str, count: int) -> None:
-    """Do what `bare` does, and ask a language model to judge what the endpoint says."""
-    waiting = cases(count)
-    judged = 0
-
-    async def worker(session: aiohttp.ClientSession) -> None:
-        nonlocal judged
-        for case in waiting:
-            question = f"{JUDGE['prompt'].partition('{')[0]}{reply(case['input'])['answer']}"
-            schema = {"type": "json_schema", "json_schema": {"name": "verdict", "schema": JUDGE["response_format"]}}
-            body = {"model": "any", "messages": [{"role": "user", "content": question}], "response_format": schema}
-            async with session.post(f"{url}/v1/chat/completions", json=body) as response:
-                answer = await response.json()
-            judged += "passed" in json.loads(answer["choices"][0]["message"]["content"])
-
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=CONCURRENCY)) as session:
-        await asyncio.gather(*(worker(session) for _ in range(CONCURRENCY)))
-    if judged != count:
-        raise SystemExit(f"{judged} of {count} answers are verdicts: this measures something else")
-
-
-async def litellm(url: str, count: int) -> None:
-    """The least that asking a model through litellm can be."""
-    library: Any = import_module("litellm")
-    waiting = cases(count)
-    answered = 0
-
-    async def worker() -> None:
-        nonlocal answered
-        for case in waiting:
-            messages = [{"role": "user", "content": case["input"]}]
-            where = {"api_base": f"{url}/v1", "api_key": "any"}
-            answer = await library.acompletion(model="openai/gpt-4o-mini", messages=messages, max_retries=0, **where)
-            answered += bool(answer.choices[0].message.content)
-
-    await asyncio.gather(*(worker() for _ in range(CONCURRENCY)))
-    if answered != count:
-        raise SystemExit(f"{answered} of {count} are answers: this measures something else")
 
 
 async def pydantic(url: str, count: int) -> None:
@@ -233,10 +179,7 @@ def main(name: str, *arguments: str) -> None:
     elif name == "weight":
         click.echo(weight(int(arguments[0])))
     else:
-        if name == "litellm":  # loading it takes seconds, and is no part of the loop
-            os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-            import_module("litellm")
-        work = {"bare": bare, "judging": judging, "litellm": litellm, "pydantic": pydantic}[name]
+        work = {"bare": bare, "pydantic": pydantic}[name]
         click.echo(_timed(work(arguments[0], int(arguments[1]))))
 
 

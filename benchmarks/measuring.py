@@ -11,8 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from urllib.request import Request, urlopen
 
 import click
 
-from benchmarks.children import CHECKS, CONCURRENCY, JUDGE, cases, reply
+from benchmarks.children import CHECKS, CONCURRENCY, cases
 
 ROOT = Path(__file__).parent.parent
 VERDICTS = (0, 1, 4)
@@ -104,29 +103,14 @@ def middle(measure: Callable[[], float], times: int = 3) -> float:
     return median(measure() for _ in range(times))
 
 
-def endpoint(latency: float) -> AbstractContextManager[str]:
-    """An endpoint that answers after so many seconds; its address."""
-    return _service("benchmarks.children", "endpoint", str(latency))
-
-
-def language_model(latency: float) -> AbstractContextManager[str]:
-    """The stand-in for models, in a process of its own; its address."""
-    return _service("fepflow.deployments.simulators.language_model", "--port", "0", "--latency", str(latency))
-
-
 @contextlib.contextmanager
-def _service(*arguments: str) -> Iterator[str]:
-    service = Started("-m", *arguments)
+def endpoint(latency: float) -> Iterator[str]:
+    """An endpoint that answers after so many seconds; its address."""
+    service = Started("-m", "benchmarks.children", "endpoint", str(latency))
     try:
         yield service.line()
     finally:
         service.kill()
-
-
-def requests_at(url: str) -> int:
-    """Return the number of requests that have come to the stand-in for models."""
-    with urlopen(url, timeout=5) as answer:  # noqa: S310  # our own loopback address
-        return sum(json.load(answer)["requests"].values())
 
 
 def calls_at(url: str) -> int:
@@ -147,7 +131,6 @@ class House:
             **kept,
             "FEPFLOW_HOME": str(folder / "fepflow"),
             "FEPFLOW_PORT": str(port),
-            "BENCH_JUDGE_KEY": "the stand-in takes any",
             "PREFECT_HOME": str(folder / "prefect-client"),  # the developer's profile may name another server
         }
 
@@ -192,7 +175,8 @@ class House:
         """Write a suite over so many cases with the first so many checks."""
         folder = self.folder / f"suite-{count}-{checks}"
         folder.mkdir(exist_ok=True)
-        _write_lines(folder / "cases.jsonl", cases(count))
+        with (folder / "cases.jsonl").open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(case) + "\n" for case in cases(count))
         http = {
             "url": f"{url}/ask",
             "body": {"question": "$.test_case.input"},
@@ -208,32 +192,6 @@ class House:
         path = folder / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
-
-    def judged_suite(self, url: str, count: int) -> Path:
-        """Write a suite over so many outputs that are there, with a judge at that address."""
-        folder = self.folder / f"judged-{count}"
-        folder.mkdir(exist_ok=True)
-        _write_lines(folder / "cases.jsonl", cases(count))
-        _write_lines(folder / "outputs.jsonl", ({"value": reply(case["input"])["answer"]} for case in cases(count)))
-        document = {
-            "name": f"bench-judged-{count}",
-            "target": {"recorded": {"path": "outputs.jsonl"}},
-            "test_cases": "cases.jsonl",
-            "checks": [{"type": "llm_judge", "arguments": JUDGE}],
-            "judge": {
-                "model_config": {"model": "openai/gpt-4o-mini"},
-                "provider_config": {"api_base": f"{url}/v1", "api_key": "${BENCH_JUDGE_KEY}"},
-                "concurrency": CONCURRENCY,
-            },
-        }
-        path = folder / "suite.json"
-        path.write_text(json.dumps(document), encoding="utf-8")
-        return path
-
-
-def _write_lines(path: Path, documents: Iterable[dict[str, Any]]) -> None:
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(document) + "\n" for document in documents)
 
 
 class Slowest:
