@@ -1,18 +1,13 @@
-"""Alerts as code: `python -m fepflow.deployments.alerts put|list|remove`, which `fepflow alert` asks.
+"""Alerts as code, for `fepflow alert`.
 
-An alert is a Prefect automation, one for each kind, and the block that it sends through. The address is a secret: it
-comes in the variable FEPFLOW_ALERT_ADDRESSES, a JSON object by channel, is kept in a secret field of the block, and is
-never printed. Prints one JSON object on stdout; a failure is a sentence on stderr, with the exit code of its kind.
+An alert is a Prefect automation, one for each kind, and the block that it sends through. The address is a secret: it is
+kept in a secret field of the block, and is never printed.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import re
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import product
@@ -30,7 +25,6 @@ from prefect.events.schemas.automations import TriggerTypes
 from prefect.types import SecretDict
 from pydantic import SecretStr
 
-from fepflow.deployments.command import Work, answer
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_api import suite_tag
 from fepflow.settings import settings
@@ -309,15 +303,17 @@ def _block_name(name: str) -> str:
     return slug(name)
 
 
-async def listed(client: PrefectClient) -> dict[str, Any]:
-    """All alerts, by name."""
-    found = [one for one in await client.read_automations() if TAG in one.tags]
-    return {
-        "alerts": sorted(({"name": one.name, "enabled": one.enabled} for one in found), key=lambda one: one["name"])
-    }
+async def listed(client: PrefectClient) -> list[dict[str, Any]]:
+    """Return all alerts, by name."""
+    alerts = [
+        {"name": automation.name, "enabled": automation.enabled}
+        for automation in await client.read_automations()
+        if TAG in automation.tags
+    ]
+    return sorted(alerts, key=lambda alert: alert["name"])
 
 
-async def remove(client: PrefectClient, name: str) -> dict[str, Any]:
+async def remove(client: PrefectClient, name: str) -> None:
     """Delete an alert, and the block that was made for it. Raises NotFoundError."""
     found = [one for one in await client.read_automations_by_name(name) if TAG in one.tags]
     if not found:
@@ -327,50 +323,24 @@ async def remove(client: PrefectClient, name: str) -> dict[str, Any]:
     for document in await client.read_block_documents(include_secrets=False):
         if document.name == _block_name(name):
             await client.delete_block_document(document.id)
-    return {"name": name}
 
 
-def _work(options: argparse.Namespace) -> Work:
-    if options.command == "list":
-        return listed
-    if options.command == "remove":
-        return lambda client: remove(client, options.name)
-
-    async def put_all(client: PrefectClient) -> dict[str, Any]:
-        addresses = json.loads(os.environ["FEPFLOW_ALERT_ADDRESSES"])
-        wanted = list(product(dict.fromkeys(options.on), addresses.items()))
-        made = []
-        for kind, (channel, address) in wanted:
-            of = f" of {options.suite}" if options.suite else ""
-            name = options.name and (f"{options.name} ({kind}, {channel})" if len(wanted) > 1 else options.name)
-            name = name or f"fepflow: {kind}{of}, by {channel}"
-            made.append(
-                await put(client, kind, channel, address, options.suite, name, options.grace, every=options.every)
-            )
-        return {"alerts": made}
-
-    return put_all
-
-
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.alerts", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list")
-    commands.add_parser("remove").add_argument("name")
-    one = commands.add_parser("put")
-    one.add_argument("--on", action="append", required=True, choices=KINDS)
-    one.add_argument("--suite")
-    one.add_argument("--name")
-    one.add_argument("--every", action="store_true")
-    one.add_argument("--grace", type=float, default=60.0)
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one thing and print its result."""
-    options = _parsed(arguments)
-    return answer(lambda: _work(options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+async def put_all(
+    client: PrefectClient,
+    kinds: Iterable[str],
+    addresses: Mapping[str, str],
+    suite: str | None,
+    name: str | None,
+    grace: float,
+    *,
+    every: bool,
+) -> list[dict[str, Any]]:
+    """Create or update an alert of each kind by each channel, whose addresses are secrets. Raises UserError."""
+    wanted = list(product(kinds, addresses.items()))
+    made = []
+    for kind, (channel, address) in wanted:
+        of = f" of {suite}" if suite else ""
+        own = name and (f"{name} ({kind}, {channel})" if len(wanted) > 1 else name)
+        own = own or f"fepflow: {kind}{of}, by {channel}"
+        made.append(await put(client, kind, channel, address, suite, own, grace, every=every))
+    return made

@@ -1,4 +1,4 @@
-"""Schedules of suites: `python -m fepflow.deployments.schedule put|list|pause|resume|remove`, for `fepflow schedule`.
+"""Schedules of suites, as `fepflow schedule` makes, lists, pauses and removes them.
 
 A scheduled suite is a deployment of its own, with a limit of its own: one of another suite does not wait for it, and a
 run that is due while the one before still runs is dropped.
@@ -6,9 +6,7 @@ run that is due while the one before still runs is dropped.
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,7 +32,6 @@ from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import PrefectException
 from prefect.utilities.callables import parameter_schema
 
-from fepflow.deployments.command import Work, answer
 from fepflow.deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_api import suite_tag
@@ -239,46 +236,3 @@ def _words(schedule: SCHEDULE_TYPES) -> str:
     if isinstance(schedule, IntervalSchedule):
         return f"every {schedule.interval}"
     return str(getattr(schedule, "rrule", "never"))
-
-
-def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.schedule", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("list")
-    for name in ("pause", "resume", "remove"):
-        commands.add_parser(name).add_argument("which")
-    one = commands.add_parser("put")
-    one.add_argument("--name", required=True)
-    one.add_argument("--suite", required=True)
-    one.add_argument("--suite-name", required=True)
-    one.add_argument("--cron")
-    one.add_argument("--every", type=float)
-    one.add_argument("--timezone", default="UTC")
-    one.add_argument("--limit", type=float)
-    one.add_argument("--repeats", type=int)
-    return parser.parse_args(arguments)
-
-
-def _work(options: argparse.Namespace) -> Work:
-    match options.command:
-        case "list":
-            return listed
-        case "remove":
-            return lambda client: remove(client, options.which)
-        case "pause" | "resume":
-            return lambda client: switch(client, options.which, on=options.command == "resume")
-        case _:
-            schedule = schedule_of(options.cron, options.every, options.timezone)
-            given = {"suite": options.suite, "limit": options.limit, "repeats": options.repeats}
-            parameters = {key: value for key, value in given.items() if value is not None}
-            return lambda client: put(client, options.name, parameters, schedule, os.getcwd(), options.suite_name)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Do one thing and print its result."""
-    options = _parsed(arguments)
-    return answer(lambda: _work(options))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from fepflow.cli.options import Duration, count_or_fraction, note_untaken_variables
+
+T = TypeVar("T")
 
 
 @click.command()
@@ -214,13 +217,15 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
     For --pause, --resume and --remove, SUITE is the suite's path, or its name in --list.
     """
     if as_list:
-        _show_schedules(_run_schedules("list"))
+        _show_schedules(_ask(_schedules().listed))
         return
     if action is not None:
         wanted = name or suite
         if wanted is None:
             raise click.UsageError(f"say which schedule to {action}: the suite's path, or its name in --list")
-        done = _run_schedules(action, wanted)
+        schedules = _schedules()
+        work = schedules.remove if action == "remove" else partial(schedules.switch, on=action == "resume")
+        done = _ask(lambda client: work(client, wanted))
         words = {"pause": "Paused", "resume": "Resumed", "remove": "Removed"}[action]
         click.echo(f"{words} {done['name']}.")
         if action == "resume":
@@ -238,20 +243,30 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
     validation = run_service.validate(path)
     suite_name = validation.require().name
     deployment = re.sub(r"[/%&<>]+", "-", name or suite_name)[:100]
-    names = {"suite": path.resolve(), "suite-name": suite_name, "name": deployment}
     for problem in validation.notes:
         click.echo(f"{problem.severity}: {problem}", err=True)
-    options = {**when, **names}
-    done = _run_schedules("put", *(f"--{option}={value}" for option, value in options.items() if value is not None))
+    schedules = _schedules()
+    planned = schedules.schedule_of(when["cron"], when["every"], when["timezone"])
+    chosen = {"suite": str(path.resolve()), "limit": when["limit"], "repeats": when["repeats"]}
+    parameters = {name: value for name, value in chosen.items() if value is not None}
+    done = _ask(lambda client: schedules.put(client, deployment, parameters, planned, os.getcwd(), suite_name))
     word = "Scheduled" if done["created"] else "Changed"
     click.echo(f"{word} {done['name']}: {', '.join(done['when'])}, {path.resolve()}")
     _say_what_comes(done)
 
 
-def _run_schedules(*arguments: str) -> Any:
-    from fepflow.services import prefect_api
+def _schedules() -> Any:
+    """Return the module of schedules. It imports Prefect, which reads once which API it is to use."""
+    _connect()
+    from fepflow.deployments import schedule
 
-    return prefect_api.run_prefect_module("fepflow.deployments.schedule", *arguments)
+    return schedule
+
+
+def _ask(work: Callable[[Any], Awaitable[T]]) -> T:
+    from fepflow.deployments.command import ask_prefect
+
+    return ask_prefect(work)
 
 
 def _show_schedules(answer: dict[str, Any]) -> None:
@@ -336,10 +351,12 @@ def alert(
 ) -> None:
     """Notify you through Prefect of a fail, a worse verdict, drift, or a run that crashed or was missed."""
     if as_list:
-        _show_alerts(_run_alerts("list")["alerts"])
+        _show_alerts(_ask(_alerts().listed))
         return
     if remove is not None:
-        click.echo(f"Removed the alert {_run_alerts('remove', remove)['name']!r}.")
+        alerts = _alerts()
+        _ask(lambda client: alerts.remove(client, remove))
+        click.echo(f"Removed the alert {remove!r}.")
         return
     addresses = {channel: address for channel, address in channels.items() if address is not None}
     if not on or not addresses:
@@ -347,9 +364,8 @@ def alert(
             f"say when and where: --on {'|'.join(KINDS)}, and --webhook, --slack, --email or --block"
         )
     kinds = dict.fromkeys(kind for kinds in on for kind in kinds)
-    options = [("grace", grace), *(("on", kind) for kind in kinds), ("suite", suite), ("name", name)]
-    arguments = [*(f"--{option}={value}" for option, value in options if value), *(["--every"] if every else [])]
-    for made in _run_alerts("put", *arguments, FEPFLOW_ALERT_ADDRESSES=json.dumps(addresses))["alerts"]:
+    alerts = _alerts()
+    for made in _ask(lambda client: alerts.put_all(client, kinds, addresses, suite, name, grace, every=every)):
         paused = "" if made["enabled"] else " It is still paused."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
@@ -363,7 +379,9 @@ def _show_alerts(alerts: list[dict[str, Any]]) -> None:
         click.echo("No alerts yet: fepflow alert --on fail --webhook URL")
 
 
-def _run_alerts(*arguments: str, **environment: str) -> Any:
-    from fepflow.services import prefect_api
+def _alerts() -> Any:
+    """Return the module of alerts; see `_schedules`."""
+    _connect()
+    from fepflow.deployments import alerts
 
-    return prefect_api.run_prefect_module("fepflow.deployments.alerts", *arguments, **environment)
+    return alerts

@@ -312,27 +312,14 @@ def _local(state: dict[str, Any]) -> PrefectApi:
     return PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state.get("errors", ()))
 
 
-def run_prefect_module(module: str, *arguments: str, **environment: str) -> Any:
-    """Run a module of the deployments with Prefect's API, whose server is started if need be; return its answer.
-
-    `environment` is what no process list may show. Raises UserError, InfrastructureError.
-    """
-    return json.loads(_ask(PREFECT_MODULE, module, *arguments, **usable_api().environment, **environment))
-
-
 def _ask_server(*arguments: str) -> Any:
-    return json.loads(_ask("fepflow.deployments.server", *arguments))["server"]
-
-
-def _ask(module: str, *arguments: str, **environment: str) -> str:
     # -P: no module in the working directory is imported.
-    command = [sys.executable, "-P", "-m", module, *arguments]
-    env = {**os.environ, **environment}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)  # noqa: S603  # see above
+    command = [sys.executable, "-P", "-m", "fepflow.deployments.server", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # see above
     if done.returncode != 0:
-        message = "\n".join(done.stderr.strip().splitlines()[-6:]) or f"{module} could not be asked"
+        message = "\n".join(done.stderr.strip().splitlines()[-6:]) or "the local Prefect server could not be asked"
         raise (UserError if done.returncode == UserError.exit_code else InfrastructureError)(message)
-    return done.stdout
+    return json.loads(done.stdout)["server"]
 
 
 def _require_health(api: PrefectApi) -> None:
