@@ -39,7 +39,7 @@ from fepflow.suite.reader import load_suite, read_snapshot
 from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.target import KINDS
 from fepflow.suite.variants import label_of, run_name, tags_of
-from fepflow.tasks.create_run import CreatedRun, RunOptions, suite_of_run
+from fepflow.tasks.create_run import CreatedRun, RunOptions, require_repeats, suite_of_run
 from fepflow.tasks.local_run import LEASE_SECONDS
 from fepflow.text import listed, listed_first, plural
 
@@ -67,8 +67,8 @@ class Rescorable:
 class CaseChanges:
     """The cases of a suite beside those of the run that is rescored: ids, in order."""
 
-    unanswered: list[int] = field(default_factory=list)
-    """Indices of the new run's cases that its outputs do not answer."""
+    places: dict[str, int] = field(default_factory=dict)
+    """Index of each case in the new run."""
     changed: list[str] = field(default_factory=list)
     new: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -80,6 +80,11 @@ class CaseChanges:
     """Cases whose own checks are other ones."""
     own_checks: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
     """Ids of the checks that such cases had themselves, and have now."""
+
+    @property
+    def unanswered(self) -> list[int]:
+        """Indices of the new run's cases that its outputs do not answer."""
+        return sorted(self.places[case_id] for case_id in (*self.changed, *self.new))
 
 
 def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable:
@@ -186,7 +191,7 @@ def create_rescore(
         snapshot = wanted
         changes, cases = _changes(store, source, validation, suite)
         notes += _notes_of_cases(source, changes)
-        _require_repeats(suite, source.repeats)
+        require_repeats(suite, source.repeats, f"the run that is rescored has {source.repeats}")
         if suite.repeats != source.repeats:
             had = f"Run {source.id[:8]} has {plural(source.repeats, 'repeat')} of each case, not {suite.repeats}"
             notes.append(f"{had} as the suite asks for.")
@@ -196,8 +201,8 @@ def create_rescore(
     options = {name: value for name, value in (source.options or {}).items() if name in _KEPT}
     if validation.origin is not None and not gate_only:
         options["origin"] = validation.origin.data()
-    if again := list(_tried_again(store, source, None if gate_only else validation)):
-        options["tried_again"] = again
+    if again := (source.options or {}).get("tried_again"):
+        options["tried_again"] = again if gate_only else _tried_again(store, source, again, changes.places)
     options[RESCORING] = {
         "outputs_of": source.asked_in,
         "gate_only": gate_only,
@@ -244,7 +249,7 @@ def _with_judging(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 def _require_known(store: Store, source: RunRecord, suite: Suite, snapshot: Mapping[str, Any]) -> None:
     """Raise UserError if metrics or the gate are about checks of which the run has no result."""
-    _require_repeats(suite, source.repeats)
+    require_repeats(suite, source.repeats, f"the run that is rescored has {source.repeats}")
     known = {counts.check_id for counts in store.results.check_totals(source.id)}
     wanted = {metric.check for metric in suite.metrics or () if metric.check is not None}
     if suite.metrics is None and suite.gate is not None:
@@ -270,20 +275,15 @@ def _notes_of_unseen(
         there = store.runs.cases_by_id(source.id, (case.id for case in chunk))
         new += len(chunk) - len(there)
         edited += sum(there[case.id][1] != case for case in chunk if case.id in there)
-    in_part = source.part is not None or "sample" in (source.options or {})
+    in_part = _is_in_part(source)
     parts = [f"{count} {what}" for count, what in ((0 if in_part else new, "new"), (edited, "edited")) if count]
     if parts:
         kept = f"Those of run {source.id[:8]} are judged."
         yield f"Test cases of the suite that are not looked at: {listed(parts)}. {kept}"
 
 
-def _require_repeats(suite: Suite, repeats: int) -> None:
-    for metric in suite.metrics or ():
-        if metric.aggregated.k > repeats:
-            raise UserError(
-                f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each "
-                f"case: the run that is rescored has {repeats}."
-            )
+def _is_in_part(source: RunRecord) -> bool:
+    return source.part is not None or "sample" in (source.options or {})
 
 
 def _changes(
@@ -293,11 +293,9 @@ def _changes(
 
     Of a run that had only a part of its suite's cases, that part alone is judged again.
     """
-    changes, seen = CaseChanges(), set[str]()
-    in_part = source.part is not None or "sample" in (source.options or {})
+    changes, in_part = CaseChanges(), _is_in_part(source)
     asked = _Asked(validation, suite)
     shared = [list(declared_checks(each)) for each in (source.suite, validation.loaded.snapshot)]
-    index = 0
     kept: set[str] = set()
     waiting = iter(validation.cases)
     while chunk := list(islice(waiting, CASES_AT_ONCE)):
@@ -305,43 +303,34 @@ def _changes(
         for case in chunk:
             if case.id not in there:
                 if not in_part:
+                    changes.places[case.id] = len(changes.places)
                     changes.new.append(case.id)
-                    changes.unanswered.append(index)
-                    index += 1
                 continue
-            seen.add(case.id)
             kept.add(case.id)
+            changes.places[case.id] = len(changes.places)
             then = there[case.id][1]
             if not asked.the_same(then, case):
                 changes.changed.append(case.id)
-                changes.unanswered.append(index)
             elif without_checks(then) != without_checks(case):
                 changes.checked_again += 1
             if (then.checks or []) != (case.checks or []):
                 changes.otherwise_checked.append(case.id)
             for ids, taken, each in zip(changes.own_checks, shared, (then, case), strict=True):
                 ids.update(check_ids([to_check(check) for check in each.checks or ()], taken))
-            index += 1
-    if not seen:
+    if not kept:
         raise UserError(f"No test case of {validation.path} is one of run {source.id[:8]}: they are matched by id.")
-    failed = set(store.results.failed_case_indices(source.id))
-    for place, case_id in enumerate(store.runs.ids_of_cases(source.id)):
-        if case_id not in seen:
+    ids_then, failed = list(store.runs.ids_of_cases(source.id)), set(store.results.failed_case_indices(source.id))
+    for place, case_id in enumerate(ids_then):
+        if case_id not in kept:
             changes.removed.append(case_id)
             changes.removed_failed += place in failed
     if not in_part:
         return changes, validation.cases
     # A sample that may be topped up is in random order, by which its verdict goes.
-    order = [case_id for case_id in store.runs.ids_of_cases(source.id) if case_id in kept]
-    unanswered = set(changes.changed)
-    changes.unanswered = [place for place, case_id in enumerate(order) if case_id in unanswered]
-    return changes, _in_order(validation.cases, order)
-
-
-def _in_order(cases: Iterable[TestCase], order: Sequence[str]) -> list[TestCase]:
-    wanted = frozenset(order)
-    by_id = {case.id: case for case in cases if case.id in wanted}
-    return [by_id[case_id] for case_id in order]
+    order = [case_id for case_id in ids_then if case_id in kept]
+    changes.places = {case_id: place for place, case_id in enumerate(order)}
+    by_id = {case.id: case for case in validation.cases if case.id in kept}
+    return changes, [by_id[case_id] for case_id in order]
 
 
 def without_checks(case: TestCase) -> str:
@@ -381,27 +370,12 @@ class _Asked:
             return str(error)
 
 
-def _tried_again(store: Store, source: RunRecord, validation: SuiteValidation | None) -> Iterator[tuple[int, int]]:
-    """Yield the outputs, by index in the new run and repeat, that were second tries in the earlier one."""
-    then = [(case_index, repeat) for case_index, repeat in (source.options or {}).get("tried_again", ())]
-    if not then or validation is None:
-        yield from then
-        return
-    repeats: dict[int, list[int]] = {}
-    for case_index, repeat in then:
-        repeats.setdefault(case_index, []).append(repeat)
-    ids = {
-        case_id: repeats[place] for place, case_id in enumerate(store.runs.ids_of_cases(source.id)) if place in repeats
-    }
-    in_part = source.part is not None or "sample" in (source.options or {})
-    known = {case.id for case in validation.cases}
-    order = (
-        (case_id for case_id in store.runs.ids_of_cases(source.id) if case_id in known)
-        if in_part
-        else (case.id for case in validation.cases)
-    )
-    for index, case_id in enumerate(order):
-        yield from ((index, repeat) for repeat in ids.get(case_id, ()))
+def _tried_again(
+    store: Store, source: RunRecord, then: Iterable[tuple[int, int]], places: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """Return the outputs, by index in the new run and repeat, that were second tries in the earlier one."""
+    ids = list(store.runs.ids_of_cases(source.id))
+    return sorted((places[ids[index]], repeat) for index, repeat in then if ids[index] in places)
 
 
 def _asked_run(store: Store, source: RunRecord) -> RunRecord | None:

@@ -94,18 +94,19 @@ def create_run(
     suite = validation.require()
     if validation.variants:
         raise UserError(f"{validation.path} has variants: `fepflow run` makes a run of each, fepflow.run_variants too.")
-    _require_repeats(suite, options.repeats or suite.repeats)
+    repeats = options.repeats or suite.repeats
+    require_repeats(suite, repeats, f"set repeats (or --repeats), which is {repeats}")
     _require_top_up(suite.gate, options)
     _require_version(suite, options)
     _require_own_outputs(suite, options)
-    cases, case_options, n_cases = _wanted(store, validation, options, suite)
+    cases, run_options, n_cases = _wanted(store, validation, options, suite)
     if validation.origin is not None:
-        case_options = {**(case_options or {}), "origin": validation.origin.data()}
+        run_options["origin"] = validation.origin.data()
     if options.reuse_outputs:
-        case_options = {**(case_options or {}), REUSE_OUTPUTS: True}
-    if replaced := [[list(each.path), each.value] for each in options.replacements]:
-        case_options = {**(case_options or {}), REPLACED: replaced}
-    run_id, loaded, repeats = uuid4().hex, suite_of_run(validation, options), options.repeats or suite.repeats
+        run_options[REUSE_OUTPUTS] = True
+    if options.replacements:
+        run_options[REPLACED] = [[list(replacement.path), replacement.value] for replacement in options.replacements]
+    run_id, loaded = uuid4().hex, suite_of_run(validation, options)
     run = NewRun(
         id=run_id,
         name=validation.run_name,
@@ -117,7 +118,7 @@ def create_run(
         suite_hash=suite_hash(loaded.snapshot, repeats, loaded.folder),
         version=_version(loaded, options),
         cause=cause,
-        options={**(case_options or {}), **(of_variants or {})} or None,
+        options={**run_options, **(of_variants or {})} or None,
         n_cases=n_cases,
         takeovers_left=takeovers,
     )
@@ -157,13 +158,13 @@ def _version(loaded: LoadedSuite, options: RunOptions) -> str | None:
     return redact(version, loaded.secrets) if version else None
 
 
-def _require_repeats(suite: Suite, repeats: int) -> None:
-    """Raise UserError if a metric takes more repeats of each case than the run would have."""
+def require_repeats(suite: Suite, repeats: int, advice: str) -> None:
+    """Raise UserError, with the advice, if a metric takes more repeats of each case than there are."""
     for metric in suite.metrics or ():
         if metric.aggregated.k > repeats:
             raise UserError(
                 f"The metric {metric.id} is {metric.aggregate}, which takes {metric.aggregated.k} repeats of each case "
-                f"or more: set repeats: {metric.aggregated.k} (or --repeats), instead of {repeats}."
+                f"or more: {advice}."
             )
 
 
@@ -240,7 +241,7 @@ def _require_own_outputs(suite: Suite, options: RunOptions) -> None:
 
 def _wanted(
     store: Store, validation: SuiteValidation, options: RunOptions, suite: Suite
-) -> tuple[Iterable[TestCase], dict[str, Any] | None, int | None]:
+) -> tuple[Iterable[TestCase], dict[str, Any], int | None]:
     """Return the cases that the run is to have, in their order, read as they are wanted; which part of the suite's they
     are; and with how many of them it begins (None: all).
 
@@ -251,7 +252,7 @@ def _wanted(
     most = _max_cases(suite.gate)
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:
-        return filter(is_wanted, cases), case_options or None, None
+        return filter(is_wanted, cases), case_options, None
     sample = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
     case_options["sample"] = sample
     if most is None or suite.gate is None:
