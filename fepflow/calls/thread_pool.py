@@ -100,11 +100,6 @@ class ThreadPool:
         """True in one of the threads."""
         return current_thread() in self._threads
 
-    @property
-    def is_idle(self) -> bool:
-        """True while a job that begins now would have a thread at once."""
-        return self._unfinished == 0
-
     def close(self) -> None:
         """Let the threads end once they have done what they are at. No job may begin afterwards."""
         with self._lock:
