@@ -191,6 +191,7 @@ def few_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
 def test_230_half_sent_requests_silence_nobody(tmp_path: Path, secure: bool) -> None:
     env, trust = {}, ssl.create_default_context()

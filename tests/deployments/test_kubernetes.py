@@ -292,6 +292,7 @@ def rendered(template: Document, job_variables: Document) -> Document:
     return manifest
 
 
+@pytest.mark.battery
 @pytest.mark.e2e
 def test_deployments_are_registered_on_a_pool_for_kubernetes_whose_jobs_are_valid(stack, tmp_path: Path) -> None:
     (tmp_path / "prefect.yaml").write_text(PREFECT_YAML, encoding="utf-8")

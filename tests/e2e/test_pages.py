@@ -89,6 +89,7 @@ def plain(text: str) -> str:
     return text.replace("\u2060", "")
 
 
+@pytest.mark.battery
 def test_the_pages_of_a_deployments_runs_show_their_outcomes(seen: Seen, ui: tuple[Browser, str]) -> None:
     browser, root = ui
     for page in (f"{root}/deployments/deployment/{seen.deployment}", f"{root}/runs"):

@@ -133,6 +133,7 @@ def test_a_body_for_the_evaluations_contract_keeps_nobody_waiting(interfaces: In
     meanwhile.require_kept()
 
 
+@pytest.mark.battery
 def test_a_grader_with_a_schema_that_takes_long_to_read_keeps_nobody_waiting(interfaces: Interfaces) -> None:
     check = {"type": "schema_validation", "arguments": {"data": "$.output.value", "schema": {"allOf": [{}] * 300_000}}}
     with others_beside(interfaces.api) as meanwhile:
@@ -167,6 +168,7 @@ def test_a_message_of_many_small_parts_keeps_nobody_waiting(
     assert error.value.code() in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.RESOURCE_EXHAUSTED)
 
 
+@pytest.mark.battery
 def test_a_thousand_checks_of_a_large_output_take_little(interfaces: Interfaces) -> None:
     request = request_of("x" * 450_000, *[IS_EMPTY] * 1_000)
     with others_beside(interfaces.api) as meanwhile:

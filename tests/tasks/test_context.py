@@ -7,7 +7,6 @@ import pytest
 
 from fepflow.errors import InputError, NotFoundError, RunBusyError
 from fepflow.store.store import Store
-from fepflow.tasks import local_run as lease
 from fepflow.tasks import open_run as open_run_module
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.open_run import open_run
@@ -63,7 +62,7 @@ async def test_an_executor_that_has_lost_its_lease_stops(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_run_module, "LEASE_SECONDS", 0.05)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
+    monkeypatch.setattr(open_run_module, "RENEW_SECONDS", 0.2)
     run_id = plan(["a"])
 
     async def execute() -> None:
@@ -82,7 +81,7 @@ async def test_the_lease_is_renewed_while_the_run_lasts(
     plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_run_module, "LEASE_SECONDS", 1.0)
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.02)
+    monkeypatch.setattr(open_run_module, "RENEW_SECONDS", 0.02)
     run_id = plan(["a"])
     async with open_run(run_id):
         first = store.runs.get(run_id).lease_until

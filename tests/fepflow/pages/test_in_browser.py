@@ -140,6 +140,7 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Watched, filled: Store)
         harmless(browser)
 
 
+@pytest.mark.battery
 def test_each_hostile_case_has_a_page(browser: Watched, filled: Store) -> None:
     for text in [*HOSTILE, "large", "deep"]:
         browser.open(case_address("bad00001", name_of(text)))

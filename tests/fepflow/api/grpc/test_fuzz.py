@@ -18,7 +18,7 @@ from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess, api_process
 from tests.fepflow.api.grpc.messages import messages, mutated, requests
 
-EXAMPLES = pytest.mark.parametrize("examples", [80, pytest.param(2_000, marks=pytest.mark.battery)])
+EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(2_000, marks=pytest.mark.battery)])
 SERVICES = [
     service for file in (fep_pb2, health_pb2, reflection_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 ]

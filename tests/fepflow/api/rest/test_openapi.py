@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import ignored_auth, positive_data_accept
 
 from tests.api_process import api_process
 
-EXAMPLES = pytest.mark.parametrize("examples", [5, pytest.param(200, marks=pytest.mark.battery)])
+EXAMPLES = pytest.mark.parametrize("examples", [2, pytest.param(200, marks=pytest.mark.battery)])
 EXCLUDED: list[Any] = [positive_data_acceptance, ignored_auth]
 """A schema cannot say that ids are unique, or that each test case has an output. Beside a key that is valid, a header
 Authorization is not looked at."""

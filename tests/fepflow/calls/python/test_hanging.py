@@ -110,7 +110,7 @@ async def pids_in(file: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("isolate", ["process", "interpreter"])
-@pytest.mark.parametrize("outcome", ["time-out", "cancel", "close", "crash"])
+@pytest.mark.parametrize("outcome", [pytest.param("time-out", marks=pytest.mark.battery), "cancel", "close", "crash"])
 async def test_an_isolated_call_is_killed_with_all_that_it_has_started(
     open_agent: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outcome: str, isolate: str
 ) -> None:

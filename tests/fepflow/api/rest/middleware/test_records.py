@@ -141,7 +141,7 @@ def held(file: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-@pytest.mark.parametrize("mode", ["IMMEDIATE", "EXCLUSIVE"])
+@pytest.mark.parametrize("mode", ["IMMEDIATE", pytest.param("EXCLUSIVE", marks=pytest.mark.battery)])
 async def test_while_another_process_holds_the_store_reads_are_answered_and_writes_wait(
     serve: Serve, mode: str
 ) -> None:
