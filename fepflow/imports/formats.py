@@ -78,6 +78,9 @@ def read_import(path: Path, name: str | None = None, format_name: str | None = N
         if format_name not in FORMATS:
             raise UserError(f"{format_name} is no format ({did_you_mean(format_name, list(FORMATS))}).")
         return source, FORMATS[format_name].read(source)
+    if source.head.startswith(b"version https://git-lfs.github.com/spec/"):
+        message = "is a pointer of Git LFS, and not the file that it stands for"
+        raise InputError(Problem(message, source.name, advice="fetch that: git lfs pull"))
     if not source.is_folder:
         _ = source.data  # a document that cannot be read is in no format: that is said first
     for known in FORMATS.values():
@@ -88,6 +91,5 @@ def read_import(path: Path, name: str | None = None, format_name: str | None = N
 
 
 def _known() -> str:
-    return (
-        "known are " + "; ".join(f"{known.name}: {known.what}" for known in FORMATS.values()) + "; name one with --as"
-    )
+    known = "; ".join(f"{known.name}: {known.what}" for known in FORMATS.values())
+    return f"known are {known}; name one with --as, or, for test cases without checks, name the file in test_cases"

@@ -38,7 +38,10 @@ def _is_sample(record: Any) -> bool:
 
 
 def _is_results(data: Any) -> bool:
-    return isinstance(data, dict) and {"results", "configs", "n-shot"} <= data.keys()
+    """Return whether this is a file of results: with configurations, or, as before 0.4, with versions only."""
+    if not isinstance(data, dict) or not isinstance(data.get("results"), dict):
+        return False
+    return {"configs", "n-shot"} <= data.keys() or isinstance(data.get("versions"), dict)
 
 
 def read(source: Source) -> Imported:

@@ -52,7 +52,7 @@ def cases_of(imported: Imported) -> list[TestCase]:
             if len(problems) >= _MOST_PROBLEMS:
                 break
     if not imported.cases:
-        problems.append(Problem("holds no test cases", imported.notes.file))
+        problems += [Problem("holds no test cases", imported.notes.file), *imported.notes.problems()]
     if problems:
         raise InputError(problems)
     given = Counter(str(data["id"]) for data in imported.cases if data.get("id"))

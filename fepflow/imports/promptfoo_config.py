@@ -36,20 +36,22 @@ def looks_like(source: Source) -> bool:
     data = source.data
     if isinstance(data, dict):
         has_tests = any(name in data for name in ("tests", "scenarios", "defaultTest", "providers", "targets"))
-        return "prompts" in data and has_tests
+        return ("prompts" in data and has_tests) or _is_red_team(data)
     if isinstance(data, list):
         return bool(data) and all(isinstance(test, dict) and "vars" in test for test in data[:10])
     first = source.first_record
-    return isinstance(first, dict) and any(str(name).startswith(_COLUMNS) for name in first)
+    return isinstance(first, dict) and (
+        any(str(name).startswith(_COLUMNS) for name in first) or isinstance(first.get("vars"), dict)
+    )
 
 
 def read(source: Source) -> Imported:
-    """Read a config, a list of tests, or tests in CSV. Raises InputError for what is none of them."""
+    """Read a config, a list of tests, or tests in CSV or JSONL. Raises InputError for what is none of them."""
     data = source.data
     if isinstance(data, list):
         data = {"tests": data}
     elif not source.is_document:
-        data = {"tests": [row_as_test(row) for _, row in source.records() if isinstance(row, dict)]}
+        data = {"tests": [_record_as_test(source, row) for _, row in source.records() if isinstance(row, dict)]}
     if not isinstance(data, dict):
         raise InputError(Problem("holds no config of promptfoo: it is a mapping", source.name))
     return _Config(source, data).read()
@@ -70,8 +72,12 @@ class _Config:
 
     def read(self) -> Imported:
         """Return the suite."""
+        has_tests = any(name in self._config for name in ("tests", "scenarios"))
         for name in self._config:
-            if name not in _SECTIONS:
+            if name == "redteam" and not has_tests:
+                advice = "import the file that `promptfoo redteam generate -o redteam.yaml` writes"
+                self._by_hand("promptfoo has yet to write the tests of a red team", (name,), advice)
+            elif name not in _SECTIONS:
                 self._by_hand(f"{brief(str(name), 60)} has no counterpart", (name,))
         targets = TargetReader(self._source, self._config, self._notes)
         suite = targets.sections()
@@ -80,7 +86,7 @@ class _Config:
         self._taken = [str(check["id"]) for check in shared if "id" in check]
         for test, place in self._tests():
             self._add(default, test, place)
-        if not self._cases and not any(name in self._config for name in ("tests", "scenarios")):
+        if not has_tests and not _is_red_team(self._config):
             self._add(default, {}, ())  # promptfoo asks each prompt once
         if shared:
             suite["checks"] = shared
@@ -166,7 +172,7 @@ class _Config:
             return
         for _, row in source.records():
             if isinstance(row, dict):
-                yield (row if source.ending == ".jsonl" else row_as_test(row)), path
+                yield _record_as_test(source, row), path
 
     def _add(self, default: Mapping[str, Any], test: Mapping[str, Any], path: DocumentPath) -> None:
         """Add the cases of a test: one, or one for each combination of the variables that are lists."""
@@ -288,6 +294,14 @@ class _Config:
         self._types.add(check["type"])
         self._checks += 1
         return check
+
+
+def _is_red_team(config: Mapping[str, Any]) -> bool:
+    return isinstance(config.get("redteam"), dict) and any(name in config for name in ("targets", "providers"))
+
+
+def _record_as_test(source: Source, record: dict[str, Any]) -> dict[str, Any]:
+    return record if source.ending in (".jsonl", ".ndjson") else row_as_test(record)
 
 
 def row_as_test(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ def looks_like(source: Source) -> bool:
     """Return whether the file holds results of promptfoo: rows with the indices of prompt and test."""
     first = source.first_record
     if first is not None:
-        return _is_row(first)
+        return _is_row(first) or _is_table(first)
     results = _results(source.data)
     rows = results.get("results") if results is not None else None
     return isinstance(rows, list) and ("version" in (results or {}) or (bool(rows) and _is_row(rows[0])))
@@ -47,6 +48,10 @@ def looks_like(source: Source) -> bool:
 def read(source: Source) -> Imported:
     """Read results. Raises InputError for a version that is not known."""
     notes = Notes(source.name)
+    if _is_table(source.first_record):
+        message = "is a table of results, which lacks what each assertion said"
+        advice = "write them as JSON: promptfoo export eval latest -o results.json"
+        raise InputError(Problem(message, source.name, advice=advice))
     if source.is_document:
         document = source.data
         results = _results(document)
@@ -85,6 +90,11 @@ def _results(data: Any) -> dict[str, Any] | None:
 
 def _is_row(row: Any) -> bool:
     return isinstance(row, dict) and "promptIdx" in row and "testIdx" in row and ("success" in row or "vars" in row)
+
+
+def _is_table(record: Any) -> bool:
+    """Return whether this is a row of `promptfoo eval -o results.csv`: answers begin with the outcome."""
+    return isinstance(record, dict) and any(re.match(r"\[(PASS|FAIL|ERROR)\]", str(cell)) for cell in record.values())
 
 
 @dataclass(slots=True)

@@ -37,7 +37,12 @@ _MODELS = {
 """Providers of promptfoo, as litellm names them."""
 
 _KINDS = ("chat", "messages", "responses")
-_NO_MODELS = ("completion", "embedding", "embeddings", "moderation", "image", "realtime", "assistant", "audio")
+_NO_MODELS = {
+    *("completion", "embedding", "embeddings", "moderation", "image", "realtime", "assistant", "audio", "video"),
+    *("speech", "transcription", "live", "kb", "knowledge-base", "agents", "agent", "chatkit", "codex-sdk"),
+    *("claude-agent-sdk", "claude-code"),
+}
+"""What stands behind a vendor's name and is no model that answers messages."""
 _CODE = re.compile(r"(file|exec|python|javascript|golang|ruby|webhook|browser|package):|.*\.(js|ts|mjs|cjs|py|rb|go)\b")
 _IS_FILE = re.compile(r"[^\s{}]+\.(txt|md|json|ya?ml|j2|jinja2?|csv)")
 _IS_CODE_FILE = re.compile(r"[^\s{}]+\.(js|ts|mjs|cjs|py)(:\w+)?")
@@ -60,6 +65,7 @@ class TargetReader:
         self._config = config
         self._notes = notes
         self.files: dict[str, str] = {}
+        self._texts: set[str] = set()
 
     def sections(self) -> dict[str, Any]:
         """Return `target`, with `variants` if there are several. Without a provider that has a counterpart, an endpoint
@@ -127,6 +133,10 @@ class TargetReader:
 
     def _add(self, found: Prompts, text: str, path: DocumentPath, *, alone: bool) -> None:
         messages = _messages_of(text)
+        if text in self._texts:
+            self._by_hand("a prompt that stands twice came over once", path)
+            return
+        self._texts.add(text)
         try:
             if messages is not None and alone:
                 found.messages = [{**message, "content": placeholders(str(message["content"]))} for message in messages]

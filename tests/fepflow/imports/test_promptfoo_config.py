@@ -316,3 +316,34 @@ scenarios:
         ("German", "no"),
     ]
     assert found.suite["target"]["openai"]["model"] == "anthropic/claude-sonnet-4-5"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.yaml", "prompts: [hi]\nproviders: [echo]\ntests:\n- file://make.py:f", "a.yaml:4: tests[0]: tests from"),
+        ("a.yaml", "targets: [{id: http}]\nredteam: {purpose: p}", "promptfoo redteam generate"),
+        ("a.csv", 'q,[gpt] {{q}}\nhi,"[FAIL] (0.00) no\n---\nho"', "promptfoo export eval latest -o results.json"),
+        ("a.csv", "q,a\nhi,ho", "name the file in test_cases"),
+        ("a.json", '{"results": {"t": {"acc": 0.5}}, "versions": {"t": 0}}', "which lm_eval writes with --log_samples"),
+        ("a.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
+    ],
+)
+def test_a_file_without_cases_of_its_own_is_refused_with_the_reason(
+    name: str, text: str, said: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    refused = run(tmp_path / name, "-o", tmp_path / "suite")
+    assert said in str(refused.exception), refused.output
+
+
+def test_tests_in_jsonl_have_their_assertions_and_a_prompt_that_stands_twice_comes_once(tmp_path: Path) -> None:
+    (tmp_path / "tests.jsonl").write_text('{"vars": {"q": "hi"}, "assert": [{"type": "equals", "value": "ho"}]}\n')
+    _, tests = read_import(tmp_path / "tests.jsonl")
+    assert tests.cases[0]["checks"][0]["type"] == "exact_match"
+    twice = imported(
+        tmp_path, "prompts: ['{{q}}', '{{q}}']\nproviders: [openai:gpt-5, 'google:live:gemini']\ntests: []"
+    )
+    assert "variants" not in twice.suite
+    assert "a prompt that stands twice came over once" in left(twice)
+    assert "the provider google:live:gemini has no counterpart" in left(twice)
