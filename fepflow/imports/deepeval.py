@@ -40,7 +40,7 @@ _METADATA = ("context", "retrieval_context", "expected_tools", "comments", "sour
 
 def looks_like(source: Source) -> bool:
     """Return whether the file holds goldens, or the test cases of a test run, by the names of their members."""
-    if _run_of(source.data) is not None:
+    if _run_of(source.data) is not None or _is_link(source.data):
         return True
     record = source.first_record
     if record is None and isinstance(source.data, list) and source.data:
@@ -53,8 +53,16 @@ def looks_like(source: Source) -> bool:
 
 def read(source: Source) -> Imported:
     """Read goldens as test cases, with recorded outputs if they have some; a test run as a run."""
+    if _is_link(source.data):
+        advice = "export it there, or log out (deepeval logout) and evaluate again"
+        raise InputError(Problem("holds only a link to the test run on Confident AI", source.name, advice=advice))
     run = _run_of(source.data)
     return _read_run(source, run) if run is not None else _read_goldens(source)
+
+
+def _is_link(data: Any) -> bool:
+    """Return whether this is what deepeval leaves in `.latest_test_run.json` of a test run that it has sent away."""
+    return isinstance(data, dict) and data.keys() == {"testRunLink"}
 
 
 def _run_of(data: Any) -> dict[str, Any] | None:

@@ -36,7 +36,8 @@ def looks_like(source: Source) -> bool:
     data = source.data
     if isinstance(data, dict):
         has_tests = any(name in data for name in ("tests", "scenarios", "defaultTest", "providers", "targets"))
-        return ("prompts" in data and has_tests) or _is_red_team(data)
+        has_providers = "providers" in data or "targets" in data
+        return ("prompts" in data and has_tests) or (has_providers and "tests" in data) or _is_red_team(data)
     if isinstance(data, list):
         return bool(data) and all(isinstance(test, dict) and "vars" in test for test in data[:10])
     first = source.first_record

@@ -97,6 +97,8 @@ class TargetReader:
 
     def _prompts(self) -> Prompts:
         declared = self._config.get("prompts")
+        if declared is None and self._section in self._config:
+            declared = "{{prompt}}"  # as promptfoo has it
         listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
         if isinstance(declared, dict):
             listed = list(declared)

@@ -15,14 +15,15 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.messages import closest, did_you_mean, validation_messages
+from fepflow.documents.messages import did_you_mean, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
-from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
+from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.jsonpath.path import descend
-from fepflow.protocol.check import CHECK_KEYS, Check, checks_in_full
+from fepflow.protocol.check import Check, checks_in_full
 from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
+from fepflow.suite.key_as_type import with_types_named
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
 from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.variants import combinations, problems_of_variants, with_variant
@@ -294,8 +295,7 @@ def _problems_of(
     elsewhere = foreign_names.DATASET if annotation is Dataset else _ELSEWHERE.get(str(prefix[0]))
     messages = validation_messages(value, error, annotation, elsewhere)
     without_input = {item.path[:-1] for item in messages if item.path[-1:] == ("input",)}
-    if prefix[:1] == ("checks",):
-        messages = [item for item in map(partial(_of_short_form, value), messages) if item is not None]
+    messages = with_types_named(value, messages, is_check=prefix[:1] == ("checks",))
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
         made_of_it = [(*location, "id") for location in without_input]
         messages = [item for item in messages if not (item.message == "is missing" and item.path in made_of_it)]
@@ -304,18 +304,6 @@ def _problems_of(
         advice = item.advice or _advice_for(*prefix, *item.path, value=descend(value, item.path)[1])
         problems.append(document.problem((*prefix, *item.path), item.message, advice))
     return problems
-
-
-def _of_short_form(check: Any, item: ValidationMessage) -> ValidationMessage | None:
-    """Return an error of a check that is written `contains: Paris` as one message, and leave out the other."""
-    names = [str(name) for name in check if name not in CHECK_KEYS] if isinstance(check, dict) else []
-    if len(names) != 1 or "type" in check or names[0] in foreign_names.CHECK or closest(names[0], [*CHECK_KEYS]):
-        return item
-    (name,) = names
-    if item.path == (name,):
-        return None
-    advice = f"write {{type: {brief(name, 60)}, ...}}, with the arguments beside the type"
-    return replace(item, advice=advice) if item.path == ("type",) else item
 
 
 def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | None:

@@ -19,6 +19,7 @@ from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite.foreign_names import TEST_CASE, with_our_names
+from fepflow.suite.key_as_type import with_types_named
 from fepflow.suite.models import Dataset
 
 _PARTS = ("id", "input", "expected", "metadata", "checks")
@@ -235,7 +236,7 @@ class _Reader:
                 data["id"] = id_text(data["id"])
             return TestCase.model_validate(case_in_full(data))
         except ValidationError as error:
-            for item in validation_messages(data, error, TestCase):
+            for item in with_types_named(data, validation_messages(data, error, TestCase), is_check=False):
                 self._errors.add(item.message, line, dotted(item.path), item.advice)
         except ValueError as error:
             self._errors.add(str(error), line, "id")

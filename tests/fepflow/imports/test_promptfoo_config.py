@@ -326,6 +326,7 @@ scenarios:
         ("a.csv", 'q,[gpt] {{q}}\nhi,"[FAIL] (0.00) no\n---\nho"', "promptfoo export eval latest -o results.json"),
         ("a.csv", "q,a\nhi,ho", "name the file in test_cases"),
         ("a.json", '{"results": {"t": {"acc": 0.5}}, "versions": {"t": 0}}', "which lm_eval writes with --log_samples"),
+        (".latest_test_run.json", '{"testRunLink": "https://confident.example/1"}', "a link to the test run"),
         ("a.jsonl", "version https://git-lfs.github.com/spec/v1\noid sha256:0", "git lfs pull"),
     ],
 )
@@ -346,4 +347,6 @@ def test_tests_in_jsonl_have_their_assertions_and_a_prompt_that_stands_twice_com
     )
     assert "variants" not in twice.suite
     assert "a prompt that stands twice came over once" in left(twice)
+    bare = imported(tmp_path, "providers: ['https://a.example/x']\ntests: [{vars: {prompt: hi}}]")
+    assert bare.suite["target"]["http"]["body"] == {"prompt": "{{$.test_case.input.prompt}}"}
     assert "the provider google:live:gemini has no counterpart" in left(twice)

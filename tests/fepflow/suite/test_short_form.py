@@ -1,6 +1,7 @@
 """Checks in one line: keys beside `type` are arguments, wherever people write checks."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -218,3 +219,15 @@ def test_callers_of_fep_must_send_its_own_form():
     for refused in ({"type": "contains", "phrases": "a"}, {"type": "exact_match", "negate": True}):
         with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
             Check.model_validate(refused)
+
+
+@pytest.mark.parametrize("cases", ["cases.jsonl", '[{"input": "q", "checks": [{"contains": "a"}]}]'])
+def test_a_check_of_a_case_that_has_its_type_as_a_key_is_named_with_advice(cases: str, tmp_path: Path) -> None:
+    (tmp_path / "cases.jsonl").write_text('{"input": "q", "checks": [{"contains": "a"}]}')
+    text = f"name: s\ntarget: {{python: a.py:f}}\ntest_cases: {cases}\n"
+    (tmp_path / "suite.yaml").write_text(text)
+    problems = validate_suite(tmp_path / "suite.yaml", {}).problems
+    (of_check,) = [str(problem) for problem in problems if "checks" in str(problem)]
+    assert of_check.endswith(
+        "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)"
+    )
