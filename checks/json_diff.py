@@ -50,8 +50,8 @@ class JSONDiffCheck(BaseCheck):
     everything below its path that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. If two
     rules match the same field, the last one counts. If no field is left, the check ends in an error.
 
-    In a list in any order, elements that are not equal are paired so that most of their fields agree. With more than
-    40,000 possible pairs (200 elements in each of two lists), the check ends in an error.
+    In a list in any order, elements that differ in a compared field are paired so that most of their fields agree. With
+    more than 40,000 possible pairs (200 elements in each of two lists), the check ends in an error.
     """
 
     check_type: ClassVar[str] = "json_diff"

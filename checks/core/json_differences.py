@@ -209,12 +209,18 @@ class _Comparing:
     def _paired(self, actual: list[Any], expected: list[Any], at: _Reached) -> list[tuple[int | None, int | None]]:
         """Pair the elements of lists in any order: equal ones, then those of which most fields agree, then the rest."""
         waiting: dict[Any, list[int]] = {}
+        reached = {self._inside(at, index) for index in range(max(len(actual), len(expected)))}
+        rules = reached.pop() if len(reached) == 1 else _Reached(EQUAL, ())  # else a rule is about one index
+
+        def key(value: Any) -> Any:
+            return json_key(self._without_ignored(value, rules))
+
         for index in reversed(range(len(actual))):
-            waiting.setdefault(json_key(actual[index]), []).append(index)
+            waiting.setdefault(key(actual[index]), []).append(index)
         pairs: list[tuple[int | None, int | None]] = []
         left = []
         for other, value in enumerate(expected):
-            if likes := waiting.get(json_key(value)):
+            if likes := waiting.get(key(value)):
                 pairs.append((likes.pop(), other))
             else:
                 left.append(other)
@@ -224,6 +230,20 @@ class _Comparing:
         rest, left = [index for index in rest if index not in taken[0]], [one for one in left if one not in taken[1]]
         pairs += _in_order(rest, left, lambda index: rest[index], lambda index: left[index])
         return sorted(pairs, key=lambda pair: (pair[1] is None, pair[1] if pair[1] is not None else pair[0]))
+
+    def _without_ignored(self, value: Any, at: _Reached) -> Any:
+        """Return a value without the members that are ignored; ignored elements of lists become null."""
+        if at == (EQUAL, ()) or not isinstance(value, dict | list):
+            return None if at.rule.ignore else value
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        inside = {key: (item, self._inside(at, key)) for key, item in items}
+        if isinstance(value, list):
+            return [self._without_ignored(item, reached) for item, reached in inside.values()]
+        return {
+            key: self._without_ignored(item, reached)
+            for key, (item, reached) in inside.items()
+            if reached.open or not reached.rule.ignore
+        }
 
     def _alike(
         self, actual: list[Any], expected: list[Any], rest: list[int], left: list[int], at: _Reached

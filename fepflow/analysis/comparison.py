@@ -272,6 +272,7 @@ def _difference(
         worsened=up if less else down,
         less_is_better=less,
         is_share=is_share_that_passed(metric),
+        largest=None if scale is None else scale.high - scale.low,
     )
 
 

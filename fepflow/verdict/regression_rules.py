@@ -26,8 +26,9 @@ class MetricDifference:
     """A metric in two runs, over their matched test cases, and the estimate of new minus base.
 
     `improved` and `worsened` count cases whose value is larger or smaller now; the other way round if `less_is_better`,
-    which is None where it is not known. `is_share` if the metric is a share that passed. `by_judge`, `corrected` and
-    `doubt` are as of a MetricEstimate. `why_not` says why the values are not compared; then there is no estimate.
+    which is None where it is not known. `is_share` if the metric is a share that passed. No difference is larger than
+    `largest`, if the metric's range is known. `by_judge`, `corrected` and `doubt` are as of a MetricEstimate. `why_not`
+    says why the values are not compared; then there is no estimate.
     """
 
     id: str
@@ -40,6 +41,7 @@ class MetricDifference:
     worsened: int = 0
     less_is_better: bool | None = False
     is_share: bool = True
+    largest: float | None = None
     by_judge: bool = False
     corrected: Estimate | None = None
     doubt: str | None = None
@@ -136,7 +138,7 @@ def in_words(metric: MetricDifference, least: float, margin: float) -> str:
     beyond = f" to be beyond the margin of {number(margin)}" if margin else ""
     if least <= margin:  # of an interval without width, or at the end of its scale, no power can be told
         return f"{metric.id}: how large a regression {cases} would show is not known: all of them differ alike."
-    if metric.is_share and least >= 1:
+    if (metric.is_share and least >= 1) or (metric.largest is not None and least >= metric.largest):
         return f"{metric.id}: {cases} cannot be relied on to show any regression{beyond}."
     regression = f"a regression of {number(least)} or more"
     return f"{metric.id}: with {cases} like these, {regression} is shown{beyond} in 80 % of such comparisons."

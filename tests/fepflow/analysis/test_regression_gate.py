@@ -12,13 +12,18 @@ from sqlalchemy import text
 from fepflow.analysis.regressions import find_baseline
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InfrastructureError
+from fepflow.statistics.estimate import Scale
+from fepflow.statistics.means import CaseValue
+from fepflow.statistics.paired import paired_estimate
 from fepflow.store.store import Store
+from fepflow.suite.models import Gate
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.verdict.regression_rules import MetricDifference, detectable, in_words
 from fepflow.verdict.verdict import Verdict
 from tests.tasks.conftest import SAME, Agent, Plan
 
@@ -204,3 +209,12 @@ async def test_the_worst_of_several_runs_as_the_baseline_is_warned_of_and_all_of
     assert metric.baseline == pytest.approx(1 - 12 / 180)
     assert metric.difference == pytest.approx(-24 / 180)
     assert metric.method == "paired-bounded"
+
+
+def test_no_regression_is_promised_that_is_larger_than_the_range_of_the_scores() -> None:
+    changes = [CaseValue(change, change, change) for change in (-0.9, -0.8, -0.9, -0.7)]
+    scores = MetricDifference("s", "c", estimate=paired_estimate(changes, 0.95, Scale(0, 1)), is_share=False, largest=1)
+    least = detectable(scores, 0, Gate(), 1)
+    assert least is not None
+    assert least > 1
+    assert in_words(scores, least, 0) == "s: 4 test cases cannot be relied on to show any regression."
