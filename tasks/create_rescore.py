@@ -18,7 +18,7 @@ from uuid import uuid4
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.metrics import judged_checks
 from fepflow.calls.base import Target
-from fepflow.calls.factory import open_target
+from fepflow.calls.factory import open_target, target_hash
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
@@ -33,7 +33,7 @@ from fepflow.settings import settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.env_vars import UncalledTarget
+from fepflow.suite.env_vars import UncalledTarget, names_with_values
 from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
 from fepflow.suite.reader import load_suite, read_snapshot
 from fepflow.suite.replacements import Replacement, with_replacements
@@ -198,6 +198,9 @@ def create_rescore(
     notes += _notes_of_suite(store, source, snapshot, changes)
     notes += _notes_of_source(store, source)
     asked = _asked_run(store, source)
+    other_target = source.rescoring.get("target")
+    if asked is not None:
+        other_target = _other_target(asked, wanted) or _moved_target(asked, validation, suite)
     options = {name: value for name, value in (source.options or {}).items() if name in _KEPT}
     if validation.origin is not None and not gate_only:
         options["origin"] = validation.origin.data()
@@ -207,7 +210,7 @@ def create_rescore(
         "outputs_of": source.asked_in,
         "gate_only": gate_only,
         "unanswered": changes.unanswered,
-        "target": _other_target(asked, wanted) if asked is not None else source.rescoring.get("target"),
+        "target": other_target,
         "notes": notes,
     }
     run = NewRun(
@@ -357,17 +360,22 @@ class _Asked:
 
     def _request(self, case: TestCase) -> Any:
         if self._target is None:
-            self._target = open_target(
-                self._suite.target,
-                folder=self._validation.loaded.folder,
-                case_ids=lambda: [each.id for each in self._validation.cases],
-                roots=settings().allowed_roots,
-                is_called=False,
-            )
+            self._target = _uncalled(self._validation, self._suite)
         try:
             return self._target.render(case)
         except FepflowError as error:
             return str(error)
+
+
+def _uncalled(validation: SuiteValidation, suite: Suite) -> Target:
+    return open_target(
+        suite.target,
+        folder=validation.loaded.folder,
+        case_ids=lambda: [each.id for each in validation.cases],
+        roots=settings().allowed_roots,
+        secrets=validation.loaded.secrets,
+        is_called=False,
+    )
 
 
 def _tried_again(
@@ -410,10 +418,33 @@ def _other_target(asked: RunRecord, snapshot: dict[str, Any]) -> str | None:
     parts = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if not parts:
         return None
+    return _no_verdict(asked, f"the suite has another one by now ({listed(parts)})")
+
+
+def _moved_target(asked: RunRecord, validation: SuiteValidation, suite: Suite) -> str | None:
+    """Return in a sentence that the target of the same text is another one, by the values of its variables.
+
+    Those that are not set are not known, and neither is what was asked in a run with shards. Code is left out: its hash
+    changes with every repair.
+    """
+    target = suite.target
+    is_code = target.python is not None or (target.http is not None and target.http.app is not None)
+    names = names_with_values(validation.loaded.snapshot.get("target"), SUITE_VARIABLES)
+    if asked.target_hash is None or not names or is_code or target.recorded is not None:
+        return None
+    try:
+        now = target_hash(_uncalled(validation, suite), target, validation.loaded.folder)
+    except FepflowError:
+        return None
+    if now == asked.target_hash:
+        return None
+    return _no_verdict(asked, f"it is another one by now, by the values of {listed(sorted(names))}")
+
+
+def _no_verdict(asked: RunRecord, how: str) -> str:
     return (
-        f"The outputs are of the target as run {asked.id[:8]} had it, and the suite has another one by now "
-        f"({listed(parts)}): this is no verdict of that one. Run the suite for one, or rescore by a suite with the "
-        "target of the outputs."
+        f"The outputs are of the target as run {asked.id[:8]} had it, and {how}: this is no verdict of that one. "
+        "Run the suite for one, or rescore by a suite with the target of the outputs."
     )
 
 

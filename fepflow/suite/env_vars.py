@@ -121,6 +121,15 @@ class UncalledTarget(Mapping[str, str]):
         return len({*self._variables, *self._of_target})
 
 
+def names_with_values(value: Any, variables: Mapping[str, str]) -> set[str]:
+    """Return the names that a part of a suite refers to; none at all if one without a default has no value."""
+    try:
+        is_known = all(variables[name] for name in _names_in(value, without_default=True))
+    except (KeyError, InfrastructureError):
+        is_known = False
+    return _names_in(value) if is_known else set()
+
+
 _UNCALLED = "http://target-that-is-not-called.invalid"
 
 

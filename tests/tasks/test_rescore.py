@@ -462,6 +462,11 @@ async def test_the_agents_secrets_are_not_needed(
     }
     first = plan(["a"], target={"http": http})
     await ran(first)
+    monkeypatch.setenv("RESCORED_TOKEN", "another-token")
+    assert new_run(store, first).rescoring["target"] is None, "the same agent is asked with it"
+    monkeypatch.setenv("RESCORED_BOT", "http://127.0.0.1:9/moved")
+    moved = new_run(store, first).rescoring["target"]
+    assert "another one by now, by the values of RESCORED_BOT" in moved
     monkeypatch.delenv("RESCORED_BOT")
     monkeypatch.delenv("RESCORED_TOKEN")
     run = new_run(store, first)
