@@ -25,9 +25,9 @@ def assert_case(
 ) -> TestCaseResult:
     """Assert that an output passes every check, and return the results.
 
-    `output` is a value, or an Output; `expected` and `metadata` are those of the test case, which checks may read.
-    Raises AssertionError that names each check which failed, ended in an error or has no verdict, and why; InputError
-    for checks that cannot be evaluated, and where there are none.
+    `output` is a value or an Output. `expected` and `metadata` are those of the test case, which checks may read.
+    Raises AssertionError, with the reason, if a check failed, ended in an error or has no verdict. Raises InputError if
+    there are no checks, or if they cannot be evaluated.
     """
     __tracebackhide__ = True
     require_list(checks, "checks")

@@ -32,8 +32,8 @@ class ClassificationCheck(BaseCheck):
     """Pass if a label equals the expected one. Results: `{passed: bool, predicted: text, label: text}`.
 
     `predicted` is the answer's label and `label` the expected one, without spaces, quotes, asterisks and punctuation
-    around them and in lower case. An answer that is none of `labels` fails, and an expected label that is none of them
-    is an error. Labels have up to 100 characters.
+    around them and in lower case. An answer outside of `labels` fails, and an expected label outside of them is an
+    error. Labels have up to 100 characters.
 
     Metrics of this check may have `aggregate: f1`, `precision` or `recall`, of all classes or of one: `recall@refund`.
     `fepflow show`, reports and the run's page show its confusion matrix ([suites](suite.md#classification)).
@@ -63,7 +63,7 @@ class ClassificationCheck(BaseCheck):
         if not expected or len(expected) > MAX_LABEL:
             raise ValueError(f"expected must be a label of 1 to {MAX_LABEL} characters")
         if isinstance(self.labels, Sequence) and expected not in map(self._read, self.labels):
-            raise ValueError("expected is none of the labels")
+            raise ValueError("expected is not one of the labels")
         return self
 
     def __call__(self) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class ClassificationCheck(BaseCheck):
         labels, case_sensitive = resolved["labels"], bool(resolved["case_sensitive"])
         known = [label_of(label, case_sensitive=case_sensitive) for label in labels] if labels else None
         if known is not None and results["predicted"] not in known:
-            return f"{shown(resolved['actual'])} is none of the labels {listed(labels)}"
+            return f"{shown(resolved['actual'])} is not one of the labels {listed(labels)}"
         return f"got {shown(resolved['actual'])}, wanted {shown(resolved['expected'])}"
 
 

@@ -250,7 +250,7 @@ def evaluate(
     repeats: int = 1,
     experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
-    """Evaluate from synchronous code; see `evaluate_async`. Works inside a running event loop, too (a notebook)."""
+    """Evaluate from synchronous code; see `evaluate_async`. It also works inside a running event loop (a notebook)."""
     results: list[EvaluationRunResult] = []
 
     async def run() -> None:
@@ -290,20 +290,20 @@ async def evaluate_async(
     """Run checks against the output of each test case (FEP 3.1).
 
     `outputs[i]` belongs to `test_cases[i]`. A test case is a TestCase, a dict with `input` (FEP 2.1), or the input
-    itself; an output an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
-    `checks` are shared by all cases, or one list a case; a case's own checks come before them. What goes wrong inside a
+    itself. An output is an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
+    `checks` are shared by all cases, or one list for each case; a case's own checks come before them. An error inside a
     check is in its result.
 
-    In place of outputs there may be a function that makes them, sync or async. It is called with the input of each test
-    case, or with the test case itself if it has a parameter `test_case`, `repeats` times; what it raises is in the
+    Instead of outputs, you can pass a sync or async function that makes them. It is called `repeats` times with the
+    input of each test case, or with the test case itself if it has a parameter `test_case`. Its exceptions are in the
     results. Then there is a result for each repeat, whose metadata has its number as `repeat`, from 1.
 
-    `metadata` is any dict, and is kept in the result; FEP's experiment (3.2), a name and metadata, is given as
-    `experiment_metadata`, or as `metadata` if it is an ExperimentMetadata. `max_async_concurrent` bounds the checks
-    that wait for something at once.
+    `metadata` is any dict, and is kept in the result. FEP's experiment (3.2), a name and metadata, is
+    `experiment_metadata`, or `metadata` if that is an ExperimentMetadata. `max_async_concurrent` is the number of
+    checks that may wait at once.
 
-    Raises InputError for what cannot be evaluated, before any check runs: no cases, lengths that differ, ids that stand
-    twice, metadata that JSON cannot say.
+    Raises InputError before any check runs if the input cannot be evaluated: no cases, different lengths, duplicate
+    ids, metadata that JSON cannot express.
     """
     metadata, experiment = read_metadata(metadata, experiment_metadata)
     for path, items in (
@@ -507,7 +507,7 @@ def require_match(
     first: dict[str, int] = {}
     for index, case in enumerate(test_cases):
         if case.id in first:
-            message = f"the id {case.id!r} stands twice: test_cases[{first[case.id]}] and test_cases[{index}]"
+            message = f"the id {case.id!r} appears twice: test_cases[{first[case.id]}] and test_cases[{index}]"
             raise InputError(Problem(message, path=f"test_cases[{index}].id", advice="ids are unique"))
         first[case.id] = index
 

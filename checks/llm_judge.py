@@ -56,9 +56,9 @@ class LLMJudgeCheck(JudgeCheck):
         """See JudgeCheck."""
         if isinstance(self.prompt, JSONPath) and self.prompt.expression != OF_PLACEHOLDERS:
             advice = "write what to judge, and by which rules, with {{$.path}} placeholders"
-            raise ValueError(f"prompt: a text from a path is data, and never instructions for a model ({advice})")
+            raise ValueError(f"prompt: a text from a path is data, which must not instruct a model ({advice})")
         if isinstance(self.response_format, JSONPath):
-            raise ValueError("response_format: must stand in the check when a model is asked")
+            raise ValueError("response_format: must be in the check if a model is asked, not come from a path")
         schema = read_schema(self.response_format)
         if schema.get("type", "object") != "object":
             raise ValueError("response_format: must be the schema of an object")

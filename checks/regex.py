@@ -18,7 +18,7 @@ _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICO
 class RegexFlags(Options):
     """Matching options."""
 
-    case_insensitive: StrictBool | PathText = Field(default=False, description="Upper and lower case are the same.")
+    case_insensitive: StrictBool | PathText = Field(default=False, description="Ignore upper and lower case.")
     multiline: StrictBool | PathText = Field(default=False, description="`^` and `$` match at each line.")
     dot_all: StrictBool | PathText = Field(default=False, description="`.` also matches line ends.")
 

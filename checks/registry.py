@@ -117,9 +117,9 @@ _registered: dict[str, dict[str, CheckClass]] = {}
 
 
 def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
-    """Class decorator: make a check type known under its name and semantic version (FEP 6.3).
+    """Return a class decorator that registers a check type by its name and semantic version (FEP 6.3).
 
-    Registering the same class again (a plugin that is loaded twice) replaces it; another class of the same type and
+    Registering the same class again (a plugin that is loaded twice) replaces it. Another class of the same type and
     version is a CheckArgumentsError.
     """
     if not re.fullmatch(SEMVER, version):

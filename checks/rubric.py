@@ -90,9 +90,9 @@ class RubricCheck(ScoredJudgeCheck):
         """See JudgeCheck."""
         if isinstance(self.criteria, JSONPath) and self.criteria.expression != OF_PLACEHOLDERS:
             advice = "write them, with {{$.test_case.…}} where a case says something of its own"
-            raise ValueError(f"criteria: a text from a path is data, and no criteria ({advice})")
+            raise ValueError(f"criteria: a text from a path is data, and cannot be the criteria ({advice})")
         if isinstance(self.steps, JSONPath):
-            raise ValueError("steps: must stand in the check")
+            raise ValueError("steps: must be in the check, not come from a path")
         if isinstance(self.criteria, str) and not self.criteria.strip():
             raise ValueError("criteria: must say what a good answer is")
 

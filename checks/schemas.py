@@ -36,9 +36,9 @@ class _Generator(GenerateJsonSchema):
 
 
 def check_schema(check_type: str, version: str | None = None, *, root: str = "#") -> dict[str, Any]:
-    """Return the JSON Schema of checks of this type, as a suite has them: any argument may also be a path.
+    """Return the JSON Schema of checks of this type in a suite. Any argument may also be a path.
 
-    `root` is where the schema will stand in a document. Raises CheckArgumentsError for an unknown type or version.
+    `root` is the place of the schema in a document. Raises CheckArgumentsError for an unknown type or version.
     """
     check_class = find_check(check_type, version)
     template = f"{root}/$defs/{{model}}"

@@ -317,7 +317,7 @@ async def remove(client: PrefectClient, name: str) -> None:
     """Delete an alert, and the block that was made for it. Raises NotFoundError."""
     found = [one for one in await client.read_automations_by_name(name) if TAG in one.tags]
     if not found:
-        raise NotFoundError(f"There is no alert {name!r}: `fepflow alert --list` shows what there is.")
+        raise NotFoundError(f"There is no alert {name!r}: `fepflow alert --list` shows all alerts.")
     for automation in found:
         await client.delete_automation(automation.id)
     for document in await client.read_block_documents(include_secrets=False):

@@ -41,7 +41,7 @@ def main() -> int:
     if code not in VERDICTS:
         return code
     click.echo("\nThat was `fepflow run`. Next: `. .venv/bin/activate`; `fepflow view latest` shows it in the browser,")
-    click.echo("`fepflow show --failed` here; `fepflow init my-agent` begins a suite of your own. README goes on")
+    click.echo("`fepflow show --failed` here; `fepflow init my-agent` begins a suite of your own. The README continues")
     click.echo("from there; `fepflow down` stops the Prefect server.")
     return 0
 

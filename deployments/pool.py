@@ -49,7 +49,7 @@ async def ensure_pool(client: PrefectClient, kind: str | None = None, template: 
         pool = await client.read_work_pool(POOL)
     if kind is not None and pool.type != kind:
         raise UserError(
-            f"the work pool {POOL} is there already, and its type is {pool.type}, not {kind}: "
+            f"the work pool {POOL} already exists, and its type is {pool.type}, not {kind}: "
             f"`prefect work-pool delete {POOL}` removes it, with the runs that wait in it"
         )
     if template is not None and pool.base_job_template != template:

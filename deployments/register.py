@@ -3,7 +3,7 @@
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
 one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added
 or changed of a schedule stays; deployments that the file does not name are left alone. The pool is one for processes,
-unless it is there already, or `--pool-type` and `--base-job-template` say otherwise.
+unless it already exists, or `--pool-type` and `--base-job-template` say otherwise.
 """
 
 from __future__ import annotations

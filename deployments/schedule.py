@@ -189,7 +189,7 @@ async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
     if len(found) > 1:
         raise UserError(f"{which} has several schedules: name one of {', '.join(one.name for one in found)}.")
     if not found:
-        raise NotFoundError(f"There is no schedule {which!r}: `fepflow schedule --list` shows what there is.")
+        raise NotFoundError(f"There is no schedule {which!r}: `fepflow schedule --list` shows all schedules.")
     return found[0]
 
 

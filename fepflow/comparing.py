@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Comparison:
-    """Runs beside a base: which metrics differ, in which cases, and whether that is shown or may be chance.
+    """A comparison of runs with a base: the metrics and cases that differ, and whether chance may explain it.
 
     `outcome` is `fail` if a regression is shown, `pass` if one beyond the margin is excluded, `inconclusive` if neither
-    is, and None without a margin where nothing is shown. `str()` is a table in markdown.
+    is, and None if there is no margin and nothing is shown. `str()` is a table in Markdown.
     """
 
     def __init__(self, data: dict[str, Any], markdown: str) -> None:
@@ -83,11 +83,11 @@ def compare(
     judge_model: str | None = None,
     max_usd: float | None = None,
 ) -> Comparison:
-    """Compare results with `base`, over the test cases that they have in common, as `fepflow compare` does.
+    """Compare results with `base`, over the test cases that both have, as `fepflow compare` does.
 
-    Each is what `evaluate`, `run` or `load_run` returned, the id of a run, or a file of results. `margin` is how much
-    worse shares may be, `margins` says it by metric. `judge` is a question that a model is asked about each pair of
-    outputs. Raises UserError where nothing can be compared, InputError for a file that is none of results.
+    Each argument is the result of `evaluate`, `run` or `load_run`, the id of a run, or a file of results. `margin` is
+    how much worse shares may be, and `margins` sets it by metric. `judge` is a question that a model answers about each
+    pair of outputs. Raises UserError if nothing can be compared, and InputError for a file without results.
     """
     require("run", "fepflow.compare")
     from fepflow.reports.comparison import as_json, as_markdown

@@ -53,7 +53,7 @@ MAX_PROBLEMS = 100
 
 
 class FepflowError(Exception):
-    """Base of the tree. `str(error)` is a sentence for a user: what was wrong, where, what to do."""
+    """Base of fepflow's errors. `str(error)` is a sentence for a user: what was wrong, where, and what to do."""
 
     fep_type: ClassVar[FepErrorType] = "unknown_error"
     recoverable: bool = False
@@ -70,7 +70,7 @@ class FepflowError(Exception):
 
 
 class UserError(FepflowError):
-    """Something that the user handed to us is wrong; doing the same again gives the same error."""
+    """A mistake in what the user passed; the same input gives the same error again."""
 
     fep_type: ClassVar[FepErrorType] = "validation_error"
     http_status = 400
@@ -128,7 +128,7 @@ class ValidationMessage:
 
 
 class InputError(UserError):
-    """A file or document is unusable; `problems` lists every error that was found, in reading order."""
+    """A file or document that cannot be used; `problems` lists all errors in reading order."""
 
     def __init__(self, problems: list[Problem] | Problem) -> None:
         listed = [problems] if isinstance(problems, Problem) else list(problems)
@@ -151,9 +151,9 @@ class MissingExtraError(UserError):
 
 
 class JSONPathError(UserError):
-    """A path is not valid, or found nothing (FEP 6.2).
+    """A path that is not valid, or matches nothing (FEP 6.2).
 
-    `position` counts characters from 0 in `expression`, when the place of a syntax error is known.
+    `position` counts characters from 0 in `expression`, if the place of a syntax error is known.
     """
 
     fep_type = "jsonpath_error"
@@ -187,7 +187,7 @@ class AuthenticationError(UserError):
 
 
 class PermissionDeniedError(UserError):
-    """The caller is known, and has not the scope for what it asks."""
+    """The caller is known, but does not have the scope for its request."""
 
     http_status = 403
     grpc_code = "PERMISSION_DENIED"

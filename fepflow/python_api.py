@@ -91,10 +91,10 @@ class RunResults(ResultsView):
 
 
 class Run(ResultsView):
-    """A run in the store: its verdict, and its results, which are read as they are asked for.
+    """A run in the store, with its verdict and its results, which are read on demand.
 
-    `outcome` is `pass`, `fail` or `inconclusive`, and None without a verdict: the run is still under way, was
-    cancelled, or was interrupted (`status`; `error` says why).
+    `outcome` is `pass`, `fail` or `inconclusive`. It is None without a verdict: then the run is under way, cancelled or
+    interrupted (`status`; `error` says why).
     """
 
     def __init__(self, record: RunRecord) -> None:
@@ -127,7 +127,7 @@ class Run(ResultsView):
 
     @property
     def rescored_from(self) -> str | None:
-        """The id of the run whose outputs were judged anew."""
+        """The id of the run whose outputs were judged again."""
         return self._record.rescored_from
 
     @property
@@ -173,15 +173,15 @@ class Run(ResultsView):
 def run(suite: str | Path, **options: Unpack[Options]) -> Run:
     """Run a suite, as `fepflow run` does, and wait for its end.
 
-    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `timeout` (seconds that
-    a call may take; of an ECP agent, each step), `tags`, `filter_metadata` (a dict), `filter_failing` (a run's id),
-    `cache` (False calls models anew), `verdict` ("interval" or "point"), `env_file` (default: `.env` in the working
+    Options: `limit` (a count, or a fraction below 1) with `seed`, `repeats`, `max_concurrency`, `timeout` (seconds for
+    a call, or for each step of an ECP agent), `tags`, `filter_metadata` (a dict), `filter_failing` (a run's id),
+    `cache` (False asks models again), `verdict` ("interval" or "point"), `env_file` (default: `.env` in the working
     directory), `verbose` (True shows notes and Prefect's log on stderr).
 
-    Returns the run whatever its verdict: `assert run("suite.yaml").passed`. It works inside a running event loop, too,
-    as in a notebook; that stands still meanwhile, and goes on with `run_async`. Ctrl-C stops the run, and what it has
-    is stored. Raises InputError with all the suite's errors, InfrastructureError when store or Prefect are in the
-    way.
+    Returns the run, whatever its verdict: `assert run("suite.yaml").passed`. It also works inside a running event loop,
+    for example in a notebook, and blocks that loop until the run has ended; `run_async` does not. Ctrl-C stops the run;
+    stored results are kept. Raises InputError with all the suite's errors, and InfrastructureError if the store or
+    Prefect is not available.
     """
     with _begin(suite, options) as begun:
         finished = run_service.execute(begun, handle_sigterm=False)
@@ -193,11 +193,11 @@ def run(suite: str | Path, **options: Unpack[Options]) -> Run:
 def rescore(
     run: str | Run, suite: str | Path | None = None, *, gate: bool = False, env_file: str | Path | None = None
 ) -> Run:
-    """Judge the outputs of a run by its suite as it is now, as `fepflow rescore` does, and wait for the end.
+    """Judge the outputs of a run by its present suite, as `fepflow rescore` does, and wait for the end.
 
-    The agent is asked nothing. `run` is a run, its id, or "latest"; `suite` is the file that the run was made by unless
-    another one is named; `gate` takes all check results as they are. Returns the new run whatever its verdict. Raises
-    NotFoundError, UserError for outputs that cannot be judged, InputError with all the suite's errors.
+    The agent is not called. `run` is a run, its id, or "latest". `suite` is by default the file from which the run was
+    made. `gate=True` keeps all check results. Returns the new run, whatever its verdict. Raises NotFoundError,
+    UserError for outputs that cannot be judged, and InputError with all the suite's errors.
     """
     require("run", "fepflow.rescore")
     from fepflow.services.rescoring import begin_rescore
@@ -212,7 +212,7 @@ def rescore(
 
 
 class VariantRuns:
-    """The runs of all variants of a suite, in order, and how they differ from the first one."""
+    """The runs of all variants of a suite, in order, and their differences from the first one."""
 
     def __init__(self, table: VariantTable) -> None:
         self._table = table
@@ -255,7 +255,7 @@ class VariantRuns:
 def run_variants(
     suite: str | Path, variants: Mapping[str, Any] | None = None, **options: Unpack[Options]
 ) -> VariantRuns:
-    """Run a suite that has variants, one after the other, and wait for their end; the options are those of `run`.
+    """Run the variants of a suite one after the other, and wait for their end. The options are those of `run`.
 
     `variants` chooses some of them, by a value or a list of values for a name: `{"model": ["a", "b"]}`.
     """
@@ -280,7 +280,7 @@ def run_variants(
 
 
 async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
-    """Run a suite as `run` does, beside other work of the event loop. Cancelling stops the run, and waits for it."""
+    """Run a suite as `run` does, without blocking the event loop. Cancelling stops the run, and waits for it."""
     cancelled = threading.Event()
     begun: list[str] = []
 
@@ -303,7 +303,7 @@ async def run_async(suite: str | Path, **options: Unpack[Options]) -> Run:
 
 
 def load_run(run_id: str = "latest") -> Run:
-    """Return a run of the store, by its id, the beginning of it, or `latest`; also one that is still under way.
+    """Return a run of the store, by its id, the beginning of it, or `latest`. The run may still be under way.
 
     Raises NotFoundError.
     """

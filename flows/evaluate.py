@@ -36,7 +36,7 @@ async def evaluate(
         limit: Only so many test cases; below 1 a fraction of them. Default: all.
         repeats: How often each case is called and checked. Default: as the suite says.
         cache: Whether answers of models that are kept are used. Default: as the suite says, which is yes.
-        run_id: Go on with this run of the store instead of starting a new one.
+        run_id: Continue this run of the store instead of starting a new one.
     """
     return await run_to_end(
         lambda store: plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache)), evaluate

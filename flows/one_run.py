@@ -51,7 +51,7 @@ async def run_to_end(plan: Plan, evaluate: Evaluate) -> Any:
     except asyncio.CancelledError:
         uncancel()
         if verdict is None:
-            return Cancelled(message="What was stored is kept, and `fepflow run --resume` goes on with it.")
+            return Cancelled(message="Stored results are kept, and `fepflow run --resume` continues the run.")
     except Exception as error:
         if verdict is None:
             return await end_without_verdict(error)

@@ -25,6 +25,6 @@ async def rescore(run: str, suite: str = "", gate: bool = False, run_id: str | N
         run: The run whose outputs are judged: its id, or the beginning of it.
         suite: Path of the suite file, as the machine that runs it sees it. Default: the one that the run was made by.
         gate: Take the results of its checks as they are, and decide by the suite's metrics and gate only.
-        run_id: Go on with this run of the store instead of starting a new one.
+        run_id: Continue this run of the store instead of starting a new one.
     """
     return await run_to_end(lambda store: plan_rescore_task(store, run, suite, run_id, gate_only=gate), evaluate)

@@ -118,7 +118,7 @@ async def end_with_variants(table: VariantTable) -> State[Any]:
 async def end_stopped(variants_id: str, *, was_cancelled: bool) -> State[Any]:
     """Return the state of a parent that was stopped before all its variants were evaluated: cancelled, or told to
     end."""
-    go_on = f"`fepflow run --resume {variants_id}` goes on with the variants that have no verdict."
+    go_on = f"`fepflow run --resume {variants_id}` continues the variants that have no verdict."
     if was_cancelled:
         return Cancelled(message=f"What was stored is kept, and {go_on}")
     return await end_without_verdict(RunInterruptedError(f"The process was told to end (SIGTERM): {go_on}"))

@@ -332,4 +332,4 @@ async def remove_limit(name: str) -> None:
         try:
             await client.delete_global_concurrency_limit_by_name(name)
         except ObjectNotFound:
-            raise UserError(f"Prefect has no global limit {name!r}: `fepflow limits` lists those there are.") from None
+            raise UserError(f"Prefect has no global limit {name!r}: `fepflow limits` lists all limits.") from None

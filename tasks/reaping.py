@@ -93,7 +93,7 @@ async def report_replaced_executor(flow_run_id: str) -> None:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
             if state is not None and (state.is_scheduled() or state.type in (StateType.RUNNING, StateType.CANCELLING)):
-                message = not_evaluated("its executor is gone; another flow run goes on with the run")
+                message = not_evaluated("its executor is gone; another flow run continues the run")
                 gone: State[None] = Crashed(message=message)
                 await client.set_flow_run_state(UUID(flow_run_id), gone)
     except Exception as error:

@@ -80,7 +80,7 @@ def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
         ]
         assert headings == order, "each heading once, in this order"
         entries = re.findall(r"^- .*(?:\n  .*)*", section, re.MULTILINE)
-        assert len(entries) == len(set(entries)), "an entry stands twice"
+        assert len(entries) == len(set(entries)), "an entry appears twice"
 
 
 def test_every_surface_shows_the_version_of_the_installed_package() -> None:

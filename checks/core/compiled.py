@@ -578,7 +578,7 @@ def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) 
     if twice := sorted(name for name, count in counts.items() if count > 1 or name in taken):
         is_own = any(own.id == twice[0] for own in OWN_CHECKS.values())
         advice = "fepflow's own check has it: choose another id" if is_own else "ids are unique"
-        raise InputError(Problem(f"the check id {twice[0]} stands twice", path="checks", advice=advice))
+        raise InputError(Problem(f"the check id {twice[0]} appears twice", path="checks", advice=advice))
 
 
 def _is_being_stopped() -> bool:

@@ -106,7 +106,7 @@ class UserModels:
         if self._from_data and user.model not in (None, usual) and not self._is_allowed(user.model):
             message = (
                 "test cases from a file may name only the model of the suite's section user, or one that the "
-                f"setting FEPFLOW_MODELS names, and {brief(str(user.model), 100)!a} is none of them"
+                f"setting FEPFLOW_MODELS names, and {brief(str(user.model), 100)!a} is not one of them"
             )
             raise CheckArgumentsError(message)
         own = {} if user.model is None else {"model_config": {"model": user.model}}
@@ -187,7 +187,7 @@ class CaseChecks:
                 named = "the suite names, or the setting" if self._whose == FILE[1] else "are named by the setting"
                 return (
                     f"{config}.model: {self._who} may ask only models that {named} FEPFLOW_MODELS, "
-                    f"and {str(value)[:100]!a} is none of them"
+                    f"and {str(value)[:100]!a} is not one of them"
                 )
         return None
 

@@ -100,7 +100,7 @@ def _read_claims(answer: Any) -> list[str]:
             first.setdefault(claim.casefold(), claim)
     distinct = list(first.values())
     if len(distinct) > MOST_CLAIMS:
-        raise CheckArgumentsError(f"there are {len(distinct)} claims, and {MOST_CLAIMS} are the most")
+        raise CheckArgumentsError(f"there are {len(distinct)} claims; at most {MOST_CLAIMS} are allowed")
     return distinct
 
 

@@ -188,7 +188,7 @@ class JudgeCheck(ModelCheck):
             model = model_of(self.llm_function, self.llm_config, self.provider_config, parameters, needed)
             return [] if model is None else [model]
         if self.llm_function is not None:
-            raise ValueError("judges: llm_function is asked alone, leave one of them out")
+            raise ValueError("judges: llm_function cannot be combined with judges; leave one of them out")
         refuse_paths("model_config", self.llm_config)
         refuse_paths("provider_config", self.provider_config)
         configs = jury_configs(self.judges, self.llm_config, self.provider_config)
@@ -207,7 +207,7 @@ class JudgeCheck(ModelCheck):
 
     def _require_jury(self, models: Sequence[Model]) -> None:
         if len(models) > MOST_JUDGES:
-            raise ValueError(f"judges: {MOST_JUDGES} are the most")
+            raise ValueError(f"judges: at most {MOST_JUDGES} are allowed")
         if self.jury == "majority" and len(models) % 2 == 0:
             raise ValueError("judges: must be an odd number, so that there is a majority (or write jury: mean)")
         if len(models) == 1:
@@ -217,7 +217,7 @@ class JudgeCheck(ModelCheck):
             identity = model.name, model.bare_base, dict(model.parameters)
             if identity in known:
                 advice = "to ask one model several times, write samples"
-                raise ValueError(f"judges: {model.name} stands twice, and would say the same twice ({advice})")
+                raise ValueError(f"judges: {model.name} appears twice, and would say the same twice ({advice})")
             known.append(identity)
 
     def check_config_warnings(self) -> list[str]:

@@ -41,7 +41,7 @@ def contexts_of(context: Any) -> list[str]:
     if not any(map(says_something, texts)):
         raise CheckArgumentsError("no context found: it is empty, so nothing can be judged by it")
     if len(texts) > MOST_CONTEXTS:
-        raise CheckArgumentsError(f"there are {len(texts):,} contexts, and {MOST_CONTEXTS} are the most")
+        raise CheckArgumentsError(f"there are {len(texts):,} contexts; at most {MOST_CONTEXTS} are allowed")
     if (characters := sum(map(len, texts))) > MOST_CHARACTERS:
-        raise CheckArgumentsError(f"the context has {characters:,} characters, and {MOST_CHARACTERS:,} are the most")
+        raise CheckArgumentsError(f"the context has {characters:,} characters; at most {MOST_CHARACTERS:,} are allowed")
     return texts

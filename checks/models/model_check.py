@@ -37,7 +37,10 @@ _registered: dict[str, Known] = {}
 
 
 def register_embedder(name: str) -> Callable[[F], F]:
-    """Decorator: make a function from texts to as many vectors, sync or async, known as the model `local:NAME`."""
+    """Return a decorator that registers a function as the model `local:NAME`.
+
+    The function may be sync or async. It takes a list of texts, and returns as many vectors.
+    """
 
     def add(function: F) -> F:
         source = _source(function)
@@ -201,7 +204,7 @@ def model_of(
 def refuse_paths(name: str, value: Any) -> None:
     """Raise ValueError for an argument that is, or holds, a path."""
     if isinstance(value, JSONPath):
-        raise ValueError(f"{name} must stand in the check: no path may say which model is asked, or where")
+        raise ValueError(f"{name} must be in the check: a path must not choose the model or its address")
 
 
 ADDRESSES = ("api_base", "base_url")

@@ -1,4 +1,4 @@
-"""Access over the network: who may call, how often, and the record of it; the same for REST and gRPC."""
+"""Admission of callers over the network, their rate limits, and the audit log, for REST and gRPC alike."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ fills no log."""
 
 
 class RateLimits:
-    """Limits on callers, who are known, and on failures of sources, which are not."""
+    """Limits on requests of known callers, and on failed requests of unknown sources."""
 
     def __init__(self, starts: int, requests: int) -> None:
         storage = MemoryStorage()
@@ -56,15 +56,15 @@ class RateLimits:
         self._hit(self._callers, limit, caller, f"{caller} has sent more than {limit.amount:,} {what} in a minute")
 
     def take_failure(self, source: str | None) -> None:
-        """Count a request of a source that could not say who it is. Raises RateLimitError."""
+        """Count a request without valid credentials. Raises RateLimitError."""
         words = "too many requests without a valid key or token came from this address"
         self._hit(self._sources, self._failures, network_of(source), words)
         self._hit(self._sources, self._strangers, "", "too many requests without a valid key or token came")
 
     def is_recorded(self, caller: str | None, source: str | None) -> bool:
-        """Return whether a refusal of a request over a limit is recorded: the first in a minute of a caller or source.
+        """Return whether to record a refusal of a request over a limit: the first in a minute of a caller or source.
 
-        Of sources together, so many are.
+        The number of sources that are recorded in a minute is limited, too.
         """
         is_first = self._sources.hit(self._refusals, caller or network_of(source))
         return is_first and (caller is not None or self._sources.hit(self._all_refusals, ""))
@@ -76,7 +76,7 @@ class RateLimits:
 
 
 def network_of(source: str | None) -> str:
-    """Return what is counted as one source: an IPv4 address; of IPv6 the /64, for everybody has one."""
+    """Return the network that counts as one source: an IPv4 address, or the /64 of an IPv6 address."""
     try:
         address = ip_address(source or "")
     except ValueError:
@@ -108,7 +108,7 @@ _MAX_OUTCOME = 32
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials of a request: `X-API-Key`, or else `Authorization`, or a browser's session; and its origin."""
+    """Credentials of a request (`X-API-Key`, or else `Authorization`, or a browser's session), and its origin."""
 
     api_key: str | None = field(default=None, repr=False)
     authorization: str | None = field(default=None, repr=False)
@@ -117,11 +117,11 @@ class Credentials:
 
 
 class Access:
-    """Admits callers and writes the audit log; used as an async context manager, in one event loop.
+    """The admission of callers and the audit log; used as an async context manager, in one event loop.
 
-    Keys are looked up in the store at each request: one that is revoked or expires is refused from then on. Nobody is
-    asked for a key if `may_be_open` (see `fepflow.access.listening`), no tokens are configured, and there never was a
-    key: that one expires, or is revoked, opens nothing. Raises UserError for settings of tokens that cannot be used.
+    Keys are looked up in the store at each request, so a key that is revoked or expires is refused from then on. No key
+    is required if `may_be_open` (see `fepflow.access.listening`), no tokens are configured, and there never was a key.
+    A key that expires or is revoked does not open access again. Raises UserError for unusable settings of tokens.
     """
 
     def __init__(self, store: Store, settings: Settings, *, may_be_open: bool) -> None:
@@ -152,7 +152,7 @@ class Access:
         return 'ApiKey realm="fepflow", Bearer realm="fepflow"' if self._tokens else 'ApiKey realm="fepflow"'
 
     async def asks_for_keys(self) -> bool:
-        """Return whether callers need a key or token. Once they do, they do while this process lasts."""
+        """Return whether callers need a key or token. Once they do, they do as long as this process lasts."""
         if not self._asks and await self._read(lambda: self._store.access.has_keys(active=False)):
             self._asks = True
         return self._asks
@@ -160,7 +160,7 @@ class Access:
     async def admit(self, headers: Sequence[tuple[str, str]], source: str | None, session: str | None = None) -> Caller:
         """Return the caller of a request with these headers, or gRPC metadata; names are in lower case.
 
-        Where no key is asked for, what a page of another site or a proxy may have sent is refused. Raises
+        If no key is required, requests that may come from a page of another site or from a proxy are refused. Raises
         AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
         """
         try:
@@ -173,10 +173,10 @@ class Access:
         return await self.identify(shown)
 
     async def identify(self, credentials: Credentials) -> Caller:
-        """Return the caller. A key or token that is shown must be valid, even where none is required.
+        """Return the caller. A key or token must be valid, even if none is required.
 
-        Raises AuthenticationError, and RateLimitError for a source with many failures; what is valid is always taken,
-        for others may share its address.
+        Raises AuthenticationError, and RateLimitError for a source with many failures. Valid credentials are always
+        accepted, because others may share the address.
         """
         try:
             if credentials.api_key is not None:
@@ -199,7 +199,7 @@ class Access:
     def permit_request(
         self, caller: Caller, needs: Scope, headers: Sequence[tuple[str, str]], *, starts_run: bool
     ) -> None:
-        """Do what `permit` does; raise InputError, too, for two idempotency keys, of which either could count."""
+        """Do as `permit`. Also raises InputError for two idempotency keys, because either could count."""
         self.permit(caller, needs, starts_run=starts_run)
         if len(_values(headers, "idempotency-key")) > 1:
             raise InputError(Problem("there are several", path="Idempotency-Key", advice="send one"))
@@ -221,11 +221,12 @@ class Access:
         may_be_late: bool = False,
         is_poll: bool = False,
     ) -> None:
-        """Return once the entry is committed. Raises InfrastructureError; then nothing may be done.
+        """Write an entry, and return once it is committed. Raises InfrastructureError; then the request must not be
+        done.
 
-        One that `may_be_late`, of a request that changes nothing, may be in the file only while another process holds
-        the store. Keys and tokens in the texts are taken out. Of polls of the same resource by the same caller that
-        are answered, only the first in `POLL_SECONDS` is recorded: a page that is left open would fill the log.
+        With `may_be_late`, for a request that changes nothing, the entry may be only in the file while another process
+        holds the store. Keys and tokens in the texts are removed. If the same caller polls the same resource, only the
+        first answered poll in `POLL_SECONDS` is recorded, because an open page would fill the log.
         """
         if is_poll and outcome == "200" and self._was_polled((caller_name, source, action, resource)):
             return
@@ -236,7 +237,7 @@ class Access:
         await self._audit.write(entry, may_be_late=may_be_late)
 
     def _was_polled(self, key: tuple[str | None, ...]) -> bool:
-        """Return whether a poll was recorded not long ago; if not, note that it is now."""
+        """Return whether a poll was recorded recently; if not, note that one is recorded now."""
         now = time.monotonic()
         if now - self._polled.get(key, -POLL_SECONDS) < POLL_SECONDS:
             return True
@@ -264,9 +265,9 @@ class Access:
         return _caller_of(key)
 
     async def begin_session(self, api_key: str, source: str | None) -> tuple[Caller, str]:
-        """Begin a session of a browser that shows a key: its caller, and the session's id, which nobody guesses.
+        """Start a session of a browser that sends a key. Returns its caller, and a random session id.
 
-        Raises as `identify` does, and RateLimitError for a key that begins too many.
+        Raises as `identify` does, and RateLimitError for a key that starts too many sessions.
         """
         caller = await self.identify(Credentials(api_key=api_key, source=source))
         assert caller.name is not None
@@ -276,7 +277,7 @@ class Access:
         return caller, session
 
     async def end_session(self, session: str) -> Caller | None:
-        """End a session for good: the caller whose it was. Raises InfrastructureError."""
+        """End a session for good, and return its caller. Raises InfrastructureError."""
         key = await self._read(lambda: self._store.access.key_of_session(hash_of(session)))
         await self._read(lambda: self._store.access.end_session(hash_of(session)))
         return None if key is None else _caller_of(key)
@@ -292,7 +293,7 @@ class Access:
     async def _without(self, source: str | None) -> Caller:
         if await self.asks_for_keys() or not _may_be_here(source):
             token = ", or a token (Authorization: Bearer)" if self._tokens else ""
-            raise AuthenticationError(f"Show an API key (X-API-Key){token}: `fepflow keys create` makes one.")
+            raise AuthenticationError(f"Send an API key (X-API-Key){token}: `fepflow keys create` makes one.")
         return Caller(None, frozenset(SCOPES))
 
     async def _read(self, work: Callable[[], T]) -> T:
@@ -308,7 +309,7 @@ def _values(headers: Sequence[tuple[str, str]], name: str) -> list[str]:
 
 
 def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
-    """Return the value of a header. Raises AuthenticationError if there are several: others may see another one."""
+    """Return the value of a header. Raises AuthenticationError for several values: a proxy may use another one."""
     values = _values(headers, name)
     if len(values) > 1:
         raise AuthenticationError(f"There are several values of {name}: send one.")
@@ -316,14 +317,14 @@ def _only(headers: Sequence[tuple[str, str]], name: str) -> str | None:
 
 
 def _bearer_key(authorization: str) -> str | None:
-    """Return an API key that is shown as a bearer token: not every program can send a header of our own."""
+    """Return an API key that was sent as a bearer token: some programs cannot send other headers."""
     scheme, _, token = authorization.partition(" ")
     key = token.strip(" ")
     return key if scheme.lower() == "bearer" and parse_api_key(key) is not None else None
 
 
 def _may_be_here(source: str | None) -> bool:
-    """Return whether a request comes from this machine; a socket of the file system has None."""
+    """Return whether a request comes from this machine; the address of a Unix socket is None."""
     try:
         return source is None or ip_address(source).is_loopback
     except ValueError:

@@ -1,4 +1,4 @@
-"""Writing the audit log: to the store, and as JSON lines to a file a day."""
+"""The writer of the audit log: to the store, and as JSON lines to a file a day."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_LATE = 10_000
 
 @dataclass(slots=True)
 class _Item:
-    """An entry on its way: to the file, then to the table."""
+    """An entry to be written: to the file, then to the table."""
 
     entry: AuditEntry
     written: asyncio.Future[None]
@@ -48,12 +48,11 @@ class _Item:
 
 
 class AuditWriter:
-    """Commits the entries of concurrent requests together; used as an async context manager.
+    """A writer that commits the entries of concurrent requests together; used as an async context manager.
 
-    An entry is written to the file first and then to the table, both in the order in which requests came. While one
-    group is written, the next gathers. Entries older than `retention` seconds are deleted at the beginning and once a
-    day. What was handed over is written before the context ends. It begins with an InfrastructureError if nothing could
-    be written.
+    An entry is written to the file first and then to the table, both in the order of the requests. While one group is
+    written, the next one gathers. Entries older than `retention` seconds are deleted at the start and once a day. All
+    entries are written before the context ends. Entering raises InfrastructureError if nothing can be written.
     """
 
     def __init__(self, store: Store, folder: Path, retention: float) -> None:
@@ -81,10 +80,10 @@ class AuditWriter:
         await self._table.close()
 
     async def write(self, entry: AuditEntry, *, may_be_late: bool = False) -> None:
-        """Return once the entry is in the file and in the table. Raises InfrastructureError.
+        """Write an entry, and return once it is in the file and in the table. Raises InfrastructureError.
 
-        One that `may_be_late`, of a request that changes nothing, is waited for a second only: it is in the file, and
-        comes into the table once another process lets go of the store.
+        With `may_be_late`, for a request that changes nothing, this waits only a second: the entry is then in the file,
+        and gets into the table once another process releases the store.
         """
         if self._closed:
             raise InfrastructureError("The audit log is closed: this server is about to end.")
@@ -128,7 +127,7 @@ class AuditWriter:
 
 
 class _GroupWriter:
-    """Hands the entries of concurrent requests to `write` in groups, in a thread of its own, and then to `hand_on`.
+    """A thread that passes entries of concurrent requests in groups to `write`, and then to `hand_on`.
 
     `name` is for the log.
     """
@@ -145,11 +144,11 @@ class _GroupWriter:
 
     @property
     def waiting(self) -> int:
-        """Return the number of entries that are not handed over yet."""
+        """Return the number of entries that wait to be written."""
         return self._queue.qsize()
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start to write."""
         self._task = asyncio.create_task(self._write_groups())
 
     def put(self, item: _Item) -> None:
@@ -157,7 +156,7 @@ class _GroupWriter:
         self._queue.put_nowait(item)
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining entries."""
         self._queue.put_nowait(None)
         if self._task is not None:
             await self._task
@@ -180,7 +179,7 @@ class _GroupWriter:
                     item.written.set_exception(InfrastructureError(problem))
 
     async def _written(self, entries: Sequence[AuditEntry]) -> str | None:
-        """Write a group; what went wrong, in words."""
+        """Write a group, and return the error as text, if there was one."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._write, entries)
         except OSError as error:

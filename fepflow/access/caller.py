@@ -1,4 +1,4 @@
-"""Callers over the network, and what they may do."""
+"""Callers over the network, and their permissions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A program that has been admitted.
+    """An admitted program.
 
-    `name` is `key:ID` or `jwt:SUBJECT`; None for anybody, who is admitted on this machine where no key is asked for.
+    `name` is `key:ID` or `jwt:SUBJECT`. It is None for callers on this machine while no key is required.
     """
 
     name: str | None
     scopes: frozenset[Scope]
 
     def may(self, scope: Scope) -> bool:
-        """Return whether the caller has the scope; `admin` stands for all of them."""
+        """Return whether the caller has the scope; `admin` includes all scopes."""
         return scope in self.scopes or "admin" in self.scopes
 
     def require(self, scope: Scope) -> None:
         """Raise PermissionDeniedError without the scope."""
         if not self.may(scope):
-            raise PermissionDeniedError(f"{self.name or 'the caller'} has not the scope {scope!r} that this takes")
+            raise PermissionDeniedError(
+                f"{self.name or 'the caller'} does not have the scope {scope!r}, which this needs"
+            )
 
 
 def name_of_user() -> str:
-    """Return the operating system's name for whoever runs this process."""
+    """Return the operating system's name of the user who runs this process."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -1,4 +1,4 @@
-"""Limits on the connections of callers: how many there may be, and how long a request may take to come in."""
+"""Limits on connections: their number, and the time that a request may take to arrive."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _SHARE = 5
 
 
 def most_connections() -> int:
-    """Return how many connections an interface has at once: a fifth of what this process may open, at most 1,000.
+    """Return the maximum number of connections of an interface: a fifth of the process's descriptors, at most 1,000.
 
-    What two interfaces leave is for the store, for files and for agents.
+    The rest is for the store, for files and for agents.
     """
     files = most_files()
     return MAX_CONNECTIONS if files is None else max(1, min(MAX_CONNECTIONS, files // _SHARE))
 
 
 def address_of(host: str, port: int) -> str:
-    """Return `HOST:PORT`, with the brackets that an IPv6 address takes."""
+    """Return `HOST:PORT`, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 class Acceptor:
-    """Accepts connections, of which there are so many at once, for protocols that `make` makes.
+    """An acceptor of a limited number of connections, for protocols that `make` creates.
 
-    `count` says how many are open. A further one takes the place of the one on which nobody has been working for the
-    longest time: one in the middle of TLS, or else whichever `make_room` closes. Where there is none, it is closed.
-    asyncio's own server accepts whatever comes, a hundred at a time.
+    `count` is the number of open connections. A further connection replaces the one that has been idle for the longest
+    time: one in the middle of TLS, or else the one that `make_room` closes. If none can be replaced, the new one is
+    closed. asyncio's own server accepts any number, a hundred at a time.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class Acceptor:
         self._task = asyncio.create_task(self._accept())
 
     def close(self) -> None:
-        """Accept no connection any more."""
+        """Stop accepting connections."""
         asyncio.get_running_loop().remove_reader(self._listener.fileno())  # it is about to be closed
         for task in (self._task, *self._handshakes):
             task.cancel()
 
     async def wait_closed(self) -> None:
-        """Return when none is accepted any more."""
+        """Wait until no connection is accepted any more."""
         await asyncio.gather(self._task, *self._handshakes, return_exceptions=True)
 
     async def _accept(self) -> None:

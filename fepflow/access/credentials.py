@@ -1,4 +1,4 @@
-"""API keys, made and revoked for the command line, and bearer tokens of one issuer."""
+"""API keys, created and revoked by the command line, and bearer tokens of one issuer."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ MAX_NAME = 100
 
 
 def create_key(store: Store, name: str, scopes: Sequence[Scope], lifetime: float | None) -> tuple[ApiKey, str]:
-    """Make a key that is good for so many seconds, or until it is revoked: what is stored, and the key itself.
+    """Create a key that is valid for a number of seconds, or until it is revoked. Returns its record, and the key
+    itself.
 
-    The key is nowhere else. Raises UserError.
+    The key itself is not stored anywhere. Raises UserError.
     """
     if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
         raise UserError(
@@ -56,20 +57,20 @@ def _expiry(now: datetime, lifetime: float | None) -> datetime | None:
     if lifetime is None:
         return None
     if lifetime <= 0:
-        raise UserError("A key is good for some time: --expires reads like 12h or 30d.")
+        raise UserError("--expires is a duration, for example 12h or 30d.")
     try:
         return now + timedelta(seconds=lifetime)
     except OverflowError:
-        raise UserError("No calendar goes that far: leave --expires out for a key that does not expire.") from None
+        raise UserError("--expires is too long: leave it out for a key that does not expire.") from None
 
 
 def revoke_key(store: Store, key_id: str) -> ApiKey:
-    """End a key for good. Raises NotFoundError, which does not repeat what was given: it may be a whole key."""
+    """Revoke a key for good. Raises NotFoundError without the given text, which may be a whole key."""
     return store.access.revoke_key(key_id if re.fullmatch(ID, key_id) else "")
 
 
 def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:
-    """Have the audit log say that whoever uses the command line has made or revoked a key."""
+    """Record in the audit log that the user of the command line has created or revoked a key."""
     try:
         write_entries(store, folder, [AuditEntry(f"cli:{name_of_user()}", None, action, key.id, "done")])
     except OSError as error:
@@ -106,9 +107,9 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 
 
 class TokenVerifier:
-    """Verifies tokens. Which algorithm, key, issuer and audience is never taken from a token.
+    """A verifier of tokens. It never takes the algorithm, key, issuer or audience from a token.
 
-    No token is valid for longer than `lifetime` seconds, for none can be revoked.
+    No token is valid for longer than `lifetime` seconds, because tokens cannot be revoked.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class TokenVerifier:
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """Return the verifier that the settings describe; None without any. Raises UserError for unusable settings."""
+        """Return the verifier that the settings describe, None without settings. Raises UserError for unusable ones."""
         given = {
             "FEPFLOW_JWT_KEY_FILE": settings.jwt_key_file,
             "FEPFLOW_JWT_ALGORITHM": settings.jwt_algorithm,
@@ -141,7 +142,7 @@ class TokenVerifier:
         return cls(key, algorithm, *names, settings.jwt_max_lifetime)
 
     def verify(self, token: str) -> tuple[str, frozenset[Scope]]:
-        """Return the subject of a token, and the scopes in it that we know. Raises AuthenticationError."""
+        """Return the subject of a token, and its known scopes. Raises AuthenticationError."""
         claims = self._claims(token)
         self._require_short_life(claims)
         subject = claims.get("sub")
@@ -187,7 +188,7 @@ def _number(claim: Any, name: str) -> float:
 
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
-    """Return our scopes among those of `scope`, a text with spaces, or else `scopes`, a list."""
+    """Return the known scopes in `scope`, a text with spaces, or else in `scopes`, a list."""
     told = claims["scope"] if "scope" in claims else claims.get("scopes", [])
     words = told.split(" ") if isinstance(told, str) else told
     if not isinstance(words, list):

@@ -1,4 +1,4 @@
-"""Addresses at which we may listen, and callers whom we answer there."""
+"""Addresses on which fepflow may listen, and callers that it answers there."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _LOCAL_HOST = re.compile(r"(?:localhost|127\.0\.0\.1|\[::1\])(?::[0-9]{1,5})?", 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A permission to listen. `tls` is the files of the certificate chain and of its key.
+    """A permission to listen. `tls` has the files of the certificate chain and of its key.
 
-    `may_be_open` says whether callers without a key are admitted as long as there is none (`Access`), `notice` what
-    the operator is to be told.
+    `may_be_open` says whether callers without a key are admitted as long as no key exists (`Access`). `notice` is a
+    message for the operator.
     """
 
     may_be_open: bool
@@ -50,9 +50,9 @@ class Listening:
 
 
 def listening_on(host: str, store: Store, settings: Settings, *, behind_tls: bool) -> Listening:
-    """Return the permission to listen there; `behind_tls` acknowledges a proxy before us that terminates TLS.
+    """Return the permission to listen on a host. `behind_tls` states that a proxy in front terminates TLS.
 
-    Raises UserError, which says what is missing.
+    Raises UserError with the missing settings.
     """
     tls = _tls_files(settings)
     takes_tokens = TokenVerifier.of(settings) is not None
@@ -99,7 +99,7 @@ def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
 
 
 def allowed_origins(settings: Settings) -> frozenset[str]:
-    """Return the origins of FEPFLOW_CORS_ORIGINS. Raises UserError for what is none; * is none."""
+    """Return the origins of FEPFLOW_CORS_ORIGINS. Raises UserError for anything else, including *."""
     named = [origin.strip().rstrip("/").lower() for origin in settings.cors_origins.split(",") if origin.strip()]
     for origin in named:
         if not _ORIGIN.fullmatch(origin):
@@ -110,16 +110,16 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
 
 
 def tells_of_proxy(name: str) -> bool:
-    """Return whether a header of this name, in lower case, is one that a proxy adds."""
+    """Return whether a proxy adds a header of this name, in lower case."""
     return _PROXY_HEADER.fullmatch(name.replace("_", "-")) is not None
 
 
 def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> None:
-    """Refuse what a page of another site may have sent, for where no key is asked for. Names are in lower case.
+    """Refuse a request that a page of another site may have sent. Used if no key is required; names are in lower case.
 
-    The Host has to be this machine (else a name of the attacker's leads here: DNS rebinding), the Origin of a page the
-    same as the Host or one of `allowed`, and there may be no proxy: it would pass on the requests of strangers as if
-    they came from here. Raises PermissionDeniedError.
+    The Host must be this machine: otherwise an attacker's name leads here (DNS rebinding). The Origin of a page must be
+    the same as the Host, or one of `allowed`. Requests through a proxy are refused, because they may come from anybody.
+    Raises PermissionDeniedError.
     """
     named = list(headers)
     hosts = [value for name, value in named if name == "host"]

@@ -77,9 +77,9 @@ def accumulate(
     one_by_one: bool,
     without: Collection[tuple[int, int]] = (),
 ) -> Accumulated:
-    """Read a run's results from the store, by metric. Plain counts come from SQL unless wanted `one_by_one`.
+    """Read a run's results from the store, by metric. Plain counts come from SQL, unless `one_by_one` is set.
 
-    What is of the outputs in `without`, by case index and repeat, is left out, as if it had never come.
+    Outputs in `without`, by case index and repeat, and their results are left out.
     """
     dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate(), suite.thresholds, suite.slices)
     carriers = _carriers(store, run, suite, [dependence] if sliced is None else [dependence, sliced])
@@ -109,7 +109,7 @@ def accumulate(
 
 
 def suite_of(run: RunRecord) -> Suite:
-    """A run's suite, of its snapshot. Needs no environment: what the target would take from it is not looked at."""
+    """Return the suite in a run's snapshot. This needs no environment, because the target's variables are not read."""
     from fepflow.suite.reader import read_snapshot  # commands that only show runs need no YAML parser
 
     return Suite.model_construct(**read_snapshot(run.suite, run.suite_path, run.name).sections)
@@ -167,7 +167,7 @@ def _accumulate_outputs(
 def _carriers(
     store: Store, run: RunRecord, suite: Suite, others: Sequence[SlicedCases | Dependence]
 ) -> dict[str, Carriers]:
-    """All checks that the suite and its cases have, by id: what is expected of them does not depend on what came.
+    """Return all checks of the suite and its cases, by id: what is expected does not depend on the results.
 
     `others` get each case, too.
     """
@@ -201,7 +201,7 @@ def _own_metric(
 ) -> Metric:
     """Return the metric of a check in a suite without `metrics`: the share that passed, or the mean of its score.
 
-    What others' checks give is known by their results only: the score counts if none of them is a pass or a fail.
+    Checks of other tools are known only by their results: the score counts if none of them passed or failed.
     """
     from fepflow.checks.schemas import score_path  # here, as reading the store needs no check
 
@@ -237,7 +237,7 @@ def _accumulators(
 
 
 def cases_of(store: Store, run: RunRecord) -> Iterator[TestCase]:
-    """All test cases of a run, in their order, some of them in memory."""
+    """Return all test cases of a run, in their order; some of them are kept in memory."""
     for start in range(0, run.n_cases, CASES_AT_ONCE):
         yield from store.runs.cases(run.id, start, start + CASES_AT_ONCE)
 
@@ -256,9 +256,9 @@ def is_share_that_passed(metric: Metric) -> bool:
 
 
 def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
-    """The scale of the single values that a metric is made of; None if it is not known.
+    """Return the range of the single values of a metric, or None if it is unknown.
 
-    `checks` are all of the metric's check id.
+    `checks` are all checks with the metric's check id.
     """
     if is_of_passes(metric) or metric.aggregated.kind in ("rate", "majority", "each", "pass_at_k", "pass_hat_k"):
         return PROPORTION
@@ -272,7 +272,7 @@ def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
 
 
 def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
-    """The scale of a metric whose single values have a `scale`."""
+    """Return the range of a metric whose single values have the range `scale`."""
     aggregate = metric.aggregated
     return Scale(0.0, 1.0) if aggregate.of_labels or aggregate.kind in ("pass_at_k", "pass_hat_k") else scale
 
@@ -356,7 +356,7 @@ class MetricAccumulator:
         return self._path is None and self.metric.check is not None and self._aggregate.kind in ("mean", "rate")
 
     def add(self, row: CheckRow) -> None:
-        """Take a check's result in."""
+        """Add a result of the check."""
         value = None
         if row.status == "completed" and self._aggregate.of_labels:
             value = self._add_labels(row.case_index, (row.result or {}).get("results"))
@@ -374,7 +374,7 @@ class MetricAccumulator:
         return float(pair.predicted == pair.expected)
 
     def add_output(self, case_index: int, stored: StoredOutput) -> None:
-        """Take an output in; one that failed has no value."""
+        """Add an output. A failed one has no value."""
         self._add(case_index, self.value_of(stored), in_error=stored.failed)
 
     def value_of(self, stored: StoredOutput) -> float | None:
@@ -398,7 +398,7 @@ class MetricAccumulator:
         self._skipped.update({offset + index: count for index, count in other._skipped.items()})
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
-        """The same of some of its cases only; results must have been added one by one."""
+        """Return an accumulator for some of the cases; results must have been added one by one."""
         part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
         part.look, part.labels = self.look, self.labels
         part._pairs = {index: self._pairs[index] for index in case_indices if index in self._pairs}
@@ -408,7 +408,7 @@ class MetricAccumulator:
         return part
 
     def _of_completed(self) -> MetricAccumulator:
-        """The same of the cases that have a value."""
+        """Return an accumulator for the cases that have a value."""
         if self._counted is not None:
             part = self.over(range(self._counted.passed + self._counted.failed))
             part._counted = self._counted
@@ -440,7 +440,7 @@ class MetricAccumulator:
         return CaseValue(min(values) if kind == "worst" else math.fsum(values) / len(values), least, most)
 
     def estimate(self, gate: Gate) -> MetricEstimate:
-        """The metric, with its interval over all that was expected; without a value if it cannot be computed."""
+        """Return the metric with its interval over all expected results; without a value if it cannot be computed."""
         counts = replace(self._counts(), clusters=self.clusters.sizes(self.case_indices) if self.clusters else None)
         try:
             if gate.missing == "random":  # then what completed is the whole sample
@@ -646,7 +646,7 @@ class MetricAccumulator:
 
 
 class _UnusableError(ValueError):
-    """Why a metric cannot be computed, in words for its user."""
+    """The reason why a metric cannot be computed, in words for its user."""
 
 
 def _are(repeats: int) -> str:
@@ -669,7 +669,7 @@ MAX_TEXT = 100
 
 
 def slice_of(case: TestCase, by: str) -> str:
-    """The slice that a case belongs to."""
+    """Return the slice of a case."""
     value: Any = (case.metadata or {}).get(by)
     if value is None:
         return NONE
@@ -687,18 +687,18 @@ def minima_of(slices: Slices, metrics: Sequence[Metric]) -> dict[str, float]:
 
 @dataclass
 class SlicedCases:
-    """The slices of the cases, by index, as they are read."""
+    """The slices of cases, by index, collected as the cases are read."""
 
     by: str
     _names: dict[str, int] = field(default_factory=dict)
     _of_cases: array[int] = field(default_factory=lambda: array("L"))
 
     def add(self, case: TestCase) -> None:
-        """Take in the next case."""
+        """Add the next case."""
         self._of_cases.append(self._names.setdefault(slice_of(case, self.by), len(self._names)))
 
     def estimates(self, accumulators: Sequence[MetricAccumulator], gate: Gate) -> list[SliceEstimate]:
-        """Each metric in each slice that has cases of it."""
+        """Return each metric in each slice that has cases."""
         found = []
         for accumulator in accumulators:
             parts: dict[int, array[int]] = {}

@@ -26,8 +26,10 @@ class Base:
 
 
 def base_of(store: Store, run: RunRecord, named: str) -> Base:
-    """Return the runs with an outcome that `named` stands for, as the base of a run: an id, or the name of a baseline
-    of its suite, or `previous`. Raises NotFoundError, UserError."""
+    """Return the runs of a base that `named` stands for: a run's id, a baseline of the run's suite, or `previous`.
+
+    All have an outcome. Raises NotFoundError, UserError.
+    """
     if named == PREVIOUS:
         newest = store.runs.before(run, alike=False)
         if newest is None:
@@ -58,12 +60,12 @@ def base_of_baseline(store: Store, baseline: Baseline) -> Base:
 
 
 def baseline_of(store: Store, suite: str, name: str) -> Baseline | None:
-    """Return the suite's baseline of this name; None if there is none."""
+    """Return the suite's baseline of this name, or None."""
     return next((each for each in store.runs.baselines(name) if each.suite == suite), None)
 
 
 def chosen(store: Store, runs: Sequence[RunRecord], before: datetime) -> Base:
-    """Return runs as a base, with a warning if they were chosen from more that had an outcome by then."""
+    """Return runs as a base, with a warning if they were chosen from more runs with an outcome at that time."""
     first, ids = runs[0], {run.id for run in runs}
     candidates = store.runs.equal_to(first, before) | ids if first.target_hash is not None else ids
     if len(candidates) == len(ids):
@@ -77,7 +79,7 @@ def chosen(store: Store, runs: Sequence[RunRecord], before: datetime) -> Base:
 
 
 def require_poolable(runs: Sequence[RunRecord]) -> None:
-    """Raise UserError for runs that are not of the same suite and cases."""
+    """Raise UserError for runs with different suites or cases."""
     first = runs[0]
     if reusing := [run for run in runs if run.reuses_outputs and len(runs) > 1]:
         raise UserError(f"Run {reusing[0].id[:8]} cannot be pooled: outputs of earlier runs would count twice.")

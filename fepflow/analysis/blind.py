@@ -1,7 +1,7 @@
-"""People who compare two runs blind, and how far they and judges agree.
+"""Blind comparisons of two runs by people, and how far people and judges agree.
 
-Pairs come in an order that is random and the same for all people, so that what several of them have answered is a
-random sample, and overlaps. Which output stands on the left is random for each pair and person.
+Pairs come in a random order that is the same for all people, so their answers are a random sample, and overlap. The
+output on the left is random for each pair and person.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIDES: tuple[Side, ...] = ("one", "other", "tie")
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A judge beside people: `agreed` of `n` pairs that both have answered, and kappa beyond chance."""
+    """The agreement of a judge with people: `agreed` of `n` pairs that both answered, and kappa."""
 
     judge: str
     n: int
@@ -69,7 +69,7 @@ class Shown:
 
 
 class BlindComparison:
-    """The pairs of two runs, of `MOST_PAIRS` at most, drawn at random if there are more."""
+    """The pairs of two runs, at most `MOST_PAIRS`, drawn at random if there are more."""
 
     def __init__(self, store: Store, one: RunRecord, other: RunRecord) -> None:
         self._store = store
@@ -80,7 +80,7 @@ class BlindComparison:
         self.pairs = {pair.key: pair for pair in sorted(pairs, key=lambda pair: content_hash("order", pair.key))}
 
     def answers(self) -> Mapping[str, list[PreferenceRow]]:
-        """Return what everybody has answered, by question, the one with the newest answer first."""
+        """Return all answers by question, the question with the newest answer first."""
         if not self._store.preferences.count():
             return {}
         by_question: dict[str, list[PreferenceRow]] = defaultdict(list)
@@ -90,7 +90,7 @@ class BlindComparison:
         return {question: by_question[question] for question in sorted(newest, key=newest.__getitem__, reverse=True)}
 
     def next(self, person: str, question: str, after: int = 0) -> tuple[Shown | None, int]:
-        """Return the next pair after a number that a person has not answered, and how many they have answered."""
+        """Return the next pair after a number that a person has not answered, and how many are answered."""
         rows = self._store.preferences.of_pairs(list(self.pairs), question)
         answered = {row.pair for row in rows if not row.is_judge and row.given_by == person}
         for number, (key, pair) in enumerate(self.pairs.items(), 1):
@@ -99,7 +99,7 @@ class BlindComparison:
         return None, len(answered)
 
     def shown(self, pair: OutputPair, person: str, number: int) -> Shown:
-        """Return the pair as this person sees it, each time the same way."""
+        """Return the pair as this person sees it, always in the same way."""
         assert pair.texts is not None
         sides = [(pair.texts.one, pair.hashes[0]), (pair.texts.other, pair.hashes[1])]
         if int(content_hash("side", pair.key, person)[:8], 16) % 2:
@@ -108,7 +108,7 @@ class BlindComparison:
         return Shown(pair, left, right, left_hash, right_hash, number)
 
     def questions(self) -> list[AnsweredQuestion]:
-        """Return what came of each question."""
+        """Return the answers to each question, summarized."""
         return [self._answered(question, rows) for question, rows in self.answers().items()]
 
     def _answered(self, question: str, rows: Sequence[PreferenceRow]) -> AnsweredQuestion:
@@ -129,7 +129,7 @@ class BlindComparison:
         )
 
     def _sides(self, rows: Sequence[PreferenceRow]) -> dict[str, Side]:
-        """Return the preferred side of each pair; where people are evenly divided it is a tie."""
+        """Return the preferred side of each pair; if people are evenly divided, it is a tie."""
         votes: dict[str, int] = defaultdict(int)
         for row in rows:
             first = self.pairs[row.pair].hashes[0]
@@ -137,8 +137,10 @@ class BlindComparison:
         return {pair: "one" if vote > 0 else "other" if vote < 0 else "tie" for pair, vote in votes.items()}
 
     def _of_judge(self, sides: Mapping[str, Side]) -> Preference:
-        """Return what a judge's answers show: it was asked about all pairs, so that what it did not answer is missing,
-        and the same outputs are ties."""
+        """Summarize a judge's answers. It was asked about all pairs, so unanswered pairs are missing.
+
+        Equal outputs are ties.
+        """
         verdicts = [
             PairVerdict(pair, "tie" if pair.is_same else None if pair.texts is None else sides.get(pair.key))
             for pair in self.paired.pairs
@@ -146,8 +148,10 @@ class BlindComparison:
         return self._preference(verdicts, self.paired.absent)
 
     def _of_people(self, sides: Mapping[str, Side]) -> Preference:
-        """Return what people's answers show. They are a sample of the pairs with different outputs, and as large a part
-        of the pairs without an output, and of cases edited or removed since, could have gone either way."""
+        """Summarize people's answers, which are a sample of the pairs with different outputs.
+
+        The same share of the pairs without an output, and of cases edited or removed since, could have gone either way.
+        """
         part = len(sides) / len(self.pairs)
         missing = [PairVerdict(pair, None, why_none=pair.why_none) for pair in self.paired.pairs if pair.texts is None]
         verdicts = [PairVerdict(self.pairs[key], side) for key, side in sides.items()]
@@ -166,7 +170,7 @@ def _agreement(judge: str, people: Mapping[str, Side], found: Mapping[str, Side]
 
 
 def judged_rows(question: str, model: str, verdicts: Sequence[PairVerdict]) -> list[PreferenceRow]:
-    """Return a judge's preferences as they are stored."""
+    """Return a judge's preferences as rows of the store."""
     return [
         preference_row(verdict.pair.key, question, model, _hash_of(verdict), is_judge=True)
         for verdict in verdicts
@@ -182,7 +186,7 @@ def _hash_of(verdict: PairVerdict) -> str | None:
 def preference_row(
     pair: str, question: str, given_by: str, preferred: str | None, *, is_judge: bool, left: str | None = None
 ) -> PreferenceRow:
-    """Return a preference as it is stored; `left` is the hash of the output that stood there."""
+    """Return a preference as a row of the store; `left` is the hash of the output on the left."""
     return PreferenceRow(
         pair=pair,
         question_hash=content_hash(question),

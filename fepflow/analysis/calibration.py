@@ -84,8 +84,10 @@ def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
 
 
 def _clusters(store: Store, run: RunRecord, pairs: Mapping[str, tuple[Label, Label]]) -> Statistics:
-    """Return the number of clusters that the labelled cases belong to, and what a label is worth in each kind: of what
-    the judge passed or failed, and of what is right or wrong. Labels of one document tell less than as many of others.
+    """Return the number of clusters of the labelled cases, and the worth of a label in each kind.
+
+    The kinds are outputs that the judge passed or failed, and outputs that are right or wrong. Labels of one document
+    tell less than labels of many.
     """
     path = run.suite.get("cluster")
     if not is_clustered(path) or not pairs:
@@ -162,7 +164,7 @@ def _weighted(table: ConfusionMatrix, share: float) -> ConfusionMatrix:
 
 
 def _share(count: float, n: float, labels: float) -> Statistics:
-    """Return a share of n, which so many labels are worth, with its interval."""
+    """Return a share with its interval, if n labels are worth as many independent ones."""
     if not n:
         return {"value": None, "low": None, "high": None, "n": labels}
     low, high = wilson_interval(count / n, n, CONFIDENCE)
@@ -182,10 +184,10 @@ ByOutput = dict[tuple[str, int], list[StoredLabel]]
 def stored_labels(
     store: Store, run: RunRecord, judges: Sequence[JudgeSpec], check: str | None = None, field: str | None = None
 ) -> LabelSet:
-    """The labels of a run that count, for one of its judges. Of several people's it is what more than half of them say.
+    """Return the labels of a run that count, for one of its judges: those that more than half of the people gave.
 
-    They are those of the check, and of the field, that are named, or the only ones there are. Raises UserError if it
-    is open which are meant, and where there is none.
+    They are for the named check and field, or the only ones. Raises UserError if it is unclear which ones, or if there
+    are none.
     """
     labels = store.labels.current(run.id)
     labelled_checks = {label.check_id for label in labels} & {judge.check_id for judge in judges}
@@ -270,7 +272,7 @@ def categories(kind: str, words: Sequence[str], pairs: Sequence[tuple[Label, Lab
 
 
 def kappa_data(kappa: Kappa, *, quadratic: bool) -> dict[str, Any]:
-    """A kappa as JSON."""
+    """Return a kappa as JSON."""
     return {
         "value": kappa.value,
         "low": kappa.low,
@@ -281,11 +283,11 @@ def kappa_data(kappa: Kappa, *, quadratic: bool) -> dict[str, Any]:
 
 
 def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> list[dict[str, Any]]:
-    """A row for each output and field that has labels, of one check or all, in the order of the cases.
+    """Return a row for each labelled output and field, of one check or all, in the order of the cases.
 
-    `label` is the one that counts, None if there is none; `repeat` counts from 1; `draw` is the draw that showed the
-    output, `disputed` says that it was shown as a disputed one; `by_person` has what each person said. Raises UserError
-    if there is none.
+    `label` is the label that counts, or None; `repeat` counts from 1. `draw` is the draw that showed the output, and
+    `disputed` is true if it was shown as a disputed one. `by_person` has each person's label. Raises UserError if there
+    are none.
     """
     labels = store.labels.current(run.id, check)
     if not labels:

@@ -26,7 +26,7 @@ def causes_of(store: Store, run: RunRecord, limit: int = MAX_CAUSES, *, max_resu
 
 
 def show_command(run: RunRecord, cause: Cause) -> str:
-    """The command that shows the cases of a cause: the only one, or those that did not pass its check."""
+    """Return the command that shows the cases of a cause: the only one, or all that did not pass its check."""
     if len(cause.case_ids) == 1:
         return f"fepflow show {run.id[:8]} --case {shlex.quote(cause.case_ids[0])}"
     options = ["--errors"] * (cause.kind != "failed") + [f"--check {shlex.quote(cause.check_id)}"] * bool(

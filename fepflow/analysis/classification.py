@@ -68,13 +68,13 @@ def expected_label(case: TestCase, check: Check) -> str | None:
 
 @dataclass
 class ExpectedLabels:
-    """The expected labels of test cases, by index: a result that is missing counts against its class."""
+    """The expected labels of test cases, by index. A missing result counts against its class."""
 
     _by_case: dict[int, str] = field(default_factory=dict)
     _counted: Counter[str] = field(default_factory=Counter)
 
     def add(self, case_index: int, case: TestCase, check: Check) -> None:
-        """Take in a case that has the check."""
+        """Add a case that has the check."""
         label = expected_label(case, check)
         if label is not None:
             self._by_case[case_index] = label
@@ -148,5 +148,5 @@ def confusion_of(
 
 
 def class_interval(gate: Gate) -> IntervalKind:
-    """Return the kind of interval of a class: classes are small, so the exact one, unless the gate says otherwise."""
+    """Return the kind of interval of a class: the exact one, as classes are small, unless the gate sets another."""
     return "wilson" if gate.interval == "wilson" else "clopper-pearson"

@@ -1,6 +1,6 @@
-"""The clusters of a run's test cases: documents, conversations or users that several cases are about.
+"""The clusters of a run's test cases, for example documents, conversations or users.
 
-Cases of one cluster share what makes them easy or hard, so clusters are what was sampled, and not cases.
+Cases of one cluster share what makes them easy or hard, so the sample consists of clusters, not of cases.
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ _NO_OUTPUT = Output(value=None)
 
 @dataclass
 class ClusteredCases:
-    """The clusters of cases by the value at a path, such as `$.test_case.metadata.document`; by content without one.
+    """The clusters of cases by the value at a path, for example `$.test_case.metadata.document`, or by content.
 
-    `numbers` are by case index, in the order in which cases are added. A case without a value, or with null, is a
-    cluster of its own. `largest` is the number of cases of the largest cluster that a run drew from, where it drew
-    clusters.
+    `numbers` are by case index, in the order in which cases are added. A case without a value, or with null, is its own
+    cluster. `largest` is the number of cases in the largest cluster from which a run drew, if it drew clusters.
     """
 
     path: str | None
@@ -50,7 +49,7 @@ class ClusteredCases:
         return clusters
 
     def add(self, case: TestCase) -> None:
-        """Take in the next case."""
+        """Add the next case."""
         value = None if self.path is None else cluster_value(case, self.path)
         if value is None:
             self.without += 1
@@ -59,7 +58,7 @@ class ClusteredCases:
 
     @property
     def noun(self) -> str:
-        """The word for one cluster: the field's name, as far as it is a word, such as `document` of `document_id`."""
+        """Return the word for one cluster, made from the field's name: `document` for `document_id`."""
         if self.path is None:
             return "different case"
         name = str(next(reversed(leading_keys(self.path)), ""))
@@ -68,7 +67,7 @@ class ClusteredCases:
 
     @property
     def warning(self) -> str | None:
-        """A sentence about cases without a value, if there are any."""
+        """Return a sentence about cases without a value, if there are any."""
         if not self.without or self.path is None:
             return None
         have = "has" if self.without == 1 else "have"
@@ -81,7 +80,7 @@ class ClusteredCases:
 
 
 def is_clustered(path: str | None) -> TypeGuard[str]:
-    """Return whether a suite's `cluster` says that cases belong together."""
+    """Return whether a suite's `cluster` puts cases together."""
     return path is not None and path != INDEPENDENT
 
 
@@ -116,7 +115,7 @@ def draw_clusters(
 
 
 def cluster_value(case: TestCase, path: str) -> str | None:
-    """Return the value that names a case's cluster, as JSON text; None if there is none."""
+    """Return the value at a case's cluster path as JSON text, or None."""
     try:
         value = compile_path(path).resolve(evaluation_context(case, _NO_OUTPUT))
     except (JSONPathError, CheckTimeoutError):

@@ -48,7 +48,7 @@ NO_VALUE = CaseValue(None, -math.inf, math.inf)
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """A case of which a metric of passes is another one now: its share of repeats that passed, then and now."""
+    """A case whose value of a metric of passes has changed: its share of repeats that passed, then and now."""
 
     metric: str
     case_id: str
@@ -62,9 +62,9 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """The changes from a base run to a new one. Flips are all there are, those that changed most first.
+    """The changes from a base run to a new one. `flips` has all flipped cases, the largest changes first.
 
-    `pooled` are further runs of the base's cases, over which its values are means.
+    `pooled` are further runs of the base's cases; the base's values are means over them.
     """
 
     base: RunRecord
@@ -80,7 +80,7 @@ class RunComparison:
 
 @dataclass(frozen=True, slots=True)
 class RunResults:
-    """The compared parts of a run: its suite, its cases, its metrics by id, and what is known of their judges."""
+    """The compared parts of a run: its suite, its cases, its metrics by id, and labels of its judges."""
 
     run: RunRecord
     suite: Suite
@@ -95,8 +95,10 @@ class RunResults:
 def results_of(
     store: Store, run: RunRecord, known: tuple[Sequence[MetricAccumulator], LabelsByMetric] | None = None
 ) -> RunResults:
-    """Read what is compared of a run. `known` are its metrics, one by one, and its judges' labels, if they have been
-    read already."""
+    """Read the compared parts of a run.
+
+    `known` has its metrics, one by one, and its judges' labels, if they were read already.
+    """
     suite = suite_of(run)
     if known is None:
         read = accumulate(store, run, suite, one_by_one=True)
@@ -109,7 +111,7 @@ def results_of(
 
 
 def results_of_base(store: Store, base: Base) -> RunResults:
-    """Return what `results_of` does, of the runs of a base together."""
+    """Return the results of all runs of a base together, as `results_of` does for one run."""
     first, *others = (results_with_verdict(store, run) for run in base.runs)
     for other in others:
         indices = {first.cases[case_id][0]: index for case_id, (index, _) in other.cases.items()}
@@ -119,17 +121,19 @@ def results_of_base(store: Store, base: Base) -> RunResults:
 
 
 def results_with_verdict(store: Store, run: RunRecord) -> RunResults:
-    """Return what `results_of` does; UserError for a run without a verdict, unless it is over all the same, in a file
-    of another tool."""
+    """Return the results of a run as `results_of` does. Raises UserError for a run without a verdict.
+
+    A run in a file of another tool needs none.
+    """
     if run.outcome is None and run.file is None:
         raise UserError(f"Run {run.short_name} has no verdict to compare: it is {run.status}.")
     return results_of(store, run)
 
 
 def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool = True) -> RunComparison:
-    """Compare two runs over the cases that they have in common.
+    """Compare two runs over the cases that both have.
 
-    Raises UserError where nothing could be compared: no case in common, or no metric if `metrics_needed`.
+    Raises UserError if nothing can be compared: no common case, or no metric if `metrics_needed`.
     """
     base, new = then.run, now.run
     if new.id in (base.id, *(run.id for run in then.pooled)):
@@ -226,7 +230,7 @@ def _check(suite: Suite, check_id: str | None) -> Check | None:
 
 
 def _may_be_same(check: Check | None, other: Check | None) -> bool:
-    """Return whether what is known of both is the same; one whose suite is not known may be in the cases."""
+    """Return whether the known parts of both checks are the same; an unknown one may be in the cases."""
     if check is None or other is None:
         return True
     shared = check.arguments.keys() & other.arguments.keys()
@@ -277,7 +281,7 @@ def _difference(
 
 
 def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> MetricDifference:
-    """The difference; that of a judge's shares corrected, as far as its errors are known."""
+    """Return the difference, corrected for a judge's errors if these are known."""
     if metric.id not in labels or metric.estimate is None:
         return metric
     known = labels[metric.id]
@@ -329,7 +333,7 @@ def _flips(
 def _judged_otherwise(
     earlier: MetricAccumulator, later: MetricAccumulator, then: RunResults, now: RunResults, why_not: str | None
 ) -> Iterator[Flip]:
-    """Yield the cases that flipped of two runs that judge the same outputs, each with what has changed."""
+    """Yield the flipped cases of two runs that judge the same outputs, each with the cause."""
     if earlier.metric.aggregated.kind == "error_rate":
         return
     carried = set(earlier.case_indices), set(later.case_indices)
@@ -414,13 +418,13 @@ MOST_CASES = 20_000
 
 
 def suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str:
-    """The content hash of what a suite measures, with the code of its plugins."""
+    """Return the content hash of what a suite measures, with the code of its plugins."""
     code = [sha256((folder / name).read_bytes()).hexdigest() for name in snapshot.get("plugins") or ()]
     return content_hash(_content(snapshot, repeats), code)
 
 
 def why_not(store: Store, run: RunRecord, other: RunRecord) -> str | None:
-    """Why values of two runs cannot be compared; None if they can."""
+    """Return why the values of two runs cannot be compared, or None."""
     if other.suite_hash is None or other.cases_hash is None:
         return "it is of an earlier version, which did not note what it measured"
     if run.suite_hash != other.suite_hash:
@@ -461,9 +465,9 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class MatchedCases:
-    """Cases that are the same, contents included, as pairs of their indices in both runs; the ids of the others.
+    """The cases that are in both runs with the same content, as pairs of indices, and the ids of the others.
 
-    `changed` have the same id but other contents. The counts are of all cases of each run.
+    `changed` have the same id but another content. The counts are of all cases of each run.
     """
 
     pairs: list[tuple[int, int]]

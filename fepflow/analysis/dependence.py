@@ -1,7 +1,7 @@
-"""Test cases that tell less than their number: the same content under several ids, or a text or document in common.
+"""Dependent test cases: the same content under several ids, or a common text or document.
 
-Duplicates are known for sure, and count as repeats of one case. What cases may have in common otherwise is a guess: it
-is warned of, until `cluster:` says which cases belong together.
+Duplicates are certain, and count as repeats of one case. Other similarities are guesses: a warning names them, until
+`cluster:` says which cases belong together.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _FEWEST_DOCUMENTS, _FEWEST_IF_IN_DOUBT = 5, 10
 
 
 def metadata_read(snapshot: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the metadata fields that a suite's target and checks read, as they make a case another; None for all."""
+    """Return the metadata fields that a suite's target and checks read, which distinguish cases; None means all."""
     names = set()
     for match in _READS_METADATA.finditer(json.dumps([snapshot.get("target"), snapshot.get("checks")], default=str)):
         name = match["name"] or match["key"]
@@ -89,7 +89,7 @@ class Duplicates:
         """The index of the first case with the same content, for each case."""
 
     def add(self, case: TestCase) -> bool:
-        """Take in the next case; return whether its content is new."""
+        """Add the next case; return whether its content is new."""
         index = len(self.first)
         content = content_of(case, self._metadata_read)
         first = index if content is None else self._first_of_content.setdefault(content, index)
@@ -99,7 +99,7 @@ class Duplicates:
 
     @property
     def sentence(self) -> str | None:
-        """The duplicates in words, without an end; None if there are none."""
+        """Return the duplicates as an unfinished sentence, or None."""
         repeated = Counter(first for index, first in enumerate(self.first) if first != index)
         if not repeated:
             return None
@@ -136,7 +136,7 @@ class Duplicates:
 
 
 class Remark(NamedTuple):
-    """A sentence about cases that depend on one another, without an end where there is advice."""
+    """A sentence about cases that depend on one another; unfinished if there is advice."""
 
     message: str
     advice: str | None
@@ -144,7 +144,7 @@ class Remark(NamedTuple):
 
 @dataclass
 class Survey:
-    """A search for texts or documents that different test cases have in common, as they are read."""
+    """A search for common texts or documents of different test cases, as they are read."""
 
     _cases: int = 0
     _sentences: Counter[int] = field(default_factory=Counter)
@@ -153,7 +153,7 @@ class Survey:
     _long_values: Counter[str] = field(default_factory=Counter)
 
     def add(self, case: TestCase) -> None:
-        """Take in a case that is no duplicate of another one."""
+        """Add a case that is no duplicate of another one."""
         if self._cases >= MOST_SURVEYED:
             return
         self._cases += 1
@@ -189,7 +189,7 @@ class Survey:
         )
 
     def _fewest(self, name: str) -> int | None:
-        """Return how many values a field has to have to be that of a document; None for any other field."""
+        """Return how many values a field needs to count as a document's; None for any other field."""
         words = [word.lower().removesuffix("s") for word in _WORD.findall(name)]
         if any(map(_DOCUMENT.fullmatch, words)) or 2 * self._long_values[name] > self._values[name].total():
             return _FEWEST_DOCUMENTS
@@ -219,7 +219,7 @@ class Survey:
 
 
 class Dependence:
-    """The dependence of cases on one another: what the suite's `cluster` says, their duplicates, and signs of more."""
+    """The dependence of a suite's cases: its `cluster`, duplicates, and signs of further dependence."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class Dependence:
         self._survey = Survey() if warns else None
 
     def add(self, case: TestCase) -> None:
-        """Take in the next case."""
+        """Add the next case."""
         if self._by_suite is not None:
             self._by_suite.add(case)
         if self._duplicates.add(case) and self._survey is not None:
@@ -248,11 +248,11 @@ class Dependence:
 
     @cached_property
     def clusters(self) -> ClusteredCases | None:
-        """The clusters of all cases; None if each counts by itself."""
+        """Return the clusters of all cases, or None if each counts by itself."""
         return None if self._of_these_cases else self._duplicates.joined(self._by_suite)
 
     def remarks(self) -> Iterator[Remark]:
-        """Yield what the user of a verdict has to know."""
+        """Yield remarks that the user of a verdict has to know."""
         if self.clusters is not None and self.clusters.warning is not None:
             yield Remark(self.clusters.warning, None)
         if (sentence := self._duplicates.sentence) is not None:
@@ -263,7 +263,7 @@ class Dependence:
 
     @property
     def warnings(self) -> list[str]:
-        """The same as sentences."""
+        """Return the remarks as sentences."""
         return [f"{remark.message}; {remark.advice}." if remark.advice else remark.message for remark in self.remarks()]
 
 
@@ -287,7 +287,7 @@ def end_of_cluster(store: Store, run: RunRecord, suite: Suite, cases: int) -> in
 
 
 def _longest_sentences(value: Any) -> list[tuple[int, int]]:
-    """Return the hashes and lengths of the longest sentences of an input; none of a short one."""
+    """Return the hashes and lengths of the longest sentences of an input, if it is long enough."""
     text = value if isinstance(value, str) else "\n".join(_texts_in(value))
     if len(text) < LONG_TEXT:
         return []

@@ -34,7 +34,7 @@ SHOWN_P = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A metric in one run, of `n` results. `log_evidence` is the CUSUM after it, None where there is none yet."""
+    """A metric in one run, over `n` results. `log_evidence` is the CUSUM after it, or None."""
 
     run_id: str
     created_at: datetime
@@ -53,9 +53,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric over the runs, oldest first. `rate` is what the last run is held to, by the first `runs` or the `gate`;
-    None for a metric that is no share, or while there are too few runs. If `less_is_better`, it is the rate of the
-    rest."""
+    """A metric over the runs, oldest first. `rate` is the agreed rate, by the first `runs` or by the `gate`.
+
+    `rate` is None for a metric that is not a share, or while there are too few runs. If `less_is_better`, it is the
+    rate of the rest.
+    """
 
     metric: str
     points: list[Point]
@@ -66,7 +68,7 @@ class Series:
 
     @property
     def last_alarm(self) -> Point | None:
-        """The newest run that has raised the alarm. After each alarm, evidence is counted anew."""
+        """Return the newest run that raised the alarm. After each alarm, evidence starts again."""
         return next((point for point in reversed(self.points) if point.has_alarm), None)
 
     @property
@@ -76,7 +78,7 @@ class Series:
 
     @property
     def sentence(self) -> str:
-        """Say of one that has drifted what happened, and how sure it is."""
+        """Return a sentence about a drift: what happened, and how sure it is."""
         by = "the gate" if self.agreed_by == "gate" else f"the first {REFERENCE_RUNS} runs"
         return (
             f"{self.metric} has drifted: {four_digits(self.points[-1].value)} in this run, against the rate of "
@@ -85,7 +87,7 @@ class Series:
 
     @property
     def evidence(self) -> str:
-        """Say what the evidence of the last run is, and where the alarm is; empty where there is none."""
+        """Return the evidence of the last run and the alarm's threshold in words; empty without evidence."""
         log = self.points[-1].log_evidence
         if log is None or self.rate is None:
             return ""
@@ -99,7 +101,7 @@ class Series:
 
     @property
     def trend_sentence(self) -> str:
-        """Say whether the values rise or fall from run to run; empty with too few runs."""
+        """Return whether the values rise or fall from run to run, in words; empty with too few runs."""
         if self.trend is None:
             return ""
         if self.trend.p > SHOWN_P:
@@ -116,7 +118,7 @@ class Series:
 
 
 def _times(log: float) -> str:
-    """Return a ratio by its logarithm in words: nobody needs to know it above a million."""
+    """Return a ratio in words, by its logarithm; above a million the exact value does not matter."""
     ratio = math.exp(min(log, 50.0))
     return "more than 1,000,000" if ratio > 1e6 else f"{ratio:,.0f}" if ratio >= 1_000 else f"{ratio:.3g}"
 

@@ -1,5 +1,4 @@
-"""The reliability of a run's judges: agreement with people's labels and of their own samples, and metrics corrected for
-the errors that the labels show."""
+"""The reliability of a run's judges: agreement with labels and of samples, and metrics corrected for their errors."""
 
 from __future__ import annotations
 
@@ -271,7 +270,7 @@ def labels_of(calibration: Calibration, *, of_run: bool = False) -> JudgeLabels:
 
 
 def youden_of(calibration: Calibration) -> dict[str, float] | None:
-    """Youden's J with its interval; None of what is not yes and no, and where all labels are the same."""
+    """Return Youden's J with its interval; None for other values than yes and no, or if all labels are the same."""
     index = youden_index(labels_of(calibration)) if "tpr" in calibration.statistics else None
     return None if index is None else dict(zip(("value", "low", "high"), index, strict=True))
 
@@ -308,7 +307,7 @@ NOTHING_JUDGED = "the judge has judged nothing, so there is nothing to correct"
 
 @dataclass(frozen=True, slots=True)
 class KnownLabels:
-    """People's labels of the judge of a metric. `doubt` says why they cannot correct it, as a part of a sentence."""
+    """People's labels of a metric's judge. `doubt` says why they cannot correct it, as a part of a sentence."""
 
     labels: JudgeLabels
     doubt: str | None = None
@@ -371,7 +370,7 @@ def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: 
 
 
 def labels_of_judges(store: Store, run: RunRecord) -> dict[str, JudgeLabels]:
-    """People's labels by the check that they are for: a sample of this run, or else the newest that can tell most."""
+    """Return people's labels by check: a sample of this run, or else the newest that can tell most."""
     labels = {}
     for judge in judges_of_run(run):
         candidates = [

@@ -34,7 +34,7 @@ OutputKey = tuple[str, int]
 
 @dataclass(frozen=True)
 class ToLabel:
-    """An output that is to be labelled: the `number`th, from 1, of `count`."""
+    """An output to label: the `number`th, from 1, of `count`."""
 
     case_id: str
     repeat: int
@@ -72,7 +72,7 @@ class LabelQueue:
         return self._at(self.outputs.index(key)) if key in self.outputs else None
 
     def label_of(self, output: ToLabel) -> StoredLabel | None:
-        """Return what the person has said of an output."""
+        """Return the person's label of an output."""
         return next((label for label in self.said if _key(label) == (output.case_id, output.repeat)), None)
 
     def _at(self, place: int) -> ToLabel:
@@ -82,7 +82,7 @@ class LabelQueue:
 
 @dataclass(frozen=True)
 class AgreementSoFar:
-    """The outputs among a person's first `n` labels of which the judge said the same."""
+    """The agreement of the judge with a person's first `n` labels."""
 
     agreed: int
     n: int
@@ -166,9 +166,9 @@ class ShownOutput:
 
 
 def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLabel) -> ShownOutput:
-    """Return what the person sees of it.
+    """Return an output as the person sees it.
 
-    Raises NotFoundError where there is no output that could be labelled.
+    Raises NotFoundError if there is no output to label.
     """
     case_index = _case_index(store, run, output.case_id)
     case = store.runs.cases(run.id, case_index, case_index + 1)[0]
@@ -232,7 +232,7 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
 
 
 def _dispute_of_samples(samples: Mapping[str, Any], field: str) -> float:
-    """The share of samples that say otherwise; of numbers, how far they are apart. 0 of a single sample."""
+    """Return the share of samples that differ; for numbers, their distance. 0 for a single sample."""
     if field in samples.get("spread", {}):
         low, high = samples["spread"][field]
         return float(high - low)
@@ -240,14 +240,14 @@ def _dispute_of_samples(samples: Mapping[str, Any], field: str) -> float:
 
 
 def _dispute_of_checks(passes: Mapping[str, bool], judge: JudgeSpec) -> float:
-    """The share of the other checks of the output whose verdict is not the judge's."""
+    """Return the share of the output's other checks whose verdict differs from the judge's."""
     others = [passed for check_id, passed in passes.items() if check_id != judge.check_id]
     mine = passes.get(judge.check_id)
     return sum(passed != mine for passed in others) / len(others) if others and mine is not None else 0.0
 
 
 def _at_random(case_id: str, repeat: int) -> bytes:
-    """The same at each look; unlike the order of the file, which may be by subject."""
+    """Return a sort key for a random order that is always the same; the file's order may be by subject."""
     return sha256(f"{repeat}:{case_id}".encode(errors="surrogatepass")).digest()
 
 
@@ -267,7 +267,7 @@ def add_label(
     if field not in judge.fields:
         raise UserError(f"{check_id} gives no {field} to label: it gives {', '.join(judge.fields) or 'nothing'}.")
     if not who.strip() or len(who) > MAX_NAME:
-        raise UserError(f"A label is somebody's: say whose, in at most {MAX_NAME} characters.")
+        raise UserError(f"A label needs its author's name, in at most {MAX_NAME} characters.")
     if len(note) > MAX_NOTE:
         raise UserError(f"The note has {len(note):,} characters, and {MAX_NOTE:,} at most are kept: shorten it.")
     case_index = _case_index(store, run, case_id)
@@ -303,7 +303,7 @@ def _case_index(store: Store, run: RunRecord, case_id: str) -> int:
 
 
 def _output(store: Store, run: RunRecord, case_id: str, case_index: int, repeat: int) -> Output:
-    """An output that was there to be judged: one of which only the first steps are there is, too."""
+    """Return a judged output, even if it has only the first steps."""
     stored = store.results.outputs(run.id, case_index, case_index + 1).get((case_index, repeat))
     if stored is None or (stored.failed and not stored.output.is_partial):
         raise NotFoundError(f"Run {run.id[:8]} has no output {repeat + 1} of the case {case_id!r} to label.")

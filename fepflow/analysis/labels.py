@@ -137,7 +137,7 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
 
 
 def judge_named(judges: Sequence[JudgeSpec], check: str | None) -> JudgeSpec:
-    """The judge with that check id, or the only one; raises UserError."""
+    """Return the judge with that check id, or the only one. Raises UserError."""
     return _judge_of(judges, check, (), ErrorCollector(""))
 
 
@@ -161,7 +161,7 @@ def _judge_of(
 
 
 def field_named(judge: JudgeSpec, field: str | None) -> str:
-    """The field of that name, or else `passed`, or the only one; raises UserError."""
+    """Return the field of that name, or else `passed`, or the only one. Raises UserError."""
     fields = list(judge.fields)
     if field is not None and field not in fields:
         raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {_listed(fields)}.")
@@ -177,7 +177,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def read_label(label: Any, judge: JudgeSpec, field: str) -> Label:
-    """A label, from JSON or as text, as the judge would say it. Raises UserError if it is none of this field."""
+    """Return a label, from JSON or text, in the judge's form. Raises UserError for other values."""
     read = _read(label, *judge.fields[field])
     if read is None:
         raise UserError(f"The label {str(label)[:50]!r} is not {_wanted(judge, field)}.")
@@ -185,7 +185,7 @@ def read_label(label: Any, judge: JudgeSpec, field: str) -> Label:
 
 
 def _read(label: Any, kind: str, words: Sequence[str]) -> Label | None:
-    """The label as the judge would say it; None if it is none."""
+    """Return the label in the judge's form, or None."""
     text = str(label).strip()
     if kind == "word":
         unquoted = text.removeprefix("'")  # as a word stands in a spreadsheet that would be taken for a formula
@@ -216,9 +216,9 @@ def _wanted(judge: JudgeSpec, field: str) -> str:
 
 
 def draw_for_labels(store: Store, run: RunRecord, judge: JudgeSpec, size: int, seed: int) -> LabelDraw:
-    """Draw so many cases (all, if there are fewer) from what a judge passed and from what it failed, and remember them.
+    """Draw cases from those that a judge passed and those that it failed, and store the draw.
 
-    Raises UserError for a run with repeats, as a label is about one output, and where nothing was judged.
+    Raises UserError for a run with repeats, because a label is about one output, and if nothing was judged.
     """
     if run.repeats > 1:
         raise UserError(f"Run {run.id[:8]} has {run.repeats} outputs for each case, and a label is about one.")
@@ -261,8 +261,7 @@ def draw_of_both(passed: Sequence[str], failed: Sequence[str], size: int, seed: 
 
 
 def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
-    """Return what people see of each drawn case, in the draw's order; without the judge's verdict, which would sway
-    them."""
+    """Return each drawn case as people see it, in the draw's order, without the judge's verdict."""
     run = store.runs.get(drawn.run_id)
     wanted = set(drawn.case_ids)
     case_indices = [index for index, case in enumerate(cases_of(store, run)) if case.id in wanted]

@@ -30,9 +30,9 @@ from fepflow.verdict.verdict import ModelCosts, Verdict
 
 
 def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collection[tuple[int, int]] = ()) -> Verdict:
-    """Metrics and verdict of all that the store has of a run, whether or not it is complete.
+    """Compute metrics and verdict from all stored results of a run, complete or not.
 
-    `without` are outputs, by case index and repeat, that are taken to be missing.
+    Outputs in `without`, by case index and repeat, count as missing.
     """
     gate = suite.gate or Gate()
     looks = looks_of(store, run, gate)
@@ -92,7 +92,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collect
 
 
 def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
-    """The metrics of all that is there of a run, as `decide_run` stores them; nothing is ruled on them yet."""
+    """Return the metrics of a run's results so far, as `decide_run` stores them, without a verdict."""
     return [
         metric.model_dump(mode="json", exclude={"outcome", "reason"}, exclude_none=True)
         for metric in compute_verdict(store, run, suite_of(run)).metrics
@@ -100,7 +100,7 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
 
 
 def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
-    """The metrics of a run with a verdict, as they are stored, but corrected by what is known of its judges by now."""
+    """Return the stored metrics of a run with a verdict, corrected by the present labels of its judges."""
     found = {metric.id: metric.corrected for metric in compute_verdict(store, run, suite_of(run)).metrics}
     return [
         {**metric, "corrected": corrected.model_dump(mode="json", exclude_none=True)}
@@ -130,7 +130,7 @@ def _totals(runs: Sequence[tuple[RunRecord, Accumulated]]) -> list[CheckTotals]:
 
 
 def judged_checks(suite: Suite) -> frozenset[str] | None:
-    """Return the ids of the checks that the gate judges, by themselves or by a metric of them; None for all."""
+    """Return the ids of the checks that the gate judges, directly or by a metric; None means all."""
     gate = suite.gate or Gate()
     thresholds = Thresholds.model_validate(suite.thresholds) if isinstance(suite.thresholds, dict) else None
     slices = suite.slices.min if suite.slices else None
@@ -188,7 +188,7 @@ _READ_AT_ONCE = 1_000
 
 
 def costs_of(store: Store, run_id: str) -> ModelCosts:
-    """Total model cost of a run."""
+    """Return the total model cost of a run."""
     costs = ModelCosts()
     for _, _, usage in usages(store, run_id):
         costs = ModelCosts(

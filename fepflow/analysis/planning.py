@@ -47,7 +47,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Spending:
-    """The parts of a result's variance in earlier `runs` with so many `repeats`, and so what more calls would tell."""
+    """The parts of a result's variance in earlier `runs` with this number of `repeats`, and the use of more calls."""
 
     parts: VarianceParts
     repeats: int
@@ -160,15 +160,15 @@ def plan(
     has: int,
     clusters: Clusters | None = None,
 ) -> Plan:
-    """Plan for a metric that is the share of a check's results that passed; the suite `has` so many cases, in
-    `clusters` if they are not independent.
+    """Plan for a metric that is the share of a check's results that passed.
 
-    Raises UserError for a minimum that nothing can show.
+    The suite `has` that many cases, in `clusters` if they are not independent. Raises UserError for a minimum that
+    nothing can show.
     """
     if not 0 <= options.minimum < options.expected <= 1:
         raise UserError(
-            f"What is expected ({number(options.expected)}) has to be more than the minimum "
-            f"({number(options.minimum)}), both from 0 to 1: no number of test cases shows a minimum that is just met."
+            f"The expected rate ({number(options.expected)}) must be above the minimum "
+            f"({number(options.minimum)}), both from 0 to 1: no number of test cases can show a minimum itself."
         )
     size = 1 if clusters is None else max(round(has / clusters.number), 1)
     units, results = has if clusters is None else int(clusters.worth), options.repeats * size
@@ -228,7 +228,7 @@ def _spending(store: Store, name: str, check: str) -> Spending | None:
 
 
 def votes_of(store: Store, run: RunRecord, check: str) -> list[list[float]]:
-    """Return what samples of a judge, or the judges of a jury, said of each answer."""
+    """Return the votes of a judge's samples, or of a jury's members, on each answer."""
     votes = []
     for row in store.results.check_rows(run.id, types=JUDGES):
         details = ((row.result or {}).get("results") or {}).get("metadata")

@@ -1,8 +1,8 @@
-"""Preferences of a judge or of people between outputs, pair by pair, and what they show of runs.
+"""Preferences of a judge or of people between outputs, pair by pair, and what they show about runs.
 
-A pair is the outputs of two runs for the same repeat of the same test case, contents included. A pair without a
-preference (an output or a judgement is missing) and a case that was edited or removed since could have gone either way:
-for a claim that a run is better they count at their worst.
+A pair is the outputs of two runs for the same repeat of the same test case. A pair without a preference (an output or a
+judgement is missing), and a case that was edited or removed since, could have gone either way. For a claim that a run
+is better, they count at their worst.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class OutputPair:
-    """The outputs of two runs for one repeat of one case; None where there is none, and `why_none` says why."""
+    """The outputs of two runs for one repeat of one case; None if missing, with the reason in `why_none`."""
 
     case: TestCase
     content: str
@@ -50,7 +50,7 @@ class OutputPair:
 
     @property
     def is_same(self) -> bool:
-        """True if both outputs are the same, so that nobody needs to be asked."""
+        """True if both outputs are equal, so that no question is needed."""
         return self.texts is not None and self.texts.one == self.texts.other
 
     @property
@@ -81,9 +81,9 @@ class PairedRuns:
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """The side that is preferred of a pair; None without one, and `why_none` says why.
+    """The preferred side of a pair; None without a preference, with the reason in `why_none`.
 
-    `positions` are a judge's answers in both orders, None where it was not asked: both outputs are the same.
+    `positions` are a judge's answers in both orders, or None if both outputs are equal and it was not asked.
     """
 
     pair: OutputPair
@@ -94,7 +94,7 @@ class PairVerdict:
 
     @property
     def by_position(self) -> Position | None:
-        """The position that was preferred in both orders, whichever output stood there; None if none was."""
+        """Return the position that was preferred in both orders, or None."""
         if self.positions is None or self.positions[0] != self.positions[1] or self.positions[0] == "neither":
             return None
         return self.positions[0]
@@ -229,7 +229,7 @@ class Preference:
 
     @property
     def sentence(self) -> str:
-        """Say what is shown, and never more than that."""
+        """Return what is shown, in a sentence."""
         one, other = self.runs.one.short_name, self.runs.other.short_name
         if self.rate.value is None or self.rate.low is None or self.rate.high is None:
             return f"No pair of {one} and {other} has a preference."
@@ -242,7 +242,7 @@ class Preference:
 
     @property
     def warnings(self) -> list[str]:
-        """Sentences about what is missing, and about a judge that goes by position."""
+        """Return sentences about missing pairs, and about a judge that goes by position."""
         found = []
         if missing := self.missing:
             reasons = Counter(verdict.why_none for verdict in missing).most_common()
@@ -315,7 +315,7 @@ def pair_all(store: Store, runs: Sequence[RunRecord]) -> tuple[list[RunContents]
 def preferences(
     contents: Sequence[RunContents], paired: Sequence[PairedRuns], verdicts: Sequence[Sequence[PairVerdict]]
 ) -> Preferences:
-    """Return what the verdicts about the pairs of each two runs show."""
+    """Return the preferences between each two runs, from the verdicts about their pairs."""
     runs = [each.run for each in contents]
     suite = suite_of(runs[-1])
     confidence = (suite.gate or Gate()).confidence

@@ -62,7 +62,7 @@ def new_run(
     cluster: str | None = None,
     run_id: str | None = None,
 ) -> NewRun:
-    """A run of this name that is over: what it called, a test or the caller of an evaluation, is no target of ours."""
+    """Return a finished run of this name, without a target: a test or the caller of an evaluation made the outputs."""
     document = {
         "name": name,
         "target": {cause: name},
@@ -97,7 +97,7 @@ def _plain_case(case: TestCase) -> TestCase:
 
 
 def _plain(check: AnyCheck) -> Check:
-    """Its declaration, where what only code can give (a function, a class) is a name."""
+    """Return a check's declaration, with names in place of functions and classes."""
     declared = to_check(check)
     declared = with_default_paths(declared)
     return declared.model_copy(update={"arguments": to_jsonable(declared.arguments)})

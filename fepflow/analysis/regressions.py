@@ -1,7 +1,8 @@
 """The baseline of a run, and the judgement whether runs are worse than it by more than a margin.
 
-Runs are compared only if they have the same suite (what it asks, checks and requires) and the same test cases.
-`previous` is the newest such run with the same cause, so that a manual run is never the baseline of a nightly one."""
+Runs are compared only if they have the same suite (requests, checks, gate) and the same test cases. `previous` is the
+newest such run with the same cause, so a manual run is never the baseline of a nightly one.
+"""
 
 from __future__ import annotations
 
@@ -210,9 +211,9 @@ _BEGUN: dict[str | None, str] = {
 
 
 def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
-    """The run that a suite's `baseline` names; None if it is `previous` and there is none that can be compared.
+    """Return the run that a suite's `baseline` names; None if it is `previous` and no run can be compared.
 
-    Raises NotFoundError for an id that is not there, UserError for a run that cannot be compared with.
+    Raises NotFoundError for an unknown id, and UserError for a run that cannot be compared.
     """
     if named == PREVIOUS:
         return store.runs.before(run)
@@ -225,7 +226,7 @@ def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
 
 
 def why_none(store: Store, run: RunRecord) -> str:
-    """Why there is no `previous` run to compare with."""
+    """Return why there is no `previous` run to compare with."""
     newest = store.runs.before(run, alike=False)
     if newest is None:
         return "There is no earlier run of the suite to compare with."
@@ -236,9 +237,9 @@ def why_none(store: Store, run: RunRecord) -> str:
 
 
 def compare(verdict: Verdict, baseline: RunRecord) -> Comparison:
-    """A verdict beside that of a run with an outcome, which has the same cases.
+    """Compare a verdict with that of a run with an outcome and the same cases.
 
-    Only a fail is worse than what was before: between pass and inconclusive an agent wanders by chance.
+    Only a fail counts as worse: between pass and inconclusive, outcomes change by chance.
     """
     assert baseline.outcome is not None
     then = {metric["id"]: metric.get("value") for metric in baseline.metrics or ()}

@@ -48,7 +48,7 @@ _COMPARED_SECTIONS = frozenset({"checks", "metrics", "gate", "cluster", "slices"
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A run as a file has it; `notes` say what cannot be known from it."""
+    """A run in a file; `notes` say what the file does not tell."""
 
     path: str
     id: str
@@ -68,7 +68,7 @@ class FileRun:
     notes: Sequence[str] = ()
 
     def add_to(self, store: Store) -> str:
-        """Store it as a run that is over, and return the run's id."""
+        """Store it as a finished run, and return the run's id."""
         run_id = self.id
         while run_id in {run.id for run in store.runs.newest()}:
             run_id = content_hash(run_id)
@@ -96,7 +96,7 @@ def is_result_file(name: str) -> bool:
 
 
 def read_result_file(path: Path) -> FileRun:
-    """Read a file of results. Raises InputError, with the line as far as it is known, for one that is none."""
+    """Read a file of results. Raises InputError, with the line if it is known, for other files."""
     file = str(path)
     text = read_text(path, file, MAX_BYTES)
     if path.suffix == ".jsonl":
@@ -106,7 +106,7 @@ def read_result_file(path: Path) -> FileRun:
 
 
 def run_of_document(file: str, document: Any, positions: Sequence[int | None] = ()) -> FileRun:
-    """Return the run that an EvaluationRunResult, as JSON data, is of."""
+    """Return the run in an EvaluationRunResult, which is JSON data."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
         raise InputError(Problem("is no file of results: it has no list `results`", file, 1, advice=_ADVICE))
     results = [
@@ -200,7 +200,7 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
 
 
 def _options(found: Any) -> dict[str, Any]:
-    """Return which part of its suite's cases the run has, as far as that is well formed."""
+    """Return which part of its suite's cases the run has, if that is well-formed."""
     options = found if isinstance(found, dict) else {}
     known: dict[str, Any] = {}
     filters = options.get(FILTERS)
@@ -221,7 +221,7 @@ def _id(document: Mapping[str, Any], results: Sequence[TestCaseResult]) -> str:
 
 
 def _collect(file: str, results: Sequence[TestCaseResult]) -> _Collected:
-    """Return the results by case and repeat; the same case again is a repeat, unless its number says which."""
+    """Return the results by case and repeat. The same case again is a repeat, unless its number differs."""
     found = _Collected()
     seen: Counter[str] = Counter()
     for number, result in enumerate(results):
@@ -320,7 +320,7 @@ def _require_readable(file: str, suite: dict[str, Any]) -> None:
 
 
 def _metric(check_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return the metric of a check: the share that passed, or the mean of its scores if it says no yes or no."""
+    """Return the metric of a check: the share that passed, or the mean of its scores if it has no passes."""
     judged = any(result.passed is not None for result in results)
     scored = [result for result in results if score_of(result) is not None]
     if judged or not scored:
@@ -333,7 +333,7 @@ def _metric(check_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
 
 
 def _declared(check_id: str, results: Sequence[CheckResult]) -> dict[str, Any]:
-    """Return the check as its results show it: what is the same in all of them."""
+    """Return the parts of a check's declaration that are the same in all its results."""
     versions = {result.check_version for result in results if result.status == "completed"}
     arguments: dict[str, Any] | None = None
     for result in results:

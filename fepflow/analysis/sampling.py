@@ -30,7 +30,7 @@ def sample_size(count: int, limit: float | None) -> int:
 
 
 def draw(case_ids: Iterable[str], size: int, seed: int) -> list[str]:
-    """`size` of the ids, in random order."""
+    """Return `size` of the ids, in random order."""
     return nsmallest(
         size, case_ids, key=lambda case_id: sha256(f"{seed}:{case_id}".encode(errors="surrogatepass")).digest()
     )
@@ -54,10 +54,10 @@ class Size(NamedTuple):
 
 
 def first_cases(gate: Gate, most: int) -> int:
-    """Return how many cases a run of at `most` so many begins with: as many as would show the gate's limits if every
-    result were the best, or those of the first planned look.
+    """Return the number of cases with which a run begins.
 
-    It only says when the verdict is first looked at: before that there would be nothing to see.
+    It would show the gate's limits if every result were the best, or it is that of the first planned look. With fewer
+    cases, no verdict could be reached.
     """
     if gate.top_up is not None and gate.top_up.looks is not None:
         return planned_sizes(most, gate.top_up.looks)[0]
@@ -92,14 +92,14 @@ def look_of(run: RunRecord, top_up: TopUp | None) -> Look | None:
 
 
 def largest(run: RunRecord, top_up: TopUp) -> Size:
-    """The most that the run may come to."""
+    """Return the largest possible size of the run."""
     if top_up.max_repeats is not None:
         return Size(run.n_cases, max(top_up.max_repeats, run.repeats))
     return Size(run.options["sample"]["cases"], run.repeats)
 
 
 def next_size(run: RunRecord, top_up: TopUp, calls_at_once: int) -> Size | None:
-    """Return the size of the run after its next round of repeats, or group of cases; None if it has all."""
+    """Return the size of the run after its next round of repeats, or group of cases; None if it is complete."""
     most = largest(run, top_up)
     if most.calls <= run.calls:
         return None

@@ -44,7 +44,7 @@ class VariantDifference:
 
     @property
     def sentence(self) -> str:
-        """Say what is shown, and never more than that."""
+        """Return what is shown, in a sentence."""
         label, estimate = _label(self.run), self.estimate
         if estimate is None or estimate.low is None or estimate.high is None:
             why = self.metric.why_not or "there are too few results"
@@ -76,7 +76,7 @@ class VariantTable:
 
     @property
     def is_live(self) -> bool:
-        """True while a run of them goes on, or is to begin."""
+        """True while a run of a variant is under way or waits."""
         return any(run.status in ("pending", "running") for run in self.runs)
 
     @property
@@ -88,7 +88,7 @@ class VariantTable:
 
     @property
     def blocks(self) -> bool:
-        """True if what came of a variant stops a release."""
+        """True if the outcome of a variant stops a release."""
         return any(run.outcome is None or (run.verdict or {}).get("blocks", run.outcome != "pass") for run in self.runs)
 
     @property
@@ -103,7 +103,7 @@ class VariantTable:
 
     @property
     def sentences(self) -> list[str]:
-        """Say which variants differ from the first one; first what came of those without a verdict."""
+        """Return sentences about variants without a verdict, and about those that differ from the first one."""
         sentences = [f"{_label(run)} {_why_none(run)}" for run in self.runs if run.outcome is None]
         sentences += [f"No call of {_label(run)} was answered." for run in self.runs if _has_no_value(run)]
         sentences += [difference.sentence for difference in self.shown]
@@ -120,7 +120,7 @@ class VariantTable:
 
     @property
     def summary(self) -> str:
-        """Say what came of all variants, on one line."""
+        """Return the outcomes of all variants on one line."""
         parts = []
         if without := [run for run in self.runs if run.outcome is None]:
             cause = one_line(_cause(without[0]), MAX_REASON)
@@ -159,10 +159,10 @@ def _has_no_value(run: RunRecord) -> bool:
 
 
 def variant_table(store: Store, variants_id: str) -> VariantTable:
-    """Return the table of the runs with this id, as far as they have come. Raises NotFoundError."""
+    """Return the present table of the runs with this id. Raises NotFoundError."""
     runs = store.runs.of_variants(variants_id)
     if not runs:
-        raise NotFoundError(f"There are no variants {variants_id!r}: `fepflow list` shows the runs there are.")
+        raise NotFoundError(f"There are no variants {variants_id!r}: `fepflow list` shows all runs.")
     table = VariantTable(str(runs[0].variants_id), runs)
     if len(runs) == 1:
         return table
@@ -235,7 +235,7 @@ class TableRow:
 
 
 def rows_of(table: VariantTable) -> Iterator[TableRow]:
-    """Yield the rows of the table; a variant without metrics has one that says why."""
+    """Yield the rows of the table. A variant without metrics has one row with the reason."""
     differences = {(difference.run.id, difference.metric.id): difference for difference in table.differences}
     for run in table.runs:
         metrics = run.metrics or ()

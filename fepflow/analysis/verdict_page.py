@@ -37,7 +37,7 @@ NONE = cell(None)
 
 
 def verdict_summary(verdict: Verdict) -> str:
-    """Outcome and reason on one line."""
+    """Return outcome and reason on one line."""
     return f"{verdict.outcome.upper()}: {plain_markdown(' '.join(verdict.distinct_reasons[:1]))}"
 
 
@@ -50,8 +50,11 @@ def verdict_page(
     causes: CauseSummary | None = None,
     drifts: Sequence[str] = (),
 ) -> str:
-    """The page; `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are
-    sentences about metrics that have drifted."""
+    """Return the page as Markdown.
+
+    `failed_artifact` is the id of the artifact with the failed cases, if there is one. `drifts` are sentences about
+    metrics that have drifted.
+    """
     decided, *others = verdict.distinct_reasons or [""]
     lines = [f"# {verdict.outcome.upper()}: {escape_markdown(run.title)}", ""]
     lines += [f"**{escape_markdown(decided)}**", ""] if decided else []
@@ -203,7 +206,7 @@ def _figures(metric: MetricVerdict | SliceVerdict) -> list[str]:
 
 
 def _beside(rows: Sequence[MetricVerdict | SliceVerdict | DifferenceVerdict]) -> list[str]:
-    """The column of what is corrected, if anything is."""
+    """Return the column of corrected values, if there are any."""
     return ["corrected for the judge"] if any(row.corrected for row in rows) else []
 
 
@@ -243,7 +246,7 @@ class FailedCases:
 
 
 def failed_cases(store: Store, run: RunRecord, verdict: Verdict) -> FailedCases:
-    """The first rows of what did not pass, the cases of the rule that decided first, and how much is left out."""
+    """Return the first rows of results that did not pass, those of the deciding rule first, and the number left out."""
     rules = [rule for rule in verdict.rules if rule.outcome != "pass" and rule.check is not None]
     by_rule = (
         store.results.failed_case_indices(run.id, rule.check, kind)

@@ -34,7 +34,7 @@ class RpcError(TargetError):
 
 def parse_answer(text: str) -> Any:
     """Return the JSON that a text holds. Raises TargetError `too_large` for more than MAX_VALUES values, ValueError for
-    what only lenient parsers take for JSON (NaN, 1e400, a key that stands twice)."""
+    what only lenient parsers take for JSON (NaN, 1e400, a key that appears twice)."""
     if has_more_values(text, MAX_VALUES):
         message = f"the answer holds more than {MAX_VALUES:,} JSON values"
         raise TargetError(message, kind="too_large", retryable=False)

@@ -89,7 +89,7 @@ class RecordedTarget:
 def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
     """Read the records in `file`, each mapped as `config` says, and match them with test cases.
 
-    Raises InputError: what `read_records` refuses, an id that is missing or stands twice in a repeat, no output in any
+    Raises InputError: what `read_records` refuses, an id that is missing or appears twice in a repeat, no output in any
     record, and, when matched by order, a number of records that is not the number of cases. JSONPathError for an
     invalid path.
     """

@@ -121,7 +121,7 @@ def _read(value: Any, *, is_first: bool) -> Reply:
         raise CheckArgumentsError("it is no object with the texts reason, state and message")
     state, message = value["state"], value["message"].strip()
     if state not in ("continue", "reached", "given_up"):
-        raise CheckArgumentsError("state is none of continue, reached and given_up")
+        raise CheckArgumentsError("state must be continue, reached or given_up")
     if state == "continue" and not 0 < len(message) <= MAX_SHOWN:
         raise CheckArgumentsError(f"message is empty, or longer than {MAX_SHOWN:,} characters")
     if state != "continue" and is_first:

@@ -71,7 +71,7 @@ def _require_location(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file in it")
     if os.path.lexists(path) and not overwrite:
-        raise UserError(f"{path} is there already: remove it, name another, or give --overwrite")
+        raise UserError(f"{path} already exists: remove it, name another, or give --overwrite")
     if os.path.lexists(path) and not path.is_file() and not path.is_symlink():
         raise UserError(f"{path} is no regular file: name another")
     if not path.parent.is_dir():

@@ -134,7 +134,7 @@ def _no_verdict(run: RunRecord) -> Iterator[str]:
     so_far = "no verdict yet, the numbers are of what is there" if run.metrics else "no verdict yet"
     yield f"[bold yellow]{run.status.upper()}[/]  {safe(run.error or so_far)}"
     if run.status in ("interrupted", "cancelled", "failed"):
-        yield f"Go on with it: fepflow run --resume {run.id[:SHORT_ID]}"
+        yield f"Continue it: fepflow run --resume {run.id[:SHORT_ID]}"
 
 
 def _causes(store: Store, run: RunRecord) -> Iterator[str]:

@@ -144,7 +144,7 @@ def run(
         logs.set_up("run", stdout=False)
     options = {name: value for name, value in options.items() if value not in (None, ())}
     if suite is not None and resume is not None:
-        raise click.UsageError("give a suite or --resume RUN, not both: a run goes on with the suite that it has")
+        raise click.UsageError("give a suite or --resume RUN, not both: a resumed run keeps its own suite")
     if "seed" in options and "limit" not in options:
         raise click.UsageError("--seed is the seed of the sample that --limit draws; give --limit, too")
     if "first" in options and "limit" in options:
@@ -175,7 +175,7 @@ def run(
         else:
             begin = run_service.begin(validation, run_options, console.note, show_logs=verbose)
     elif options.keys() - from_environment.keys():
-        raise click.UsageError("--resume goes on with a run as it was begun; leave the other options out")
+        raise click.UsageError("--resume continues a run as it was started; leave the other options out")
     else:
         begin = _resumed(resume, reports, console, show_logs=verbose)
     with begin as begun:
@@ -227,7 +227,7 @@ def run_to_end(
         raise
     except InfrastructureError as error:
         raise InfrastructureError(
-            f"{error}\nWhat was stored is kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
+            f"{error}\nStored results are kept: `fepflow run --resume {begun.run.id[:8]}` goes on."
         ) from None
     for warning in begun.warnings:
         console.note(f"warning: {warning}")
@@ -403,10 +403,10 @@ def cancel(run: str) -> None:
     if variants := cancel_variants(run):
         variants_id = variants[0].variants_id or run
         will_stop = f"{plural(len(variants), 'variant')} will stop"
-        click.echo(f"{will_stop}. Go on with them: fepflow run --resume {variants_id[:8]}")
+        click.echo(f"{will_stop}. Continue them: fepflow run --resume {variants_id[:8]}")
         return
     record = run_service.cancel(run)
     if record.status == "running":
         click.echo(f"Run {record.id[:8]} will stop; its executor, {record.lease_owner}, has not confirmed it yet.")
     else:
-        click.echo(f"Run {record.id[:8]} is {record.status}. Go on with it: fepflow run --resume {record.id[:8]}")
+        click.echo(f"Run {record.id[:8]} is {record.status}. Continue it: fepflow run --resume {record.id[:8]}")

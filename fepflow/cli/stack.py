@@ -300,7 +300,7 @@ def _say_what_comes(done: dict[str, Any]) -> None:
 
 def _say_what_becomes_of_runs(done: dict[str, Any]) -> None:
     for name in done["under_way"]:
-        click.echo(f"The run {name} is under way and goes on to its end; `fepflow cancel RUN` stops it.")
+        click.echo(f"The run {name} is under way and continues to its end; `fepflow cancel RUN` stops it.")
     if done["dropped"]:
         click.echo(f"Dropped {done['dropped']} {'run' if done['dropped'] == 1 else 'runs'} that had not begun.")
 
@@ -317,7 +317,7 @@ def kinds_of(value: str) -> list[str]:
     kinds = [kind.strip() for kind in value.split(",")]
     for kind in kinds:
         if kind not in KINDS:
-            raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}")
+            raise click.BadParameter(f"{kind!r} is not one of {', '.join(KINDS)}")
     return kinds
 
 

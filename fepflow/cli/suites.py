@@ -73,7 +73,7 @@ def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
 
     taken = [name for name in names if (folder / name).exists()]
     if taken:
-        raise UserError(f"{folder / taken[0]} is there already: choose another folder, or remove it")
+        raise UserError(f"{folder / taken[0]} already exists: choose another folder, or remove it")
 
 
 def _write_files(folder: Path, texts: Mapping[str, str]) -> None:

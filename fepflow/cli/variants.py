@@ -61,7 +61,7 @@ def _write_json(variants: VariantTable, file: TextIO) -> None:
 
 def _go_on(variants_id: str) -> str:
     command = f"fepflow run --resume {variants_id[:SHORT_ID]}"
-    return f"What was stored is kept: `{command}` goes on with the variants that have no verdict."
+    return f"Stored results are kept: `{command}` continues the variants that have no verdict."
 
 
 def write_reports(store: Store, variants: VariantTable, reports: Reports, console: Console) -> list[Path]:

@@ -360,7 +360,7 @@ def _rows(
 
 
 def header_names(row: list[str], line: int | None, errors: ErrorCollector) -> list[str]:
-    """Return the names in a header; nothing, and an error, if one is missing or stands twice."""
+    """Return the names in a header; nothing, and an error, if one is missing or appears twice."""
     names = [name.strip() for name in row]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if not all(names) or twice:

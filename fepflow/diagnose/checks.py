@@ -149,7 +149,7 @@ def check_problems(
         location = ("checks", index)
         if check.id is not None and check.id in seen:
             advice = f"checks[{seen[check.id]}] has it; ids are unique"
-            yield document.problem((*location, "id"), f"the id {check.id} stands twice", advice)
+            yield document.problem((*location, "id"), f"the id {check.id} appears twice", advice)
         seen.setdefault(check.id or "", index)
         for issue in _issues(check, check.id or id_of_type(check.type), defaults):
             problem = document.problem((*location, *issue.path), issue.message, issue.advice)

@@ -76,7 +76,7 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
                 validation.error(("metrics", index, "check"), message, f"its checks are {known_names(known)}")
     names = [metric.id for metric in declared if metric] if declared else known
     for name in {name for name in names if names.count(name) > 1}:
-        validation.error(("metrics",), f"the metric {name} stands twice", "ids are unique")
+        validation.error(("metrics",), f"the metric {name} appears twice", "ids are unique")
     gate: Gate | None = loaded.section("gate")
     if gate is not None:
         _validate_gate(validation, gate, names)

@@ -234,7 +234,7 @@ def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator
     for index, case in enumerate(cases):
         if case.id in first:
             advice = f"test_cases[{first[case.id]}] has it; ids are unique"
-            yield loaded.document.problem(("test_cases", index), f"the id {case.id!r} stands twice", advice)
+            yield loaded.document.problem(("test_cases", index), f"the id {case.id!r} appears twice", advice)
         first.setdefault(case.id, index)
 
 

@@ -37,7 +37,7 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
         return by_task[task]
     found = f"there are thresholds for {', '.join(by_task)}"
     if task is None:
-        raise InputError(Problem("which task's thresholds? none was named", str(path), advice=f"set task; {found}"))
+        raise InputError(Problem("no task is named for the thresholds", str(path), advice=f"set task; {found}"))
     message = f"there are no thresholds for the task {task}"
     advice = f"did you mean {close}?" if (close := closest(task, list(by_task))) else found
     raise InputError(Problem(message, str(path), advice=advice))

@@ -264,7 +264,7 @@ def write_migration(migration: Migration) -> None:
     blocked = [file.path for file in migration.files if os.path.lexists(file.path) and file.path not in file.sources]
     blocked += [path for path in aside.values() if os.path.lexists(path)]
     if blocked:
-        raise InputError([Problem("is there already", str(path), advice="move it away") for path in blocked])
+        raise InputError([Problem("already exists", str(path), advice="move it away") for path in blocked])
     try:
         for file in migration.files:
             replace_text(file.path, file.text)

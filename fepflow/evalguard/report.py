@@ -98,7 +98,7 @@ class Report(Definition):
         elif len(tasks) == len(results):
             yield from zip(tasks, results, strict=True)
         elif results:
-            raise ValueError(f"which of {len(tasks)} tasks do {len(results)} results belong to?")
+            raise ValueError(f"it is unclear to which of {len(tasks)} tasks the {len(results)} results belong")
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as a document holds it, without unknown fields."""
@@ -123,7 +123,7 @@ def metrics_of(document: Mapping[str, Any]) -> Iterator[tuple[str | None, str | 
 
 
 def flattened(data: Any) -> Any:
-    """A report whose tasks or results stand by name in the form of the specification; anything else as it is."""
+    """A report whose tasks or results are mappings by name in the form of the specification; anything else as it is."""
     if not isinstance(data, Mapping):
         return data
     tasks = _flat_tasks(data.get("tasks"))

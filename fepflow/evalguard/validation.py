@@ -396,7 +396,7 @@ def _check_report(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
         return
     if entry.data is not entry.document.data:
         yield entry.warning(
-            (), "tasks or results stand by name", "4.4.2", "fepflow evalguard migrate makes lists of them"
+            (), "tasks or results are mappings by name", "4.4.2", "fepflow evalguard migrate turns them into lists"
         )
     try:
         list(report.pairs())

@@ -113,7 +113,7 @@ class _Reader:
             self.cases.append(case)
         index = self._index[key]
         if self.cases[index]["input"] != content[0]:
-            raise InputError(Problem(f"the dataset record {key} stands twice with other inputs", self._source.name))
+            raise InputError(Problem(f"the dataset record {key} appears twice with other inputs", self._source.name))
         return index
 
     def _scores(self, row: dict[str, Any]) -> Iterator[tuple[str, Score]]:

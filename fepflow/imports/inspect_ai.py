@@ -130,7 +130,7 @@ def _require_version(header: Mapping[str, Any], file: str) -> None:
         message = (
             f"is a log of inspect_ai in version {brief(str(header['version']), 40)}; version {VERSION} can be read"
         )
-        raise InputError(Problem(message, file, path="version", advice="write it anew: inspect log convert"))
+        raise InputError(Problem(message, file, path="version", advice="convert it: inspect log convert"))
 
 
 def _require_samples(found: bool, header: Mapping[str, Any], file: str) -> None:
@@ -211,7 +211,7 @@ class _Reader:
             if output is None:
                 continue
             if (index, epoch) in outputs:
-                what = "a sample stands twice in one epoch: the last output counts, and scores that differ are errors"
+                what = "a sample appears twice in one epoch: the last output counts, and scores that differ are errors"
                 self._notes.by_hand(what, path=f"sample {self._cases[index]['id']}, epoch {epoch}", file=log.name)
                 output = _merged(outputs[index, epoch], output)
             outputs[index, epoch] = output
@@ -320,7 +320,7 @@ def _merged(first: ImportedOutput, second: ImportedOutput) -> ImportedOutput:
     for name in first.scores.keys() | second.scores.keys():
         found = {(each.passed, each.score, each.error) for each in _scores_of(name, first, second)}
         if len(found) > 1:
-            scores[name] = Score(error="the sample stands twice in this epoch, with scores that differ")
+            scores[name] = Score(error="the sample appears twice in this epoch, with scores that differ")
     return replace(second, scores=scores)
 
 

@@ -122,9 +122,9 @@ class _Reader:
             self._cases.append(case)
         index = self._index[case_id]
         if case["input"] != self._cases[index]["input"]:
-            raise InputError(Problem(f"the doc_id {case_id} stands twice with other prompts", self._source.name, line))
+            raise InputError(Problem(f"the doc_id {case_id} appears twice with other prompts", self._source.name, line))
         if (index, filtered) in self._seen:
-            what = "a doc_id stands twice with the same filter: the last one counts"
+            what = "a doc_id appears twice with the same filter: the last one counts"
             self._notes.by_hand(what, line)
         self._seen.add((index, filtered))
         self._filters.add(filtered)

@@ -35,7 +35,7 @@ class PreparedRun:
 
 
 def cases_of(imported: Imported) -> list[TestCase]:
-    """Return the test cases, each with an id of its own. One that stands twice gets a number, with a note.
+    """Return the test cases, each with an id of its own. One that appears twice gets a number, with a note.
 
     Cases without an id get one from their content, which is the same at every import. Raises InputError for cases that
     are none.

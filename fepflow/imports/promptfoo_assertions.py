@@ -200,7 +200,7 @@ def python_pattern(pattern: str) -> str:
     try:
         re.compile(converted)
     except (re.error, RecursionError, OverflowError) as error:
-        raise NoCounterpartError(f"the pattern of regex is none of Python's: {error}") from None
+        raise NoCounterpartError(f"the pattern of regex is not valid in Python: {error}") from None
     return f"(?a){converted}" if is_ascii else converted
 
 

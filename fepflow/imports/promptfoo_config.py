@@ -248,7 +248,7 @@ class _Config:
             return True  # noted as a member without a counterpart
         transforms = [name for name in ("transform", "postprocess") if options.get(name) is not None]
         for name in transforms:
-            what = f"{name} changes the output by code, so the assertions of the test did not come over"
+            what = f"{name} changes the output by code, so the assertions of the test were not imported"
             self._by_hand(what, (*path, "options", name), "take extract in a check")
         return bool(transforms)
 
@@ -285,7 +285,7 @@ class _Config:
             self._by_hand(str(error), path, error.advice)
             return None
         except LogicError as error:
-            self._by_hand(f"the value of {brief(str(assertion.get('type')), 60)} did not come over: {error}", path)
+            self._by_hand(f"the value of {brief(str(assertion.get('type')), 60)} was not imported: {error}", path)
             return None
         except (KeyError, InputError):
             self._by_hand("the value of an assertion is not a file that can be read below the config's folder", path)

@@ -279,7 +279,7 @@ class TargetReader:
         try:
             http["body"] = _filled(body, prompt) if body is not None else {"prompt": prompt}
         except LogicError as error:
-            self._by_hand(f"the body did not come over: {error}", (*path, "config", "body"))
+            self._by_hand(f"the body was not imported: {error}", (*path, "config", "body"))
             http["body"] = {"prompt": prompt}
         if (transform := config.get("transformResponse", config.get("responseParser"))) is not None:
             match = _OF_ANSWER.fullmatch(transform.strip()) if isinstance(transform, str) else None

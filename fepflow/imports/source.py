@@ -74,7 +74,7 @@ class Source:
     def document(self) -> Document:
         """The file as one JSON or YAML document, with lines. NaN is read, as Python's tools write it: a float.
 
-        Raises InputError: larger than 100 MB (YAML 5 MB), bad syntax, a key that stands twice, a tag of YAML's.
+        Raises InputError: larger than 100 MB (YAML 5 MB), bad syntax, a key that appears twice, a tag of YAML's.
         """
         text = self.text()
         if self.ending in (".yaml", ".yml"):

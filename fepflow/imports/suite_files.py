@@ -41,8 +41,8 @@ def suite_files(imported: Imported) -> dict[str, str]:
         imported.notes.by_hand("has no target, so suite.yaml has a placeholder", advice=advice)
     if not suite.get("checks") and not any(case.checks for case in cases):
         suite["checks"] = [_placeholder_check(cases)]
-        what = f"has no checks that could come over, so suite.yaml has a placeholder: {suite['checks'][0]['type']}"
-        imported.notes.by_hand(what, advice="fepflow checks lists what there is")
+        what = f"has no checks that could be imported, so suite.yaml has a placeholder: {suite['checks'][0]['type']}"
+        imported.notes.by_hand(what, advice="fepflow checks lists all types")
     files["cases.jsonl"] = _lines((_plain(case) for case in cases), imported)
     suite["test_cases"] = "cases.jsonl"
     ordered = {name: suite.pop(name) for name in _SECTIONS if name in suite}
@@ -61,7 +61,7 @@ def _recorded(
     files = {}
     answered = [run for run in imported.runs if any(output.error is None for output in run.outputs)]
     if not answered:
-        raise InputError(Problem("has no output that could be judged anew: every call failed", imported.notes.file))
+        raise InputError(Problem("has no output that could be judged again: every call failed", imported.notes.file))
     if len(answered) < len(imported.runs):
         count = len(imported.runs) - len(answered)
         imported.notes.by_hand(f"{count} of {len(imported.runs)} runs are left out of the folder: every call failed")

@@ -122,7 +122,7 @@ class ScorerValues:
                 what = (
                     f"of {name!r} true was imported as a pass and false as a fail, but its name suggests the opposite"
                 )
-                self._notes.by_hand(what, advice="if true is bad, turn the score round in the tool and export it again")
+                self._notes.by_hand(what, advice="if true is bad, invert the score in the tool and export it again")
         names = [name for name in self._seen if name not in left]
         for output in outputs:
             for name in names if output.error is None else ():

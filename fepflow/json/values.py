@@ -56,7 +56,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]  # None
-        raise ValueError(f"the key {brief(twice, 60)!r} stands twice in one object")
+        raise ValueError(f"the key {brief(twice, 60)!r} appears twice in one object")
     return result
 
 

@@ -18,7 +18,7 @@ from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
 
 
 class Status(StrEnum):
-    """The statuses, for those who like constants better than strings; each equals its string."""
+    """The statuses as constants; each equals its string."""
 
     COMPLETED = "completed"
     ERROR = "error"
@@ -53,7 +53,7 @@ USAGE = "spent"
 
 
 class CheckError(FepModel):
-    """Why a check has no result; `recoverable` says whether a retry may help."""
+    """The reason why a check has no result; `recoverable` says whether a retry may help."""
 
     type: ErrorTypeText
     message: str
@@ -63,8 +63,8 @@ class CheckError(FepModel):
 class CheckResult(Result):
     """The result of one check of one output (FEP 2.3.4).
 
-    `results` is `{}` on error and skip; its shape otherwise is the check type's. `resolved_arguments` maps an
-    argument to `{value}`, with `jsonpath` where it came from a path.
+    `results` is `{}` on error and skip. Otherwise its form depends on the check type. `resolved_arguments` maps each
+    argument to `{value}`, with `jsonpath` if it came from a path.
     """
 
     check_type: str
@@ -250,7 +250,7 @@ class ExperimentMetadata(FepModel):
 
 
 class EvaluationSummary(FepModel):
-    """Counts over a run, of test cases and of checks (FEP 4.2, which counts test cases only)."""
+    """Counts over a run, of test cases and of checks (FEP 4.2 counts only test cases)."""
 
     total_test_cases: Count
     completed_test_cases: Count

@@ -37,7 +37,7 @@ class SimulatedUser(FepModel):
 
     goal: Annotated[str, Field(min_length=1, max_length=20_000, description="What the user wants to achieve.")]
     persona: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, description="Who the user is.")
-    max_turns: Annotated[int, Field(ge=1, le=100)] = Field(default=8, description="Turns at most.")
+    max_turns: Annotated[int, Field(ge=1, le=100)] = Field(default=8, description="Maximum number of turns.")
     model: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Model that plays the user; default: that of the suite's user section."
     )
@@ -60,11 +60,11 @@ def _alternatives(schema: dict[str, Any]) -> None:
 class TestCase(FepModel):
     """A test case (FEP 2.1). Any JSON value may be `input` and `expected`.
 
-    Without an `id` it gets one from its content, so the same case has the same id everywhere.
-    `checks` are its own, on top of the shared ones (FEP 2.3.3, pattern 2).
+    Without an `id`, it gets one from its content, so the same case always has the same id. `checks` are its own, in
+    addition to the shared ones (FEP 2.3.3, pattern 2).
 
-    In place of `input` a conversation has `turns`, or a `user` who is simulated; its `input` is made of them: a list of
-    what is said in each turn, or the object that describes the user. Checks of a turn are moved to those of the case.
+    A conversation has `turns`, or a simulated `user`, instead of `input`. Its `input` is then made from them: a list of
+    the user's messages, or the object that describes the user. Checks of a turn become checks of the case.
     """
 
     __test__ = False  # pytest would take the name for a class of tests
@@ -79,7 +79,7 @@ class TestCase(FepModel):
     turns: (
         Annotated[
             list[Annotated[ScriptedTurn, BeforeValidator(_turn, json_schema_input_type=ScriptedTurn | Any)]],
-            Field(min_length=1, max_length=1000, description="What the user says, turn by turn, in place of input."),
+            Field(min_length=1, max_length=1000, description="The user's messages, turn by turn, instead of input."),
         ]
         | None
     ) = None
@@ -160,10 +160,10 @@ def case_in_full(case: Any) -> Any:
 
 
 class Output(FepModel):
-    """The answer of the system under test to one test case (FEP 2.2). Any JSON value may be `value`.
+    """The answer of the target to one test case (FEP 2.2). Any JSON value may be `value`.
 
-    A target that failed is an output with `value: null` and the cause in `metadata.error`; one that failed at a later
-    step has the steps before it as value, `{steps: [...]}`, and `metadata.error.partial` is true.
+    If the call failed, `value` is null and the cause is in `metadata.error`. If it failed at a later step, the value
+    has the steps before it, `{steps: [...]}`, and `metadata.error.partial` is true.
     """
 
     value: Any

@@ -162,7 +162,7 @@ def _report(store: Store, run: RunRecord) -> Iterator[bytes]:
 def import_baselines(path: Path) -> list[ImportedBaseline]:
     """Store the runs of a file and give them their names, or nothing if a part of the file is not as it should be.
 
-    A run that is there already is left as it is. Raises InputError, UserError if another run has the same id.
+    A run that already exists is left as it is. Raises InputError, UserError if another run has the same id.
     """
     settings()  # a mistake in them is told before the file is read
     source = Source(path, str(path))

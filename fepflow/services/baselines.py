@@ -75,7 +75,7 @@ def _baseline(store: Store, name: str, suites: Collection[str]) -> Baseline:
     baselines = [baseline for baseline in store.runs.baselines(name) if not suites or baseline.suite in suites]
     if not baselines:
         of = f" of the suite {' or '.join(sorted(suites))}" if suites else ""
-        raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows those there are.")
+        raise NotFoundError(f"There is no baseline {name}{of}: `fepflow baseline list` shows all baselines.")
     if len(baselines) > 1:
         names = " and ".join(baseline.suite for baseline in baselines)
         raise UserError(f"{names} have a baseline {name}: give its run's id.")
@@ -123,7 +123,7 @@ def remove_baseline(name: str, suite: str | None) -> str:
     with open_store() as store:
         suites = [each.suite for each in store.runs.baselines(name) if suite in (None, each.suite)]
         if not suites:
-            raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows those there are.")
+            raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows all baselines.")
         if len(suites) > 1:
             raise UserError(f"{' and '.join(suites)} have a baseline {name}: name the suite (--suite).")
         store.runs.remove_baseline(suites[0], name)

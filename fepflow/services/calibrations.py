@@ -89,7 +89,7 @@ def draw_for_labels(
     from fepflow.reports.tables import write_label_sheet
 
     if file.exists():
-        raise UserError(f"{file} is there already: name another file, or move it (--labels).")
+        raise UserError(f"{file} already exists: name another file, or move it (--labels).")
     run, judges = _judges_of_run(path, run_id)
     judge = judge_named(judges, check)
     _note_change(path, run, judge, note)
@@ -121,7 +121,7 @@ def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord
     from fepflow.reports.tables import write_label_sheet
 
     if path.exists():
-        raise UserError(f"{path} is there already: name another file, or move it (--output).")
+        raise UserError(f"{path} already exists: name another file, or move it (--output).")
     with open_store() as store:
         run = store.runs.get(run_id)
         rows = exported_labels(store, run, check)

@@ -42,7 +42,7 @@ class Added:
 def add_cases(store: Store, run: RunRecord, selections: Sequence[Selection], path: Path, tags: Sequence[str]) -> Added:
     """Append the selected cases of a run to a file, each once, with their origin in their metadata.
 
-    What is in the file stays as it is; the new file replaces it whole. A case is there already if the file has one of
+    What is in the file stays as it is; the new file replaces it whole. A case already exists if the file has one of
     the same content, of the same origin, or of the same id and input. Raises UserError for a file of another format,
     InputError for one that cannot be read or written.
     """
@@ -114,7 +114,7 @@ class _KnownCases:
             self._origins.add(content_hash(origin))
 
     def has(self, record: Mapping[str, Any]) -> bool:
-        """Return whether it is there already, perhaps with corrections of its expected value or metadata."""
+        """Return whether it already exists, perhaps with corrections of its expected value or metadata."""
         same_origin = content_hash(_metadata(record)[ORIGIN]) in self._origins
         return same_origin or _content(record) in self._contents or self._ids.get(record["id"]) == _asked(record)
 

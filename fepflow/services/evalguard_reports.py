@@ -31,7 +31,7 @@ class ImportSummary:
 
 
 def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> ImportSummary:
-    """Store the reports of files and folders, a hundred in a transaction; what is there already stays as it is.
+    """Store the reports of files and folders, a hundred in a transaction; what already exists stays as it is.
 
     A bad file is noted and the others are imported. `on_warnings` hears of what could not be taken as it was. Raises
     InputError, before anything is stored, for a path that is not there.

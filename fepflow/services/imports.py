@@ -33,13 +33,13 @@ class ImportedFile:
     def write_suite(self, folder: Path, *, overwrite: bool = False) -> list[Path]:
         """Write the suite's files into a folder and return their paths, the suite's first.
 
-        Raises UserError, before anything is written, if one is there already and `overwrite` is not set.
+        Raises UserError, before anything is written, if one already exists and `overwrite` is not set.
         """
         texts = suite_files(self.imported)
         paths = {name: folder / name for name in ["suite.yaml", *(name for name in texts if name != "suite.yaml")]}
         taken = [path for path in paths.values() if path.exists() or path.is_symlink()]
         if taken and not overwrite:
-            raise UserError(f"{taken[0]} is there already: choose another folder (-o), or give --overwrite.")
+            raise UserError(f"{taken[0]} already exists: choose another folder (-o), or give --overwrite.")
         try:
             for name, path in paths.items():
                 replace_text(path, texts[name])

@@ -21,7 +21,7 @@ class Access(Repository):
     the audit log, whose entries are never changed, and deleted when they are old."""
 
     def add_key(self, key: ApiKey) -> None:
-        """Store a new key. Raises InfrastructureError if its id is there already."""
+        """Store a new key. Raises InfrastructureError if its id already exists."""
         self._database.write_once(lambda connection: connection.execute(insert(API_KEY).values(key.values())))
 
     def all_keys(self) -> list[ApiKey]:

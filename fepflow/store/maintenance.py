@@ -239,7 +239,7 @@ def _new_file(path: Path) -> IO[bytes]:
     try:
         return open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600), "wb")
     except FileExistsError:
-        raise UserError(f"{path} is there already, and a backup overwrites nothing: name a new file.") from None
+        raise UserError(f"{path} already exists, and a backup overwrites nothing: name a new file.") from None
     except OSError as error:
         raise InfrastructureError(
             f"{path} cannot be written ({error.strerror}): name a file in a folder of yours."

@@ -52,7 +52,7 @@ class Reports(Repository):
         if matches:
             ids = ", ".join(report.id[:16] for report in matches)
             raise NotFoundError(f"{name!r} could be any of the reports {ids}: write more characters of the id.")
-        raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows those there are.")
+        raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows all reports.")
 
     def newest_imported(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
         """Return the reports that were imported last first, of one model where it is named."""

@@ -180,7 +180,7 @@ class Requests(Repository):
             return [RunSummary(*row) for row in connection.execute(page)]
 
     def add_test_cases(self, cases: Sequence[TestCase]) -> None:
-        """Store test cases in their order; all of them or none. Raises ConflictError if an id is there already."""
+        """Store test cases in their order; all of them or none. Raises ConflictError if an id already exists."""
         now = utc_now()
         rows = [
             # A microsecond apart, so that they are listed in their order.
@@ -224,7 +224,7 @@ class Requests(Repository):
             raise NotFoundError("Test case not found")
 
     def add_grader(self, grader: Grader) -> None:
-        """Store a grader. Raises ConflictError if its id is there already."""
+        """Store a grader. Raises ConflictError if its id already exists."""
 
         def add(connection: Connection) -> None:
             try:

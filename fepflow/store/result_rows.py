@@ -146,7 +146,7 @@ def _no_json_form(what: str, error: ValueError) -> CheckError:
 def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> list[int]:
     """Insert rows that have a value for each column, and return the places of those that were new.
 
-    A row whose key is there already is left out.
+    A row whose key already exists is left out.
     """
     dialect = connection.dialect
     columns = _columns(table, dialect)

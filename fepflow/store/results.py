@@ -86,7 +86,7 @@ class Results(Repository):
         are_calls: bool = True,
         write_seconds: Sequence[float] = (),
     ) -> None:
-        """Store the rows in one transaction; return when it is committed. What is there already stays as it is.
+        """Store the rows in one transaction; return when it is committed. What already exists stays as it is.
 
         What is new is counted for metrics, and the seconds that earlier writes took, see `fepflow.store.totals`;
         `are_calls` where the outputs are answers of the run's target.
@@ -129,7 +129,7 @@ class Results(Repository):
             ]  # not a dict
 
     def copy_checks(self, run_id: str, rows: Sequence[dict[str, Any]]) -> None:
-        """Store rows of check results in another run, in one transaction. What is there already stays as it is."""
+        """Store rows of check results in another run, in one transaction. What already exists stays as it is."""
         own = [{**row, "run_id": run_id, "result": Encoded(row["result"])} for row in rows]
         if own:
             self._database.write(insert_check_rows(own))

@@ -79,7 +79,7 @@ class Runs(Repository):
         An `owner` claims it for so many `seconds`, as `Leases.claim` does.
 
         Raises InputError for cases with the same id, a very long one or without a JSON form, UserError if the run's
-        id or its flow run is there already.
+        id or its flow run already exists.
         """
 
         def create(connection: Connection) -> None:
@@ -140,7 +140,7 @@ class Runs(Repository):
         if matches:
             ids = ", ".join(record.id for record in matches)
             raise NotFoundError(f"{run_id!r} could be any of {ids}: write more characters of the id.")
-        raise NotFoundError(f"There is no run {run_id!r}: `fepflow list` shows the runs there are.")
+        raise NotFoundError(f"There is no run {run_id!r}: `fepflow list` shows all runs.")
 
     def newest(self, limit: int = 20, name: str | None = None, *, variants: bool = False) -> list[RunRecord]:
         """Return the newest runs first, of one suite where its name is given, with those of its `variants` if asked."""
@@ -433,7 +433,7 @@ class Runs(Repository):
 
 def no_such_run(run_id: str) -> NotFoundError:
     """Return the error for an id that no run has."""
-    return NotFoundError(f"There is no run {run_id}: `fepflow list` shows the runs there are.")
+    return NotFoundError(f"There is no run {run_id}: `fepflow list` shows all runs.")
 
 
 def find_run(connection: Connection, run_id: str) -> RunRecord:

@@ -99,9 +99,9 @@ class Dataset(Section):
     id: RecordPath | None = None
     input: RecordPath | None = None
     expected: RecordPath | None = None
-    turns: RecordPath | None = Field(None, description="What the user says, turn by turn, in place of input.")
+    turns: RecordPath | None = Field(None, description="The user's messages, turn by turn, instead of input.")
     metadata: dict[str, JSONPathText] | None = Field(
-        None, description="Names of the case's metadata, with the paths of their values in a record."
+        None, description="Names of the case's metadata, each with its path in a record."
     )
 
 
@@ -112,19 +112,20 @@ class Metric(Section):
     check: CheckId | None = Field(None, description="Id of the check whose results are aggregated.")
     aggregate: Annotated[str, AfterValidator(_aggregate)] = Field(
         "mean",
-        description="mean; rate (share that is true, or lies within at_least and at_most); error_rate; median; a "
-        "percentile such as p95; of each case's repeats: majority, each@0.8 (80 % of them pass), worst, pass@k and "
-        "pass^k such as pass@3; of a classification: f1, precision, recall, also of one class, as in recall@refund.",
+        description="mean; rate (share that is true, or within at_least and at_most); error_rate; median; a percentile "
+        "like p95; over each case's repeats: majority, each@0.8 (80 % of them pass), worst, pass@3, pass^3 (any "
+        "number); of a classification: f1, precision, recall, also of one class, as in recall@refund.",
         json_schema_extra={"pattern": AGGREGATE_PATTERN},
     )
     value: JSONPathText | None = Field(
-        None, description="Default: $.passed, then $.response.passed. Without a check: of an output, $.output.…"
+        None,
+        description="Path in the check's results; default: $.passed, then $.response.passed. Without check: $.output.…",
     )
     range: Annotated[list[float], Field(min_length=2, max_length=2), AfterValidator(_range)] | None = Field(
-        None, description="Least and largest value that there can be; what is outside counts as an error."
+        None, description="Smallest and largest possible value; a value outside counts as an error."
     )
-    at_least: FiniteFloat | None = Field(None, description="Of a rate: the least value that counts.")
-    at_most: FiniteFloat | None = Field(None, description="Of a rate: the largest value that counts.")
+    at_least: FiniteFloat | None = Field(None, description="For a rate: smallest value that counts.")
+    at_most: FiniteFloat | None = Field(None, description="For a rate: largest value that counts.")
 
     @model_validator(mode="after")
     def _complete(self) -> Metric:
@@ -164,7 +165,7 @@ class RegressionGate(Section):
     """Limits on how much worse than a baseline metrics may be, over the test cases that both have."""
 
     margin: NonNegative | dict[str, NonNegative] = Field(
-        description="How much worse is still accepted: of all shares that passed, or by metric."
+        description="How much worse is still accepted, for all shares that passed or by metric."
     )
     baseline: Annotated[str, BeforeValidator(_baseline)] = Field(
         "main", description="The baseline's name; or previous, or a run's id or its beginning."
@@ -206,38 +207,38 @@ JudgeValue = Literal["raw", "corrected"]
 
 
 class Gate(Section):
-    """Requirements for a pass."""
+    """Conditions for a pass."""
 
     max_impact: Impact | None = Field(None, description="Worst EvalGuard impact that still passes.")
     min: dict[str, float] = Field({}, description="Smallest value that still passes, by metric.")
     max: dict[str, float] = Field({}, description="Largest value that still passes, by metric.")
     confidence: Annotated[float, Field(gt=0.5, lt=1)] = Field(0.95, description="Confidence of the intervals.")
     verdict: Literal["interval", "point"] = Field("interval", description="Judge by interval, or by value alone.")
-    checks: Literal["all"] | None = Field(None, description="all: every check must pass, besides the other rules.")
+    checks: Literal["all"] | None = Field(None, description="all: every check must pass as well.")
     fail: Literal["interval", "value"] = Field(
-        "interval", description="A metric fails when its whole interval does, or by its value already."
+        "interval", description="Whether a metric fails by its whole interval, or already by its value."
     )
     inconclusive: Literal["block", "allow"] = Field(
         "block", description="Whether an inconclusive run has the exit code 4, or 0."
     )
     interval: Literal["wilson", "clopper-pearson"] | None = Field(
-        None, description="Form of the intervals; default: Wilson's, and the exact one of few cases and small shares."
+        None, description="Kind of the intervals; default: Wilson's, or the exact one for few cases and small shares."
     )
     regression: RegressionGate | None = Field(None, description="No metric may be worse than in a baseline.")
     judge: JudgeValue | None = Field(
         None,
-        description="Whether what judges passed counts as it is, or corrected for their measured errors, without which "
-        "there is no pass (default: corrected once people's labels show the errors).",
+        description="raw: the judges' own verdicts count. corrected: only values corrected for the judges' measured "
+        "errors count, and there is no pass without them. Default: corrected once people's labels show the errors.",
     )
-    top_up: TopUp | None = Field(None, description="More results while the verdict is open.")
+    top_up: TopUp | None = Field(None, description="Adds results while the verdict is open.")
     looks: Literal["pooled"] | None = Field(
         None, description="pooled: all runs of one version of the target are judged together."
     )
     sides: Literal["one", "two"] = Field(
-        "two", description="one: a pass may be wrong as often as the confidence leaves, and not half as often."
+        "two", description="one: a one-sided pass, which needs fewer cases and is wrong up to twice as often."
     )
     missing: Literal["worst", "random"] = Field(
-        "worst", description="random: leave missing results out, stating that they are a random sample of all."
+        "worst", description="random: leave out missing results; you state that they are a random sample of all."
     )
 
     @property
@@ -251,23 +252,21 @@ class Slices(Section):
 
     by: Annotated[str, Field(min_length=1)] = Field(description="Field of the test cases' metadata.")
     min: float | dict[str, float] | None = Field(
-        None, description="Smallest value that passes in each slice: of all shares that passed, or by metric."
+        None, description="Smallest value that passes in each slice, for all shares that passed or by metric."
     )
     small: Literal["judge", "ignore"] = Field(
         "judge",
-        description="ignore: slices with too few test cases to show their minimum can fail, and are else left out.",
+        description="ignore: slices with too few test cases to show their minimum are left out unless they fail.",
     )
 
 
 class ModelDefaults(Section):
     """Defaults of all checks that call a model of one kind."""
 
-    llm_config: dict[str, Any] = Field(
-        {}, alias="model_config", description="Which model, and how it is asked; as the checks have it."
-    )
-    provider_config: dict[str, Any] = Field({}, description="Where the model is; as the checks have it.")
+    llm_config: dict[str, Any] = Field({}, alias="model_config", description="Model and its parameters, as in checks.")
+    provider_config: dict[str, Any] = Field({}, description="Address and access of the model, as in checks.")
     concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
-        16, description="Requests under way at once, for each provider, address and key."
+        16, description="Requests at once for each provider, address and key."
     )
 
 
@@ -295,20 +294,20 @@ class JudgeDefaults(ModelDefaults):
     """The suite's judge: what holds for its checks that judge by a model (`llm_judge`, `rubric`, `faithfulness`, …)."""
 
     samples: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="How often it is asked; as the checks have it."
+        None, description="Number of requests for each output, as in checks."
     )
     judges: Annotated[list[str | dict[str, Any]], Field(min_length=2)] | None = Field(
-        None, description="A jury of models; as the checks have it."
+        None, description="A jury of models, as in checks."
     )
-    jury: Literal["majority", "mean"] | None = Field(None, description="How the jury decides; as the checks have it.")
+    jury: Literal["majority", "mean"] | None = Field(None, description="How the jury decides, as in checks.")
 
 
 class Budget(Section):
     """Limits on what the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`,
     `usd`), and those of models that checks call."""
 
-    tokens: Annotated[int, Field(gt=0)] | None = Field(None, description="Tokens at most.")
-    usd: Annotated[float, Field(gt=0)] | None = Field(None, description="US dollars at most.")
+    tokens: Annotated[int, Field(gt=0)] | None = Field(None, description="Maximum number of tokens.")
+    usd: Annotated[float, Field(gt=0)] | None = Field(None, description="Maximum cost in US dollars.")
 
     @property
     def limits(self) -> dict[str, float]:
@@ -320,50 +319,59 @@ class Suite(Section):
     """A suite of test cases against one target."""
 
     name: Annotated[str, Field(min_length=1, max_length=200, description="Name of the suite and of its flow runs.")]
-    description: str | None = Field(None, description="Words for readers.")
-    task: str | None = Field(None, description="EvalGuard task id, by which thresholds are looked up.")
+    description: str | None = Field(None, description="Text for readers.")
+    task: str | None = Field(None, description="EvalGuard task id, used to look up thresholds.")
     target: Target
     variants: dict[str, Annotated[list[Any], Field(min_length=1)]] | None = Field(
         None,
-        description="Values by name, for ${variant.NAME} in target: a run for each combination, and all compared.",
+        description="Values by name, for ${variant.NAME} in target; fepflow runs each combination and compares all.",
     )
     variant: SkipJsonSchema[dict[str, Any] | None] = None
     """The combination that a run is of; a suite file cannot have it."""
     test_cases: str | Dataset | list[TestCase] = Field(
-        description="The inputs, with what is expected: a file or an address, how it is read, or the cases themselves."
+        description="Test cases: a file or an address, with its mapping if needed, or the cases themselves."
     )
-    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How often each case is called and checked.")
-    checks: list[Check] = Field([], description="Checks of every case; a case may carry its own.")
-    judge: JudgeDefaults | None = Field(None, description="The model of the checks that judge by one, and name none.")
+    repeats: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Number of calls and checks of each case.")
+    checks: list[Check] = Field([], description="Checks of every case; a case may have its own.")
+    judge: JudgeDefaults | None = Field(None, description="Model for judges that name no model.")
     embedding: ModelDefaults | None = Field(
-        None, description="The model of the semantic_similarity checks that name none."
+        None, description="Model for semantic_similarity checks that name no model."
     )
-    user: ModelDefaults | None = Field(None, description="The model that plays the simulated users of test cases.")
+    user: ModelDefaults | None = Field(None, description="Model that plays simulated users.")
     metrics: list[Metric] | None = Field(
-        None, description="Default: for each check its share of passes, or the mean of its score."
+        None, description="Metrics; default: for each check the share that passed, or the mean of its score."
     )
-    thresholds: str | dict[str, Any] | None = Field(None, description="EvalGuard file or folder, or inline.")
+    thresholds: str | dict[str, Any] | None = Field(
+        None, description="EvalGuard thresholds: a file, a folder, or inline."
+    )
     cluster: Annotated[JSONPathText, BeforeValidator(_of_case)] | None = Field(
         None,
-        description="What several test cases have in common, such as $.test_case.metadata.document: intervals count "
-        "these, and not cases.",
+        description="What several test cases share, for example $.test_case.metadata.document; intervals count these "
+        "instead of cases.",
     )
-    slices: Slices | None = Field(None, description="The metrics by a field of the test cases' metadata.")
-    gate: Gate | None = Field(None, description="Default: every check passes; with thresholds, max_impact low.")
-    deadline: Duration | None = Field(None, description="Deadline of a run: no call is made after it.")
-    budget: Budget | None = Field(None, description="What the answers of a run may cost: no call is made after that.")
+    slices: Slices | None = Field(None, description="Metrics for each value of a field of the test cases' metadata.")
+    gate: Gate | None = Field(
+        None, description="Conditions for a pass; default: every check passes; with thresholds, max_impact low."
+    )
+    deadline: Duration | None = Field(None, description="Deadline of the run; no call starts after it.")
+    budget: Budget | None = Field(
+        None, description="Maximum cost of a run's answers; no call starts after it is spent."
+    )
     baseline: Annotated[str, BeforeValidator(_baseline)] | None = Field(
         None,
-        description="The run to show beside this one: previous, a baseline's name, or a run's id.",
+        description="Run to show beside this one: previous, a baseline's name, or a run's id.",
     )
-    cache: bool = Field(True, description="Use models' answers that are kept; false asks anew, and replaces them.")
+    cache: bool = Field(
+        True, description="Whether stored answers of models are reused; false asks again, and replaces them."
+    )
     shards: Annotated[int, Field(ge=1, le=100)] = Field(
-        1, description="Parts that a run is split into, each executed by a worker of the pool, on whatever machine."
+        1, description="Number of parts of a run, which workers execute on any machine."
     )
     plugins: list[str] = Field([], description="Python files with custom checks.")
     tags: list[str] = Field([], description="Tags of the run.")
     batch_size: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Calls a batch; default: one call each up to 25 calls, then about 12 batches."
+        None,
+        description="Calls in a batch; default: 1 for up to 25 calls, otherwise a size that makes about 12 batches.",
     )
 
     @property

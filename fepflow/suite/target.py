@@ -46,38 +46,38 @@ class HttpTarget(Section):
 
     app: Attribute | None = Field(
         None,
-        description="ASGI application that is called in process: file.py:name, below the suite's folder, or "
+        description="ASGI application to call in the run's process: file.py:name, below the suite's folder, or "
         "package.module:name.",
     )
     url: str | None = Field(
         None,
         repr=False,
         validate_default=True,
-        description="Address, http or https, with {{$.path}} in its path and query; with app only its path or host, "
-        "default: /.",
+        description="Address, http or https; its path and query may contain {{$.path}}. With app, a path or a whole "
+        "address; default: /.",
         json_schema_extra={"pattern": r"^(https?://[^\s/]|/|\$\{)"},  # in the file it may be a reference yet
     )
     method: Literal["POST", "PUT", "GET"] = Field("POST", description="Method of the request; GET has no body.")
     headers: dict[str, str] = Field(
-        {}, repr=False, description="Request headers; secrets only as ${NAME}, others with {{$.path}} in them."
+        {}, repr=False, description="Request headers; write secrets as ${NAME}; other values may contain {{$.path}}."
     )
     body: Annotated[Template, BeforeValidator(_body)] = Field(
         {"input": "$.test_case.input"},
-        description="JSON body, or its text; JSONPaths over the test case inside, and of conversations over "
-        "$.turn.input, $.turn.messages, $.turn.number and $.session. Default: {input: $.test_case.input}; of "
+        description="JSON body, or its text. It may contain JSONPaths over the test case and, in conversations, over "
+        "$.turn.input, $.turn.messages, $.turn.number and $.session. Default: {input: $.test_case.input}; in "
         "conversations {input: $.turn.input, messages: $.turn.messages, session: $.session}.",
     )
     session: JSONPathText | None = Field(
         None,
-        description="Of conversations: where the session is in the first answer, as $.session of the next turns; "
+        description="For conversations: path of the session in the first answer, which is $.session of the next turns; "
         "default: an id that fepflow makes up for each conversation.",
     )
     output: JSONPathText | Annotated[list[JSONPathText], Field(min_length=1)] | None = Field(
         None,
-        description="Where the answer is; default: all of it. Of several places, the first where there is something; "
-        "$ is all of it, also of an answer that is no JSON.",
+        description="Path of the answer; default: all of it. Of several paths, the first that matches counts; $ is all "
+        "of it, even if it is not JSON.",
     )
-    metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of the answer, by name.")
+    metadata: dict[str, JSONPathText] = Field({}, description="Other values of the answer to keep, by name.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer, decompressed: bytes, or 10MB.")
 
     @field_validator("url")
@@ -132,7 +132,7 @@ class OpenAITarget(Section):
         json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
     api_key: Annotated[str, Field(min_length=1)] | None = Field(
-        None, repr=False, description="${NAME}; default: without base_url, as the provider's library has it."
+        None, repr=False, description="Key, as ${NAME}; default without base_url: the provider's environment variable."
     )
     api: Literal["chat", "responses"] = Field("chat", description="Chat completions, or OpenAI's Responses API.")
     system: str | None = Field(
@@ -144,10 +144,10 @@ class OpenAITarget(Section):
         description="User message: a text with {{$.path}} in it, or a file (.md, .txt); default: the input.",
     )
     messages: Annotated[list[dict[str, Any]], Field(min_length=1), BeforeValidator(checked_template)] | None = Field(
-        None, description="All messages, in place of prompt; JSONPaths over the test case inside."
+        None, description="All messages, instead of prompt; may contain JSONPaths over the test case."
     )
     tools: Annotated[list[dict[str, Any]], BeforeValidator(checked_template)] = Field(
-        [], description="Tools that the model may call, as OpenAI declares them; they are not called."
+        [], description="Tools that the model may call, in OpenAI's form; fepflow does not call them."
     )
     parameters: Annotated[dict[str, Any], BeforeValidator(checked_template)] = Field(
         {}, description="Parameters of the request: temperature, max_tokens, response_format, …"
@@ -206,7 +206,7 @@ def prompt_file(text: str) -> str | None:
 
 
 class RecordedTarget(Section):
-    """Recorded outputs from a file: the evaluation of outputs that exist already."""
+    """Recorded outputs from a file, which are evaluated without calls."""
 
     path: str = Field(
         description="File of recorded outputs (.jsonl, .json, .yaml, .csv, each also .gz, .parquet, .xlsx)."
@@ -214,12 +214,14 @@ class RecordedTarget(Section):
     format: Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx", "otlp", "atif"] | None = Field(
         None, description="Default: by the file's ending. otlp and atif are traces: spans, and trajectories, in JSON."
     )
-    id: JSONPathText | None = Field(None, description="A record's test case id; default: by order.")
+    id: JSONPathText | None = Field(None, description="Path of the test case's id in a record; default: by order.")
     repeat: JSONPathText | None = Field(
-        None, description="A record's repeat, from 1, beside `id`; default: every repeat gets the same output."
+        None,
+        description="Path of the repeat in a record, from 1, together with `id`; default: every repeat gets the same "
+        "output.",
     )
     output: JSONPathText = Field(
-        "$.value", description="Where the output is in a record; default: value, else actual_output."
+        "$.value", description="Path of the output in a record; default: value, else actual_output."
     )
     metadata: dict[str, JSONPathText] = Field(
         {}, description="What else to keep of a record, by name; `latency_ms` in place of the time that reading takes."
@@ -238,23 +240,26 @@ class PythonTarget(Section):
     function: Attribute = Field(description="file.py:name, below the suite's folder, or package.module:name.")
     input: Template = Field(
         "$.test_case.input",
-        description="Its one argument; JSONPaths over the test case inside, and of conversations over $.turn; default: "
-        "the case's input, of conversations the list of messages, $.turn.messages.",
+        description="The only argument; may contain JSONPaths over the test case and, in conversations, over $.turn. "
+        "Default: the case's input; in conversations the list of messages, $.turn.messages.",
     )
     arguments: Arguments | None = Field(
-        None, description="Keyword arguments in place of the one; JSONPaths over the test case inside."
+        None, description="Keyword arguments instead of input; may contain JSONPaths over the test case."
     )
     isolate: Literal["thread", "process"] = Field(
-        "thread", description="Where it runs: in a thread of the run, or in processes of its own, which can be killed."
+        "thread",
+        description="Where the function runs: in threads of the run, or in separate processes that can be killed.",
     )
     interpreter: str | None = Field(
         None,
         min_length=1,
-        description="Python of the agent's own environment, such as ../agent/.venv/bin/python: a path from the suite's "
-        "folder, or a name in PATH. The function runs there, in processes that can be killed.",
+        description="Python of the agent's own environment, for example ../agent/.venv/bin/python: a path from the "
+        "suite's folder, or a name in PATH. The function runs there, in processes that can be killed.",
     )
-    output: JSONPathText | None = Field(None, description="Where the answer is in what it returns; default: all of it.")
-    metadata: dict[str, JSONPathText] = Field({}, description="What else to keep of what it returns, by name.")
+    output: JSONPathText | None = Field(
+        None, description="Path of the answer in the returned value; default: all of it."
+    )
+    metadata: dict[str, JSONPathText] = Field({}, description="Other parts of the returned value to keep, by name.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer, as JSON: bytes, or 10MB.")
 
     @model_validator(mode="after")
@@ -278,20 +283,20 @@ class ProgramOrAddress(Section):
     command: Command | None = Field(
         None,
         repr=False,
-        description="Program that speaks it on stdin and stdout, and its arguments; a text is split as by a shell.",
+        description="Program with arguments that speaks ECP on stdin and stdout; a text is split as a shell would.",
     )
     url: str | None = Field(
         None,
         repr=False,
-        description="Address that speaks it in HTTP.",
+        description="Address of an agent that speaks ECP over HTTP.",
         json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
-    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
+    headers: dict[str, str] = Field({}, repr=False, description="Request headers; write secrets as ${NAME}.")
     env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
-        [], description="Names of environment variables that the process gets, besides PATH, HOME and their like."
+        [], description="Names of environment variables that the process gets, besides PATH, HOME and a few others."
     )
-    cwd: str = Field(".", description="Folder that the process is started in, from the suite's folder.")
-    max_bytes: ByteSize = Field(16_000_000, description="Most that is read for one answer: bytes, or 16MB.")
+    cwd: str = Field(".", description="Working directory of the process, relative to the suite's folder.")
+    max_bytes: ByteSize = Field(16_000_000, description="Largest answer: bytes, or 16MB.")
 
     KIND: ClassVar[str]
     CALLED: ClassVar[str]
@@ -314,8 +319,10 @@ class ProgramOrAddress(Section):
 class EcpTarget(ProgramOrAddress):
     """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
 
-    config: dict[str, Any] = Field({}, repr=False, description="What agent/initialize gives the agent.")
-    require_capabilities: list[str] = Field([], description="What the agent must declare for the run to begin.")
+    config: dict[str, Any] = Field(
+        {}, repr=False, description="Configuration that agent/initialize sends to the agent."
+    )
+    require_capabilities: list[str] = Field([], description="Capabilities that the agent must declare.")
     reuse: bool | None = Field(
         None, description="Whether a process serves several scenarios; default: if the agent declares reset."
     )
@@ -341,20 +348,20 @@ class A2aTarget(Section):
         description="Address of the agent's card; without a path: /.well-known/agent-card.json of the host.",
         json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
-    headers: dict[str, str] = Field({}, repr=False, description="Request headers; secrets only as ${NAME}.")
+    headers: dict[str, str] = Field({}, repr=False, description="Request headers; write secrets as ${NAME}.")
     hosts: list[Annotated[str, Field(min_length=1)]] = Field(
         [],
-        description="The agent's other hosts that its card may name, as host or host:port. Only these and the card's "
+        description="Other hosts of the agent that its card may name, as host or host:port. Only these and the card's "
         "own address get the headers.",
     )
     message: Template = Field(
         "$.turn.input",
-        description="What is sent: a text, a list of parts, or any other JSON as a part of data; JSONPaths over the "
-        "test case and the turn inside. Default: the input.",
+        description="Message to send: a text, a list of parts, or any other JSON as a data part; may contain JSONPaths "
+        "over the test case and the turn. Default: the input.",
     )
     stream: bool | None = Field(None, description="Whether the answer is streamed; default: if the card says so.")
-    poll_interval: Duration = Field(1.0, description="Longest wait before a task that is not streamed is looked at.")
-    max_bytes: ByteSize = Field(10_000_000, description="Most that is read of one answer: bytes, or 10MB.")
+    poll_interval: Duration = Field(1.0, description="Longest wait between two polls of a task that is not streamed.")
+    max_bytes: ByteSize = Field(10_000_000, description="Largest answer: bytes, or 10MB.")
 
     _address = field_validator("card")(_called_address)
 
@@ -405,17 +412,18 @@ class Target(Section):
     given: SkipJsonSchema[GivenOutputs | None] = None
     """Outputs of a run that was requested with them; a suite file cannot have this."""
     trace: Trace | None = Field(
-        None, description="Traces of the calls: the agent's spans, its tool calls, tokens and cost ($.output.trace)."
+        None, description="Receive the agent's spans, with its tool calls, tokens and cost ($.output.trace)."
     )
     version: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
-        None, description="Name of the version that is evaluated, such as ${GIT_SHA}: its runs are counted."
+        None, description="Evaluated version, for example ${GIT_SHA}; fepflow counts its runs."
     )
     timeout: Duration = Field(
-        30.0, description="Deadline of one whole call; of an ecp agent, of a whole scenario; of conversations, a turn."
+        30.0,
+        description="Deadline of one whole call; for an ecp agent, of a whole scenario; for conversations, of a turn.",
     )
     connect_timeout: Duration = Field(5.0, description="Deadline of the connection.")
     read_timeout: Duration | None = Field(None, description="Longest silence while reading; default: the timeout.")
-    case_timeout: Duration | None = Field(None, description="Deadline of a case, all its attempts and waits together.")
+    case_timeout: Duration | None = Field(None, description="Deadline of a case: all its attempts and waits together.")
     attempts: Annotated[int, Field(ge=1, le=20)] = Field(
         default_factory=lambda fields: 1 if fields.get("ecp") else 3,
         description="Calls of a case in its batch; default: 3, or 1 for an ecp agent.",
@@ -428,9 +436,11 @@ class Target(Section):
     concurrency: Annotated[int, Field(ge=1, le=1000)] = Field(
         16, description="Calls under way at once; fewer while the target says 429 or 503, or does not answer in time."
     )
-    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(None, description="Calls a minute, at most.")
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="Maximum number of calls per minute."
+    )
     limits: list[Annotated[str, Field(pattern=f"^{LIMIT_NAME}$")]] = Field(
-        [], description="Global limits of Prefect, by name, that this run shares with others (`fepflow limits`)."
+        [], description="Names of Prefect's global limits that this run shares with others (`fepflow limits`)."
     )
 
     @model_validator(mode="after")

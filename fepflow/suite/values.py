@@ -50,7 +50,7 @@ def checked_template(value: Any) -> Any:
 Duration = Annotated[
     float,
     BeforeValidator(seconds, json_schema_input_type=float | str),
-    Field(gt=0, description="Seconds, or a text such as 500ms, 30s, 2m, 1h, 7d."),
+    Field(gt=0, description="Seconds, or a text like 500ms, 30s, 2m, 1h, 7d."),
 ]
 ByteSize = Annotated[int, BeforeValidator(_size, json_schema_input_type=int | str), Field(gt=0)]
 JSONPathText = Annotated[str, BeforeValidator(_path), Field(description="A JSONPath, starting with $.")]

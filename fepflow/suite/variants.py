@@ -132,7 +132,9 @@ def problems_of_variants(document: Document) -> list[Problem]:
     problems = [problem for name, values in declared.items() for problem in _problems_of(document, name, values)]
     problems += _problems_of_references(document, declared)
     if not problems and (count := math.prod(map(len, declared.values()))) > MOST:
-        problems.append(document.problem(("variants",), f"come to {count:,} combinations, and {MOST:,} are the most"))
+        problems.append(
+            document.problem(("variants",), f"come to {count:,} combinations; at most {MOST:,} are allowed")
+        )
     return problems
 
 
@@ -150,7 +152,7 @@ def _problems_of(document: Document, name: Any, values: Any) -> Iterator[Problem
         for index, value in enumerate(values):
             label = value_label(value)
             if label in first:
-                message = f"{brief(label, 60)} stands twice"
+                message = f"{brief(label, 60)} appears twice"
                 yield document.problem((*location, index), message, f"{name}[{first[label]}] has it")
             first.setdefault(label, index)
             if is_secret_name(name) and isinstance(value, str) and is_literal_secret(value):

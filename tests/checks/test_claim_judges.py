@@ -107,8 +107,8 @@ class TestFaithfulness:
             ([], "no context found: it is empty"),
             ("", "no context found: it is empty"),
             ([None, " ", "..."], "no context found: it is empty"),
-            (["x" * 500_000] * 4, "the context has 2,000,000 characters, and 400,000 are the most"),
-            (["x"] * 101, "there are 101 contexts, and 100 are the most"),
+            (["x" * 500_000] * 4, "the context has 2,000,000 characters; at most 400,000 are allowed"),
+            (["x"] * 101, "there are 101 contexts; at most 100 are allowed"),
         ],
         ids=["none", "an empty list", "an empty text", "nothing in it", "2 MB", "too many"],
     )

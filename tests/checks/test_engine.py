@@ -73,7 +73,7 @@ class TestWhatCannotBeEvaluated:
             evaluate([capital("a"), capital("b")], [Output(value=""), Output(value="")], [[SAME]])
 
     def test_a_duplicate_id_is_refused(self):
-        with pytest.raises(InputError, match=r"the id 'a' stands twice: test_cases\[0\] and test_cases\[2\]"):
+        with pytest.raises(InputError, match=r"the id 'a' appears twice: test_cases\[0\] and test_cases\[2\]"):
             evaluate([capital("a"), capital("b"), capital("a")], [Output(value="")] * 3, [SAME])
 
 

@@ -274,7 +274,7 @@ SENTENCES: list[tuple[str, dict[str, Any], Any, str]] = [
         "classification",
         {"actual": OUTPUT, "expected": "yes", "labels": ["yes", "no"]},
         "maybe",
-        '"maybe" is none of the labels "yes", "no"',
+        '"maybe" is not one of the labels "yes", "no"',
     ),
     ("classification", {"actual": OUTPUT, "expected": "yes"}, "no", 'got "no", wanted "yes"'),
     ("recorded_score", {"result": OUTPUT}, {"passed": False}, "it was recorded as failed, without a reason"),

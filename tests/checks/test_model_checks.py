@@ -185,12 +185,12 @@ class TestBeforeTheRun:
     @pytest.mark.parametrize(
         ("arguments", "why"),
         [
-            ({"prompt": "$.output.value"}, "a text from a path is data, and never instructions"),
-            ({"response_format": "$.output.value"}, "response_format: must stand in the check"),
+            ({"prompt": "$.output.value"}, "a text from a path is data, which must not instruct"),
+            ({"response_format": "$.output.value"}, "response_format: must be in the check"),
             ({"response_format": {"type": "array"}}, "must be the schema of an object"),
-            ({"model_config": "$.output.value"}, "model_config must stand in the check"),
-            ({"model_config": {"model": "$.output.value"}}, "model_config must stand in the check"),
-            ({"provider_config": {"api_base": "$.output.value"}}, "provider_config must stand in the check"),
+            ({"model_config": "$.output.value"}, "model_config must be in the check"),
+            ({"model_config": {"model": "$.output.value"}}, "model_config must be in the check"),
+            ({"provider_config": {"api_base": "$.output.value"}}, "provider_config must be in the check"),
             ({"model_config": {"model": "a/b", "temprature": 1}}, "did you mean temperature?"),
             ({"model_config": {"model": "a/b", "api_key": "x"}}, "api_key belongs into provider_config"),
             ({"model_config": {"temperature": 1}}, "must name a model"),

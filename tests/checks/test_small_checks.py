@@ -125,7 +125,7 @@ class TestJsonValid:
             ('{"a": 1,}', "column 9"),
             ("NaN", "NaN is not a JSON value"),
             ("1e999", "too large"),
-            ('{"a": 1, "a": 2}', "stands twice"),
+            ('{"a": 1, "a": 2}', "appears twice"),
             ("```json\n{}\n```", "Expecting value"),
             ("Here it is: {}", "Expecting value"),
             ("[" * 101 + "]" * 101, "deeper than 100"),

@@ -193,9 +193,9 @@ async def test_a_check_called_directly_in_an_event_loop_answers_directly() -> No
 def test_ids_that_stand_twice_are_refused() -> None:
     twice = [Check(type="is_empty", arguments={"value": ""}, id="q")] * 2
     cases = [TestCase(id="a", input=1, checks=twice[:1])]
-    with pytest.raises(InputError, match="the check id q stands twice"):
+    with pytest.raises(InputError, match="the check id q appears twice"):
         evaluate([TestCase(id="a", input=1)], [Output(value=1)], twice)
-    with pytest.raises(InputError, match="the check id q stands twice"):
+    with pytest.raises(InputError, match="the check id q appears twice"):
         evaluate(cases, [Output(value=1)], twice[:1])
 
 

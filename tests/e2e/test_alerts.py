@@ -267,7 +267,10 @@ REFUSED = [(["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or htt
 ALSO_REFUSED = [
     (["--remove", "nobody"], "There is no alert 'nobody'"),
     (["--on", "fail"], "say when and where"),
-    (["--on", "never", "--webhook", "http://x.example"], "'never' is none of fail, worsened, drift, crashed, missed"),
+    (
+        ["--on", "never", "--webhook", "http://x.example"],
+        "'never' is not one of fail, worsened, drift, crashed, missed",
+    ),
     (["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address"),
     (["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL"),
     (["--on", "fail", "--block", "custom-webhook/nobody"], "no notification block 'custom-webhook/nobody'"),

@@ -191,7 +191,7 @@ def test_the_command_cancels_what_another_process_executes(
         _, said = process.communicate(timeout=60)
     record = workplace.record
     assert (done.returncode, process.returncode, record.status) == (0, 130, "cancelled")
-    assert done.stdout == f"Run {record.id[:8]} is cancelled. Go on with it: fepflow run --resume {record.id[:8]}\n"
+    assert done.stdout == f"Run {record.id[:8]} is cancelled. Continue it: fepflow run --resume {record.id[:8]}\n"
     assert record.cancel_requested_at is not None
     assert record.completed_at is not None
     assert (record.completed_at - record.cancel_requested_at).total_seconds() < 2.5

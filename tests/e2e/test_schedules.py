@@ -134,7 +134,7 @@ def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(sta
             stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": True}).raise_for_status()
             waiting = stack.api.post(path, json={"state": state}).raise_for_status().json()["id"]
             removed = fepflow(workplace, "schedule", "removed", "--remove").stdout
-            assert "The run removed is under way and goes on to its end" in removed
+            assert "The run removed is under way and continues to its end" in removed
             assert re.search(r"Dropped \d+ runs? that had not begun", removed)
             assert stack.api.get(f"/flow_runs/{waiting}").status_code == 404
             endpoint.held = False

@@ -215,10 +215,12 @@ WAITS = [
 
 KEY = JUDGE_KEY.encode()
 REFUSALS = [
-    refused(401, "the key", b'{"error":{"message":"Incorrect API key: ' + KEY + b'"}}', "does not let us in"),
-    refused(401, "the key in words", b"No: Bearer " + KEY, "does not let us in", "text/plain"),
-    refused(403, "the key's beginning", b'{"error":{"message":"' + KEY[:-4] + b'"}}', "does not let us in"),
-    judged("401 and the key in a header", lambda: http(b"{}", status=f"401 {JUDGE_KEY}", X=JUDGE_KEY), "let us in"),
+    refused(401, "the key", b'{"error":{"message":"Incorrect API key: ' + KEY + b'"}}', "refuses access"),
+    refused(401, "the key in words", b"No: Bearer " + KEY, "refuses access", "text/plain"),
+    refused(403, "the key's beginning", b'{"error":{"message":"' + KEY[:-4] + b'"}}', "refuses access"),
+    judged(
+        "401 and the key in a header", lambda: http(b"{}", status=f"401 {JUDGE_KEY}", X=JUDGE_KEY), "refuses access"
+    ),
     judged("a pass with the key in it", lambda: content(f'{{"passed":true,"reason":"{JUDGE_KEY}"}}'), PASSED),
     judged("the key as the model's name", lambda: chat({**judgement(), "model": JUDGE_KEY}), PASSED),
     refused(402, "a quota", b'{"error":{"message":"pay"}}', "quota"),
@@ -433,7 +435,7 @@ LARGE = [
     judged("small objects", lambda: filled('{"passed":true,"other":[', '{"a":1},', "0]}"), NO_FIT),
     judged("members", lambda: content(json.dumps({"passed": True} | {f"k{i}": i for i in range(200_000)})), NO_FIT),
     judged(
-        "members of which one stands twice",
+        "members of which one appears twice",
         lambda: content('{"passed":true,' + ",".join(f'"k{i}":0' for i in range(200_000)) + ',"k7":1}'),
         "openai/gpt-4o-mini",
     ),
@@ -550,7 +552,7 @@ EMBEDDED = [
     embedded("nothing", lambda: http(b""), NO_MODEL),
     embedded("closed at once", lambda: b"", BROKE),
     embedded("a redirect", lambda: http(b"", status="307 There", Location="http://127.0.0.1:9/"), "redirects to"),
-    embedded("401 and the key", lambda: http(KEY, status="401 No"), "does not let us in"),
+    embedded("401 and the key", lambda: http(KEY, status="401 No"), "refuses access"),
     embedded("an answer without end", dripped(BARE + b"\r\n", again=b" "), LATE),
 ]
 

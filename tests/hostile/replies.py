@@ -71,12 +71,12 @@ LARGE = [
     Attack("objects, just few enough", lambda: filled("[", '{"name":"search"},', "0]", 1_700_000)),
     Attack("calls of tools", lambda: filled("[", '{"name":"search","arguments":"{}"},', '{"name":"x"}]', 1_900_000)),
     Attack("a call with many arguments", lambda: said('[{"name":"search","arguments":' + "[" * 90 + "]" * 90 + "}]")),
-    Attack("members of which the last two are the same", lambda: keys(45_000, ',"key 44999":1'), "stands twice"),
-    Attack("members of which the first comes again", lambda: keys(90_000, ',"key 0":1'), "stands twice"),
-    Attack("one member again and again", lambda: filled("{", '"a":0,', '"a":0}', 500_000), "stands twice"),
-    Attack("a name of 9.9 MB that stands twice", lambda: filled('{"', "k", '":0,"a":0,"a":1}'), "stands twice"),
+    Attack("members of which the last two are the same", lambda: keys(45_000, ',"key 44999":1'), "appears twice"),
+    Attack("members of which the first comes again", lambda: keys(90_000, ',"key 0":1'), "appears twice"),
+    Attack("one member again and again", lambda: filled("{", '"a":0,', '"a":0}', 500_000), "appears twice"),
+    Attack("a name of 9.9 MB that appears twice", lambda: filled('{"', "k", '":0,"a":0,"a":1}'), "appears twice"),
     Attack(
-        "a name of 5 MB, twice", lambda: said("{" + ('"' + "k" * 4_900_000 + '":0,') * 2 + '"a":0}'), "stands twice"
+        "a name of 5 MB, twice", lambda: said("{" + ('"' + "k" * 4_900_000 + '":0,') * 2 + '"a":0}'), "appears twice"
     ),
     Attack("a name of 9.9 MB", lambda: filled('{"', "k", '":0}')),
     Attack("a whole number of 4,000 digits", lambda: said("9" * 4_000)),

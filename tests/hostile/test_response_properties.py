@@ -32,7 +32,7 @@ ANSWERS = JSON_PIECES | ANY_TEXT | mutated(WELL, ("[", "]", "{", "}", ",", '"', 
 REASONS = (
     "is not a JSON value",
     "is too large for a number",
-    "stands twice in one object",
+    "appears twice in one object",
     "nested deeper than 100 levels",
     "too many digits",
 )

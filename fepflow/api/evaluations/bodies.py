@@ -90,7 +90,7 @@ def _matching(pattern: str, message: LiteralString) -> BeforeValidator:
 
 
 def _unique(name: LiteralString, code: LiteralString, most: int) -> PlainValidator:
-    """Return a validator of lists of ids, of which one that stands twice is taken once."""
+    """Return a validator of lists of ids, of which one that appears twice is taken once."""
 
     def unique(ids: Any) -> list[str]:
         if not isinstance(ids, list) or not all(isinstance(each, str) and each for each in ids):

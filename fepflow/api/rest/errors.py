@@ -28,7 +28,7 @@ ErrorBody = Callable[[int, FepflowError], Response]
 _WHY = {
     400: "The request is not valid.",
     401: "A key or token is missing, or not valid.",
-    403: "The key has not the scope that this takes.",
+    403: "The key does not have the scope that this needs.",
     404: "There is none of this id.",
     409: "The id is taken, or the idempotency key belongs to another request.",
     413: "The request is too large.",

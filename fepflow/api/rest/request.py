@@ -143,7 +143,7 @@ def strict_route(read: Callable[[Request, Any], Awaitable[Any]]) -> type[APIRout
 def _names_in_query(request: Request) -> list[str]:
     """Return the names of a query's parameters. Raises UserError for a query of which others may read something else.
 
-    FastAPI takes the last value of a name that stands twice, and replaces bytes that are no UTF-8.
+    FastAPI takes the last value of a name that appears twice, and replaces bytes that are no UTF-8.
     """
     try:
         query = request.scope["query_string"].decode("ascii")
@@ -155,7 +155,7 @@ def _names_in_query(request: Request) -> list[str]:
     names = [name for name, _ in pairs]
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise UserError(f"The parameter {_quoted(name)} stands twice: give it once.")
+            raise UserError(f"The parameter {_quoted(name)} appears twice: give it once.")
     return names
 
 

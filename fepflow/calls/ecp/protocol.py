@@ -53,7 +53,7 @@ class Request:
 
         An error without an id is: of what it could not read, an agent does not know the id. Raises TargetError
         `too_large` for an answer of more than MAX_VALUES values, `malformed` for one that only lenient parsers take
-        for JSON (NaN, 1e400, a key that stands twice).
+        for JSON (NaN, 1e400, a key that appears twice).
         """
         return await READERS.run(partial(self._answer_in, text)) if len(text) > LARGE_TEXT else self._answer_in(text)
 

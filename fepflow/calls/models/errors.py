@@ -55,7 +55,7 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
         return ModelError(f"the quota of {model.name} is used up: {message}", kind="quota", status=status)
     if status in (401, 403):
         advice = "check its key"
-        return ModelError(f"{model.name} does not let us in ({advice}): {message}", kind="unauthorized", status=status)
+        return ModelError(f"{model.name} refuses access ({advice}): {message}", kind="unauthorized", status=status)
     if status == 429:
         wait = _retry_after(error)
         message = f"{model.name} has had too many requests: {message}"

@@ -56,9 +56,9 @@ def test_equal_plain_cases_get_different_ids_and_given_ids_stay_unique():
         result.execution_context.test_case.id for result in evaluate(["a", "a", {"input": "a"}], [*"xyz"], []).results
     ]
     assert ids == [ids[0], f"{ids[0]}-2", f"{ids[0]}-3"]
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         evaluate([{"id": "a", "input": 1}, {"id": "a", "input": 2}], [1, 2], [])
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         evaluate([TestCase(input=1), TestCase(input=1)], [1, 2], [])
 
 

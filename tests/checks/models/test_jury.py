@@ -141,13 +141,13 @@ RUBRIC = {"criteria": "Polite", "model_config": {"model": "openai/a"}}
     ("changes", "why"),
     [
         ({"judges": ["openai/a", "openai/b"]}, "must be an odd number"),
-        ({"judges": ["openai/a", "openai/b", "openai/a"]}, "openai/a stands twice"),
+        ({"judges": ["openai/a", "openai/b", "openai/a"]}, "openai/a appears twice"),
         ({"judges": ["openai/a"]}, "one model is no jury"),
         ({"judges": ["openai/a", 5, "openai/b"]}, "must be the name of a model"),
         ({"judges": ["openai/a", {"temperature": 1}, "openai/b"]}, "must name a model"),
         ({"judges": ["openai/a", "local:b", "openai/c"]}, "is an embedder"),
-        ({"judges": "$.output.metadata.judges"}, "no path may say which model is asked"),
-        ({"judges": ["openai/a", "$.output.value", "openai/b"]}, "no path may say which model is asked"),
+        ({"judges": "$.output.metadata.judges"}, "a path must not choose the model"),
+        ({"judges": ["openai/a", "$.output.value", "openai/b"]}, "a path must not choose the model"),
         ({"judges": ["openai/a", {"model": "openai/b", "provider_config": {"api_key": "sk"}}, "openai/c"]}, "a secret"),
         (
             {

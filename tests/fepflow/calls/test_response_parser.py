@@ -61,7 +61,7 @@ async def test_an_error_page_is_shown_short_on_one_line_and_without_secrets(serv
         (b"[" * 101 + b"]" * 101, "nested deeper than 100 levels"),
         (b"[" * 100_000, "nested deeper than 100 levels"),
         (b"1" * 5000, "too many digits"),
-        (b'{"a": 1, "a": 2}', "'a' stands twice"),
+        (b'{"a": 1, "a": 2}', "'a' appears twice"),
         (b'{"answer": "fort', "Unterminated string"),
         (b'"\xed\xa0\x80"', "is not utf-8"),
         (b"<!doctype html><title>Sign in</title>", "the answer is HTML, but JSON is needed"),

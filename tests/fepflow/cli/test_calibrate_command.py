@@ -253,7 +253,7 @@ def test_labels_of_a_part_of_a_draw_are_no_random_sample(cli: Cli, home: Path, s
         (["--sample", "10", "--run", "cafe"], "--sample writes the outputs to a file, to be labelled: name it"),
         (["--sample", "10", "--labels", "new.csv"], "--sample is of the outputs of a run"),
         (["--seed", "1", "--labels", "new.csv", "--run", "cafe"], "--seed is the seed of --sample"),
-        (["--sample", "10", "--labels", "suite.yaml", "--run", "cafe"], "suite.yaml is there already"),
+        (["--sample", "10", "--labels", "suite.yaml", "--run", "cafe"], "suite.yaml already exists"),
         (["--sample", "10", "--labels", "new.xlsx", "--run", "cafe"], "a file of labels is written as .csv or .jsonl"),
         (["--sample", "10", "--labels", "no/such/new.csv", "--run", "cafe"], "cannot be written"),
         (["--sample", "10", "--labels", "new.csv", "--run", "cafe", "--check", "other"], "There is no judge other"),

@@ -18,7 +18,7 @@ def run_id(store: Store) -> str:
 
 def test_a_pending_run_is_cancelled_at_once_and_only_once(cli: Cli, store: Store, run_id: str) -> None:
     done = cli("cancel", run_id[:5])
-    assert done.stdout == "Run feedbeef is cancelled. Go on with it: fepflow run --resume feedbeef\n"
+    assert done.stdout == "Run feedbeef is cancelled. Continue it: fepflow run --resume feedbeef\n"
     assert store.runs.get(run_id).status == "cancelled"
 
     again = cli("cancel", "latest")

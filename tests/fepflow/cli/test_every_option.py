@@ -23,7 +23,7 @@ def options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tupl
             below = command.get_command(context, name)
             assert below is not None
             if below.name != name:
-                continue  # another name of a command that is there already
+                continue  # another name of a command that already exists
             yield from options(below, (*path, name))
     for parameter in command.params:
         if isinstance(parameter, click.Option):

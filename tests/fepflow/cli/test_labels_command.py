@@ -96,7 +96,7 @@ def test_exported_labels_are_read_by_calibrate_and_count_as_in_the_store(
         assert {name: by_file[name] for name in same} == {name: by_store[name] for name in same}
     done = cli("labels", "export", "cafe", "--output", file)
     assert done.exit_code == 2
-    assert f"{file} is there already" in done.stderr
+    assert f"{file} already exists" in done.stderr
 
 
 def test_labels_of_cases_with_long_ids_are_found(cli: Cli, store: Store, suite: Path, home: Path):  # noqa: F811

@@ -156,7 +156,7 @@ def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
     assert "takes more than 100,000 test cases" in close
     done = cli("plan", suite, "--min", "0.9", "--expect", "0.9")
     assert done.exit_code == 2
-    assert "What is expected (0.9) has to be more than the minimum (0.9)" in done.stderr
+    assert "The expected rate (0.9) must be above the minimum (0.9)" in done.stderr
     done = cli("plan", suite, "--expect", "0.9")
     assert done.exit_code == 2
     assert "has no minimum of a share that passed to plan for: name one (--min)" in done.stderr

@@ -76,7 +76,7 @@ def test_a_backup_is_a_store_and_overwrites_nothing(cli: Cli, home: Path, filled
     assert "backed up to copy.db (" in done.stdout
     assert stat.S_IMODE((home / "copy.db").stat().st_mode) == 0o600
     assert again.exit_code == 2
-    assert "copy.db is there already" in again.stderr
+    assert "copy.db already exists" in again.stderr
     monkeypatch.setenv("FEPFLOW_STORE_URL", f"sqlite:///{home / 'copy.db'}")
     settings.cache_clear()
     assert cli("show").stdout == before

@@ -84,7 +84,7 @@ def test_init_overwrites_nothing(cli: Cli, home: Path) -> None:
     (home / "cases.jsonl").write_text("mine")
     done = cli("init")
     assert done.exit_code == 2
-    assert "cases.jsonl is there already" in done.stderr
+    assert "cases.jsonl already exists" in done.stderr
     assert not (home / "suite.yaml").exists()
     assert (home / "cases.jsonl").read_text() == "mine"
 

@@ -81,7 +81,7 @@ def test_a_report_of_each_variant_is_looked_at_before_anything_is_called(
     arguments = ("--variant", "of=3", "--variant", "of=4", "-o", tmp_path / "junit.xml")
     done = cli("run", suite, *arguments)
     assert done.exit_code == 2
-    assert "junit-2.xml is there already" in done.stderr
+    assert "junit-2.xml already exists" in done.stderr
     assert store.runs.newest() == []
 
 
@@ -100,7 +100,7 @@ def test_variants_are_shown_by_their_own_id_and_listed_by_the_suite(cli: Cli, ru
 
 def test_all_variants_are_cancelled_at_once(cli: Cli, store: Store, runs: list[RunRecord]) -> None:
     done = cli("cancel", "abcd1234")
-    assert done.stdout == "2 variants will stop. Go on with them: fepflow run --resume abcd1234\n"
+    assert done.stdout == "2 variants will stop. Continue them: fepflow run --resume abcd1234\n"
     assert {store.runs.get(run.id).status for run in runs} == {"cancelled"}
     again = cli("cancel", "abcd1234")
     assert again.exit_code == 2

@@ -44,7 +44,7 @@ def test_every_error_is_found_with_its_path():
     assert "did you mean contains" in problems[0].message
     assert "no version 7.0.0 (there is 1.0.0)" in problems[1].message
     assert "the pattern is not a regular expression" in problems[2].message
-    assert "the id says stands twice" in problems[3].message
+    assert "the id says appears twice" in problems[3].message
     assert "contains has no argument phrase" in problems[4].message
     assert problems[4].advice == "did you mean phrases?"
     assert "is not a valid JSONPath" in problems[5].message

@@ -112,7 +112,7 @@ def test_a_check_with_the_id_of_fepflows_own_is_told_so(tmp_path: Path, is_share
     check = f"checks: [{CHECK[:-1]}, id: completed, turn: 1}}]"
     shared, own = (check, "") if is_shared else ("checks: []", f", {check}")
     (problem,) = told(tmp_path, f"[{{id: a, turns: [Hi]{own}}}]", more=shared)
-    assert "the check id completed stands twice (fepflow's own check has it: choose another id)" in problem
+    assert "the check id completed appears twice (fepflow's own check has it: choose another id)" in problem
 
 
 def cases_of(folder: Path, name: str, text: str, mapping: str = "") -> list[TestCase]:

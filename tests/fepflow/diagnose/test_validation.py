@@ -157,7 +157,7 @@ def test_ids_of_inline_cases_are_unique(folder):
     text = BASE.replace("cases.jsonl", "\n  - {id: a, input: 1}\n  - {id: a, input: 2}") + CHECKS
     assert (
         told(folder, text)[0]
-        == "suite.yaml:5: test_cases[1]: the id 'a' stands twice (test_cases[0] has it; ids are unique)"
+        == "suite.yaml:5: test_cases[1]: the id 'a' appears twice (test_cases[0] has it; ids are unique)"
     )
 
 

@@ -173,7 +173,7 @@ class TestJson:
         assert "1e400 is too large" in problem_in('{"a": 1e400}', "x.json").message
 
     def test_a_duplicate_key(self):
-        assert "the key 'a' stands twice" in problem_in('{"a": 1, "b": {"a": 1}, "a": 2}', "x.json").message
+        assert "the key 'a' appears twice" in problem_in('{"a": 1, "b": {"a": 1}, "a": 2}', "x.json").message
 
     def test_bad_syntax_has_its_line(self):
         assert problem_in('{"a": 1,\n "b": 2,\n}', "x.json").line == 3

@@ -89,7 +89,7 @@ REPORT: dict[str, Any] = {
 REFUSED: dict[str, tuple[str, str, str]] = {
     "not there": ("nowhere.json", "", "there is no such file"),
     "bad JSON": ("r.json", "{", "is not valid JSON"),
-    "a key twice": ("r.json", '{"results": [], "results": []}', "the key 'results' stands twice"),
+    "a key twice": ("r.json", '{"results": [], "results": []}', "the key 'results' appears twice"),
     "bad YAML": ("r.yaml", "results: [", "is not valid YAML"),
     "NaN in YAML": ("r.yaml", "results: [{acc: {value: .nan}}]\ntasks: [{}]\n", "nan is not a JSON value"),
     "deep": ("r.json", '{"results": ' + "[" * 200 + "]" * 200 + "}", "is nested deeper than"),
@@ -101,7 +101,11 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "a result that is none": ("r.json", '{"results": [{"acc": 1}]}', "results[0].acc: must be a mapping"),
     "a task that is none": ("r.json", '{"tasks": [1, {"task_ref": [2]}], "results": {"qa": {"acc": {"value": 1}}}}',
                             "tasks[1].task_ref: must be text"),
-    "of which task": ("r.json", '{"results": [{"acc": {"value": 1}}]}', "which of 0 tasks do 1 results belong to?"),
+    "of which task": (
+        "r.json",
+        '{"results": [{"acc": {"value": 1}}]}',
+        "it is unclear to which of 0 tasks the 1 results belong",
+    ),
     "a metric with a blank": ("r.json", '{"tasks": [{}], "results": [{"a b": {"value": 1}}]}', "not an identifier"),
 }  # fmt: skip
 

@@ -277,7 +277,7 @@ def test_scores_that_differ_in_two_copies_of_a_sample_are_errors(tmp_path: Path)
     (tmp_path / "log.json").write_text(json.dumps({**header(), "samples": samples}))
     for result in (of(tmp_path, *samples), imported(tmp_path / "log.json")):
         (scores,) = scores_of(result)
-        assert scores["match"] == Score(error="the sample stands twice in this epoch, with scores that differ")
+        assert scores["match"] == Score(error="the sample appears twice in this epoch, with scores that differ")
         assert scores["same"].score == 1
 
 

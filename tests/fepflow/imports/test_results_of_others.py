@@ -144,7 +144,7 @@ def test_repeats_of_promptfoo_are_repeats(tmp_path: Path) -> None:
     assert [output.repeat for output in found.runs[0].outputs] == [0, 1]
     other = {**row(test=1), "vars": {"q": "other"}, "testCase": {**row()["testCase"], "vars": {"q": "other"}}}
     found = imported(tmp_path, "out.json", promptfoo(*[row()] * 4, *[other] * 2))
-    assert (len(found.cases), found.runs[0].repeats) == (3, 2), "the first test stands twice"
+    assert (len(found.cases), found.runs[0].repeats) == (3, 2), "the first test appears twice"
     assert [(output.case, output.repeat) for output in found.runs[0].outputs] == [
         (0, 0),
         (0, 1),
@@ -323,5 +323,5 @@ def test_a_file_in_no_format_names_what_is_known(tmp_path: Path) -> None:
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_text('{"results": 1, "results": 2}')
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         read_import(path)

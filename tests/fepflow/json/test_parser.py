@@ -33,7 +33,7 @@ def test_json_is_read(text: str, value: Any) -> None:
         ("-Infinity", "-Infinity is not a JSON value"),
         ("-1e999", "-1e999 is too large for a number"),
         ("9" * 4301, "a number has too many digits"),
-        ('{"k": 1, "k": 2}', "the key 'k' stands twice in one object"),
+        ('{"k": 1, "k": 2}', "the key 'k' appears twice in one object"),
         ('{"a":' * 101 + "1" + "}" * 101, "it is nested deeper than 100 levels"),
         ("[" * 1_000_000, "it is nested deeper than 100 levels"),
     ],

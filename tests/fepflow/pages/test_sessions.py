@@ -447,7 +447,7 @@ def test_with_a_key_that_may_not_look_another_one_can_be_shown(client: httpx.Cli
     sign_in(client, key_of(store, "evaluate"))
     refused = client.get("/runs")
     assert refused.status_code == 403
-    assert "has not the scope" in refused.text
+    assert "does not have the scope" in refused.text
     assert '<a href="/sign-in">Sign in with another key</a>' in refused.text
     sign_in(client, key)
     assert client.get("/runs").status_code == 200

@@ -176,7 +176,7 @@ def test_a_report_is_private_and_follows_no_symlink(store: Store, nasty: RunReco
 
 def test_existing_files_are_overwritten_only_on_request(tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text("mine")
-    with pytest.raises(UserError, match="is there already"):
+    with pytest.raises(UserError, match="already exists"):
         require_writable([tmp_path / "r.json"], overwrite=False)
     require_writable([tmp_path / "r.json"], overwrite=True)
     assert (tmp_path / "r.json").read_text() == "mine"

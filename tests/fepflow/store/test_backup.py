@@ -71,7 +71,7 @@ def test_a_restored_backup_gives_the_same_results(store: Store, url, make_run, t
 def test_a_backup_overwrites_nothing(store, url, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
 
-    with pytest.raises(UserError, match=r"notes\.txt is there already, and a backup overwrites nothing: name a new"):
+    with pytest.raises(UserError, match=r"notes\.txt already exists, and a backup overwrites nothing: name a new"):
         back_up(url, tmp_path / "notes.txt")
 
     assert (tmp_path / "notes.txt").read_text() == "mine"

@@ -135,7 +135,7 @@ def test_a_value_without_a_kind_is_refused() -> None:
     [
         ("{", "valid JSON"),
         ("NaN", "not a JSON value"),
-        ('{"a":1,"a":2}', "stands twice"),
+        ('{"a":1,"a":2}', "appears twice"),
         ("[" * 200 + "]" * 200, "100 levels"),
     ],
 )

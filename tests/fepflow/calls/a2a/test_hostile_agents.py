@@ -83,7 +83,7 @@ async def ask(serve, open_target):
         (rpc(None, error="no"), "malformed", "an error without code and message"),
         (raw('{"jsonrpc": "2.0", "id": "7", "result": {}}'), "malformed", 'the id "7", which is that of another'),
         (raw('{"jsonrpc": "2.0", "result": {}}'), "malformed", "the id null, which is that of another"),
-        (raw('{"jsonrpc": "2.0", "id": 1, "id": 1}'), "malformed", "stands twice"),
+        (raw('{"jsonrpc": "2.0", "id": 1, "id": 1}'), "malformed", "appears twice"),
         (raw(f'{{"jsonrpc": "2.0", "id": 1, "result": {DEEP}}}'), "malformed", "nested deeper than 100 levels"),
         (raw(f"[{'0,' * 300_000}0]"), "too_large", "more than 200,000 JSON values"),
         (rpc({"task": {**DONE, "x": "y" * 20_000}}), "too_large", "larger than 10,000 bytes (target.a2a.max_bytes)"),

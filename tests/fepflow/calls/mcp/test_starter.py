@@ -87,7 +87,7 @@ def test_init_writes_a_case_for_each_tool_once_and_nothing_else(cli: Cli, home: 
     before = (home / "made" / "suite.yaml").read_text()
     again = cli("init", "made", "--mcp", " ".join(ORDERS))
     assert (again.exit_code, (home / "made" / "suite.yaml").read_text()) == (2, before)
-    assert "is there already" in again.output
+    assert "already exists" in again.output
 
 
 ENDS_AT_ONCE = " ".join([*HOSTILE, "'exits at once'"])

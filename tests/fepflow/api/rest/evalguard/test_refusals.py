@@ -32,7 +32,7 @@ HOSTILE = {
     "offset=-1": "offset must be at least 0",
     "offset=2147483648": "offset must be at most 2147483647",
     f"offset=-{'9' * 5000}": "offset must be at least 0",
-    "limit=5&limit=5": "The parameter 'limit' stands twice",
+    "limit=5&limit=5": "The parameter 'limit' appears twice",
     "limit[]=5": "There is no parameter 'limit[]' (did you mean limit?)",
     "Limit=5": "There is no parameter 'Limit'",
     "x=1": "There is no parameter 'x'",
