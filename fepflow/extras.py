@@ -49,18 +49,20 @@ EXTRAS = {
     "ragas": ("ragas",),
 }
 """The modules that each extra brings. Those that several bring stand with the smallest one."""
+_MISSED_WHEN_USED = {"litellm"}
+"""Modules whose users ask for them by name. The image of the API, which asks no model, has all of `run` but these."""
 
 
 def require(extra: str, purpose: str, *modules: str) -> None:
     """Raise MissingExtraError unless an extra is installed, or these modules of it. `purpose` begins the sentence."""
-    for module in modules or EXTRAS[extra]:
+    for module in modules or _needed_at_once(extra):
         if not _is_there(module):
             raise MissingExtraError(sentence(purpose, module, extra))
 
 
-def is_installed(extra: str) -> bool:
-    """Return whether all modules of an extra can be found."""
-    return all(map(_is_there, EXTRAS[extra]))
+def is_installed(extra: str, *modules: str) -> bool:
+    """Return whether an extra is installed, or these modules of it."""
+    return all(map(_is_there, modules or _needed_at_once(extra)))
 
 
 def of_module(module: str | None) -> str | None:
@@ -75,6 +77,10 @@ def of_module(module: str | None) -> str | None:
 def sentence(purpose: str, module: str, extra: str) -> str:
     """Return what is missing for a purpose, and how it is installed."""
     return f'{purpose} needs {module}, which is not installed here: pip install "fepflow[{extra}]"'
+
+
+def _needed_at_once(extra: str) -> list[str]:
+    return [module for module in EXTRAS[extra] if module not in _MISSED_WHEN_USED]
 
 
 def _is_there(module: str) -> bool:

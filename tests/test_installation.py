@@ -17,6 +17,8 @@ from typing import NamedTuple
 import pytest
 from packaging.requirements import Requirement
 
+from fepflow.errors import MissingExtraError
+
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 VERSION = "7.8.9"
@@ -121,6 +123,17 @@ def test_every_module_that_an_extra_brings_belongs_to_it() -> None:
     assert set(EXTRAS) | {"all", "dev", "bench"} == set(extras)
     (everything,) = map(Requirement, extras["all"])
     assert everything.extras == set(EXTRAS) - {"ragas"}, "ragas drags in langchain: who wants it asks for it"
+
+
+def test_only_what_asks_a_model_needs_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fepflow import extras
+
+    monkeypatch.setattr(extras, "_is_there", lambda module: module != "litellm")  # as in the image of the API
+    extras.require("run", "`fepflow keys create`")
+    assert extras.is_installed("run")
+    assert not extras.is_installed("run", "litellm")
+    with pytest.raises(MissingExtraError, match=r"asking a model needs litellm"):
+        extras.require("run", "asking a model", "litellm")
 
 
 def test_the_wheel_has_one_package_at_the_top(wheel: Path) -> None:

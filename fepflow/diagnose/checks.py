@@ -94,7 +94,7 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
             advice = f"map it in the target's metadata ({name}: $.…)" if mapping else "remove it"
             validation.error(("budget", name), f"no answer tells its {name}", advice)
     names = [name for check in defaults.complete(with_model) for name in CompiledCheck(check, "").unpriced()]
-    if target.openai is not None and is_installed("run"):
+    if target.openai is not None and is_installed("run", "litellm"):
         from fepflow.calls.openai import model_of
 
         names += [] if _litellm.has_price(model := model_of(target.openai)) else [model.name]

@@ -209,8 +209,11 @@ class Engine:
         for link in ("bin", "sbin", "lib", "lib64"):
             if os.path.islink(f"/{link}"):
                 lines.append(f"ln -s {os.readlink(f'/{link}')} {root}/{link}")
-        for place in spec.empty:  # the first, as the project may lie below one of them
-            lines += [f"mkdir -p {root}{place}", f"mount -t tmpfs -o mode=1777 tmpfs {root}{place}"]
+        for entry in spec.empty:  # the first, as the project may lie below one of them
+            place, _, options = entry.partition(":")
+            # As Docker does: root's, with the mode of the image's folder, which is 0700 for the home.
+            options = options or ("mode=1777" if place == "/tmp" else "mode=0700")
+            lines += [f"mkdir -p {root}{place}", f"mount -t tmpfs -o {options} tmpfs {root}{place}"]
         for folder in (Path("/usr"), Path("/etc"), Path("/dev"), *spec.image.folders):
             lines += _mount(root, Mount(folder, str(folder), writable=folder == Path("/dev")))
         lines += [f"mkdir -p {root}/proc", f"mount -t proc proc {root}/proc"]

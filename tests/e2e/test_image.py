@@ -71,7 +71,8 @@ class Stage:
             lines += [f"mkdir -p {root}{place}", f"mount --rbind {place} {root}{place}"]
         lines += [f"mkdir -p {root}/proc {root}/tmp", f"mount --rbind /proc {root}/proc"]
         lines += [f"exec chroot {root} /usr/bin/env -C {self.folder} /bin/sh -c {shlex.quote(command)}"]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        # Not the tests' own file of authorities, which lies outside of this root folder.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SSL_CERT_"))}
         words = ["unshare", "--mount", "sh", "-c", "\n".join(lines)]
         done = subprocess.run(words, env={**kept, **self.env}, capture_output=True, text=True)
         assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
