@@ -60,7 +60,7 @@ def prune(
 
         require_pyarrow(str(archive))
         try:
-            archive.mkdir(parents=True, exist_ok=True)
+            archive.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{archive} cannot be made ({error.strerror}): name another folder.") from None
     runs = expired(store, keep, keep_last, suite, labelled=labelled)
@@ -90,7 +90,7 @@ def _archive(store: Store, run: RunRecord, folder: Path) -> None:
     """Write a run to a Parquet file of the folder, whole or not at all, readable by its owner only."""
     from fepflow.reports.tables import write_parquet
 
-    suite = re.sub(r"[^\w.-]+", "-", run.name)[:80].strip("-.")
+    suite = re.sub(r"[^\w.-]+", "-", run.name)[:40].strip("-.")  # 40 characters can be 160 of the 255 bytes of a name
     path = folder / f"{suite}-{run.created_at:%Y%m%d}-{run.id}.parquet"
     part = path.with_suffix(".part")
     try:

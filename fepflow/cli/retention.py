@@ -67,7 +67,7 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
     from fepflow.tasks.prune import delete_runs
     from fepflow.text import plural, printable
 
-    if bool(runs) == (case_id is not None):
+    if bool(runs) == (case_id is not None) or case_id == "":
         raise click.UsageError("Name runs, or a test case by --case ID.")
     with open_store() as store:
         if case_id is not None:

@@ -56,6 +56,11 @@ def test_old_runs_go_after_they_were_archived(cli: Cli, store: Store, old: list[
     table = pyarrow.parquet.read_table(files[0])
     assert table.column("case_id").to_pylist() == ["a", "b"]
     assert json.loads(table.schema.metadata[b"fepflow"])["verdict"] == {"reasons": ["too few"]}
+    assert {path.stat().st_mode & 0o777 for path in [files[0].parent, *files]} == {0o700, 0o600}
+    long = NewRun("long", "評" * 200, {}, None, 1, created_at=utc_now() - timedelta(9))
+    store.runs.add_completed(long, [TestCase(id="a", input=1)], [], [], outcome="fail", metrics=[], verdict={})
+    done = cli("store", "prune", "--keep", "5d", "--keep-last", "0", "--suite", long.name, "--archive", tmp_path)
+    assert (done.exit_code, left(store)) == (0, old[:1]), done.stderr
 
 
 def test_what_stays_has_to_be_said(cli: Cli, store: Store, old: list[str]) -> None:
@@ -94,6 +99,7 @@ def test_a_test_case_is_erased_in_all_runs(cli: Cli, store: Store, old: list[str
     assert cli("delete", "--case", "nobody", "--yes", "--env-file", "nowhere").exit_code == 2
     assert cli("delete", "--case", "nobody", "--yes").exit_code == 2
     assert cli("delete", "--yes").exit_code == 2
+    assert cli("delete", "--case", "", "--yes").exit_code == 2
 
 
 def test_an_erased_case_shows_that_it_was(cli: Cli, store: Store, ran: Ran) -> None:
