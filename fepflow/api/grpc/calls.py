@@ -22,7 +22,6 @@ from fepflow.access.caller import Caller, Scope
 from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS
 from fepflow.api.evaluations.fep import Pending
 from fepflow.api.grpc.fep.v1 import fep_pb2
-from fepflow.api.grpc.front import AUTHORITY, PEER
 from fepflow.api.grpc.messages import sendable, write_struct
 from fepflow.api.rest.errors import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
@@ -30,14 +29,12 @@ from fepflow.observability.metrics import GRPC_CALLS, GRPC_SECONDS
 from fepflow.security.redaction import words_of
 
 
-def address_of_peer(peer: str) -> str | None:
-    """`127.0.0.1` of `ipv4:127.0.0.1:50051`, `::1` of `ipv6:%5B::1%5D:50051`; None for a socket of the file system.
+def address_of_peer(peer: str) -> str:
+    """`127.0.0.1` of `ipv4:127.0.0.1:50051`, `::1` of `ipv6:%5B::1%5D:50051`.
 
     What has another form stays as it is, and is from nowhere that we trust (`Access`).
     """
     kind, _, rest = peer.partition(":")
-    if kind in ("unix", "unix-abstract"):
-        return None
     host = unquote(rest).rpartition(":")[0]
     return host.strip("[]").partition("%")[0] if kind in ("ipv4", "ipv6") and host else peer
 
@@ -330,7 +327,7 @@ class Guard:
             await self._access.record(caller, source, self._action, resource, outcome, may_be_late=may_be_late)
 
         try:
-            caller = await self._access.admit(headers, source)
+            caller = await self._access.admit(headers, source, is_web=False)
             call = Call(caller, partial(self._access.permit, caller, needs, starts_run=False))
             self._access.permit_request(caller, needs, headers, starts_run=self._name in STARTS)
             _current.set(call)
@@ -353,15 +350,7 @@ def _outcome(error: BaseException) -> str:
     return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
 
 
-def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
-    """Return the metadata of a call, without what is binary, and the address that it comes from.
-
-    Where the relay is before us (`fepflow.api.grpc.front`), it has added the host of the call, and the address.
-    """
+def _headers(context: Context) -> tuple[list[tuple[str, str]], str]:
+    """Return the metadata of a call, without what is binary, and the address that it comes from."""
     headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-    source = address_of_peer(context.peer())
-    if source is None:
-        added = dict(headers)  # of the same name, the last one is the relay's
-        headers.append(("host", added.get(AUTHORITY, "")))
-        source = added.get(PEER)
-    return headers, source
+    return headers, address_of_peer(context.peer())
