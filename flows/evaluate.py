@@ -1,8 +1,8 @@
-"""One evaluation, as Prefect runs it.
+"""The flow `evaluate`: one evaluation as a Prefect flow run.
 
     plan ─► batches, topped up while the verdict is open, or shards with their batches ─► decide ─► publish
 
-A suite with variants is one flow run, too: this flow once more for each of them, see `variants`.
+A suite with variants is also one flow run, with a subflow of this flow for each variant; see `variants`.
 
 The flow run's state follows the exit code of `fepflow run`: Completed for a pass, Failed for a verdict that stops a
 release, and for a run that could not be evaluated.
@@ -32,11 +32,11 @@ async def evaluate(
     """Call the suite's target for each test case, check the outputs, and give a verdict.
 
     Args:
-        suite: Path of the suite file, as the machine that runs it sees it; empty for a run of the store that has none.
-        limit: Only so many test cases; below 1 a fraction of them. Default: all.
-        repeats: How often each case is called and checked. Default: as the suite says.
-        cache: Whether answers of models that are kept are used. Default: as the suite says, which is yes.
-        run_id: Continue this run of the store instead of starting a new one.
+        suite: Path of the suite file on the machine that executes the run; empty for a stored run without a file.
+        limit: Number of test cases, drawn at random, or a fraction below 1. Default: all.
+        repeats: Number of calls and checks of each case. Default: the suite's.
+        cache: Whether stored answers of models are reused. Default: the suite's setting, which is true by default.
+        run_id: Id of a stored run to continue, instead of starting a new one.
     """
     return await run_to_end(
         lambda store: plan_task(store, suite, run_id, RunOptions(limit=limit, repeats=repeats, cache=cache)), evaluate

@@ -1,4 +1,4 @@
-"""A part of an evaluation, executed by a worker of the pool on whatever machine; its parent gives the verdict."""
+"""The flow `evaluate-shard`: a part of a run, executed by a worker on any machine. The parent gives the verdict."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ async def evaluate_shard(
     """Call and check the cases of one shard of a run. Started by `evaluate`.
 
     Args:
-        run_id: The run, by its id in the store that this machine shares with all others.
+        run_id: Id of the run in the shared store.
         shard: Number of the shard, from 0.
-        shards: How many shards the run has.
+        shards: Number of shards of the run.
         ends_at: The run's deadline, by the store's clock.
     """
     try:

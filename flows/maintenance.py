@@ -22,12 +22,12 @@ from fepflow.text import seconds
 async def maintenance(keep: str = "90d", keep_last: Annotated[int, Field(ge=0)] = 50, archive: bool = False) -> Any:
     """Delete runs that are older than `keep` and not among the newest `keep_last` of their suite.
 
-    Baselines and runs with labels stay. Flow runs of Prefect go by their age alone.
+    Baselines and runs with labels are kept. Prefect's flow runs are deleted by their age alone.
 
     Args:
-        keep: The age from which on a run is old, such as 90d.
-        keep_last: How many of each suite stay however old they are.
-        archive: Write each run to a Parquet file first, in the folder `archive` of FEPFLOW_HOME.
+        keep: Keep runs that are younger than this, for example 90d.
+        keep_last: Keep this many of the newest runs of each suite.
+        archive: First write each run to a Parquet file in the folder `archive` of FEPFLOW_HOME.
     """
     try:
         age = float(seconds(keep))

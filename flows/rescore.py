@@ -1,8 +1,8 @@
-"""An earlier run judged anew: its outputs, and the suite's checks, metrics and gate as they are now.
+"""The flow `rescore`: judges the outputs of an earlier run by the suite's present checks, metrics and gate.
 
     plan ─► batches: take the outputs, and run the checks that have no result of them ─► decide ─► publish
 
-The agent is asked nothing, and the run is a new one with a verdict of its own.
+The agent is not called. The result is a new run with its own verdict.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from fepflow.tasks.plan_run import rescored_run_name
 
 @flow(name="rescore", flow_run_name=rescored_run_name, retries=0, persist_result=False)
 async def rescore(run: str, suite: str = "", gate: bool = False, run_id: str | None = None) -> Any:
-    """Judge the outputs of an earlier run by the suite as it is now, without asking the agent.
+    """Judge the outputs of an earlier run by the present suite, without calling the agent.
 
     Args:
-        run: The run whose outputs are judged: its id, or the beginning of it.
-        suite: Path of the suite file, as the machine that runs it sees it. Default: the one that the run was made by.
-        gate: Take the results of its checks as they are, and decide by the suite's metrics and gate only.
-        run_id: Continue this run of the store instead of starting a new one.
+        run: Id, or beginning of the id, of the run whose outputs are judged.
+        suite: Path of the suite file on the machine that executes the run. Default: the run's own file.
+        gate: Keep all check results, and compute only the suite's metrics and gate.
+        run_id: Id of a stored run to continue, instead of starting a new one.
     """
     return await run_to_end(lambda store: plan_rescore_task(store, run, suite, run_id, gate_only=gate), evaluate)

@@ -1,7 +1,7 @@
-"""Baselines in a file, for machines that have no store of their own: a runner of CI that is thrown away.
+"""Baselines in a file, for machines without a lasting store, for example temporary CI runners.
 
-The file is a zip archive. Each run is in it as the report that `-o results.json` writes, so that `fepflow compare`
-takes a member as it is; `baselines.json` has the names, and what identifies the runs beyond their reports.
+The file is a zip archive. Each run is in it as the report that `-o results.json` writes, so `fepflow compare` can read
+a member. `baselines.json` has the names, and what identifies the runs beyond their reports.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _File(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ImportedBaseline:
-    """A baseline that a file has set; `before` is the id of the run that had its name, None if none had."""
+    """A baseline from a file; `before` is the id of the run that had its name, or None."""
 
     suite: str
     name: str
@@ -89,9 +89,9 @@ class ImportedBaseline:
 
 
 def export_baselines(path: Path, suite: str | None) -> list[Baseline]:
-    """Write the baselines of all suites, or of one, into a file, and return them.
+    """Write the baselines of all suites, or of one, to a file, and return them.
 
-    Raises NotFoundError if there are none, UserError for one that a file cannot hold, InfrastructureError.
+    Raises NotFoundError if there are none, UserError for one that does not fit into a file, InfrastructureError.
     """
     with open_store() as store:
         baselines = [each for each in store.runs.baselines() if suite in (None, each.suite)]
@@ -160,9 +160,9 @@ def _report(store: Store, run: RunRecord) -> Iterator[bytes]:
 
 
 def import_baselines(path: Path) -> list[ImportedBaseline]:
-    """Store the runs of a file and give them their names, or nothing if a part of the file is not as it should be.
+    """Store the runs of a file and set their names. If any part of the file is invalid, nothing is stored.
 
-    A run that already exists is left as it is. Raises InputError, UserError if another run has the same id.
+    An existing run does not change. Raises InputError, and UserError if another run has the same id.
     """
     settings()  # a mistake in them is told before the file is read
     source = Source(path, str(path))
@@ -224,7 +224,7 @@ def _text(archive: Archive, name: str) -> str:
 
 
 def _file_run(archive: Archive, known: _Run) -> FileRun:
-    """Return a run of the archive. Raises InputError if its report and what is known of it differ."""
+    """Return a run of the archive. Raises InputError if its report does not fit its entry in `baselines.json`."""
     from fepflow.analysis.result_files import run_of_document
     from fepflow.json.values import parse
     from fepflow.store.runs import cases_hash_of

@@ -1,4 +1,4 @@
-"""Comparing runs, giving them names to be compared by, and how they go over time."""
+"""Service functions for comparisons, baselines, trends and paired plans."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ def compare(
     *,
     metrics_needed: bool = True,
 ) -> JudgedComparisons:
-    """Runs beside a base: ids, the beginning of one, `latest`, or the name of a baseline of a suite of the others.
+    """Compare runs with a base. A run is an id, the beginning of one, `latest`, or a baseline's name.
 
-    Runs that have no metric in common are compared where `metrics_needed` is false.
-
-    Raises NotFoundError, UserError if nothing can be compared, and for a name that several suites have.
+    A baseline may be of a suite of the other runs. Without `metrics_needed`, runs without a common metric are compared,
+    too. Raises NotFoundError, UserError if nothing can be compared, and for a name that several suites have.
     """
     from fepflow.analysis.baselines import base_of_baseline, chosen
     from fepflow.analysis.comparison import compare_results, results_of_base, results_with_verdict
@@ -61,8 +60,8 @@ def compare(
 def exit_code_with(code: int, preferred: Preferences) -> int:
     """Return the exit code of a comparison with a judge.
 
-    1 also if the first run is shown to be preferred to another, and in place of 0 the one of an inconclusive run if
-    the judge answered about no pair of some runs: a key that is wrong shows nothing.
+    It is also 1 if the first run is shown to be preferred to another. It is the code of an inconclusive run, instead of
+    0, if the judge answered about no pair of some runs: a wrong key shows nothing.
     """
     if any(each.shown < 0 for each in preferred.of_first):
         return EXIT_CODES["fail"]
@@ -85,9 +84,9 @@ def _baseline(store: Store, name: str, suites: Collection[str]) -> Baseline:
 def plan_against(
     path: Path, base: str, margin: float | None, margins: Mapping[str, float], power: float, discordant: float | None
 ) -> list[PairedPlan]:
-    """Return how many test cases it takes to show that shares are not worse than in a base by more than a margin.
+    """Return how many test cases show that shares are not worse than in a base by more than a margin.
 
-    Raises InputError for a suite that is not valid, NotFoundError, UserError where there is nothing to plan for.
+    Raises InputError for a suite that is not valid, NotFoundError, and UserError if there is nothing to plan for.
     """
     from fepflow.analysis.comparison import contents_of
     from fepflow.analysis.paired_planning import plan_against
@@ -99,9 +98,9 @@ def plan_against(
 
 
 def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
-    """Name runs with a verdict as a baseline of their suite: the base, and the id of the run that had the name before.
+    """Make runs with a verdict a baseline of their suite. Returns the base, and the id of the run that had the name.
 
-    Several are pooled. Raises NotFoundError, UserError.
+    Several runs are pooled. Raises NotFoundError, UserError.
     """
     from fepflow.analysis.baselines import chosen, require_poolable, with_outcome
     from fepflow.protocol.model import utc_now
@@ -119,7 +118,7 @@ def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
 
 
 def remove_baseline(name: str, suite: str | None) -> str:
-    """Take a baseline's name from its run, and say of which suite it was. Raises NotFoundError, UserError."""
+    """Remove a baseline's name, and return its suite. Raises NotFoundError, UserError."""
     with open_store() as store:
         suites = [each.suite for each in store.runs.baselines(name) if suite in (None, each.suite)]
         if not suites:
@@ -131,8 +130,11 @@ def remove_baseline(name: str, suite: str | None) -> str:
 
 
 def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool = False) -> tuple[list[Series], int]:
-    """The metrics of a suite, or one of them, over the runs that are like its newest one with a verdict; and how many
-    other runs of it have one. With `all_causes`, whatever started them. Raises NotFoundError."""
+    """Return the metrics of a suite, or one of them, over the runs like its newest one with a verdict.
+
+    Also returns how many other runs of the suite have a verdict. With `all_causes`, runs count whatever started them.
+    Raises NotFoundError.
+    """
     from fepflow.analysis.drift import MOST_RUNS
 
     judged = [
@@ -150,7 +152,7 @@ def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool 
 
 
 def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
-    """A metric over the runs that are like this one, up to it. Raises NotFoundError, UserError without a verdict."""
+    """Return a metric over the runs like this one, up to it. Raises NotFoundError, UserError without a verdict."""
     from fepflow.analysis.drift import MOST_RUNS
 
     if run.outcome is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
-    """People's labels of a suite's test cases, and the judge that they are for; raises UserError."""
+    """Return people's labels of a suite's test cases, and their judge. Raises UserError."""
     from fepflow.analysis.labels import read_labels
     from fepflow.checks.models.judge_spec import judges_of_suite
 
@@ -35,10 +35,10 @@ def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | No
 def labels_of_run(
     path: Path | None, run_id: str, labels: Path | None, check: str | None, field: str | None, note: Note
 ) -> tuple[RunRecord, LabelSet]:
-    """A run of the suite, with people's labels of its test cases and the judge, as it was then; raises UserError.
+    """Return a run of the suite, with people's labels of its test cases and the judge at that time. Raises UserError.
 
-    Without a file of labels they are those of the store. `note` hears of a judge that the suite has no more. A run
-    without a file of its suite, as one that was imported, has none that could have changed.
+    Without a file, the labels are those in the store. `note` is called if the suite no longer has that judge. A run
+    without a suite file, for example an imported one, has no judge that could have changed.
     """
     from fepflow.analysis.calibration import stored_labels
     from fepflow.analysis.labels import read_labels
@@ -81,9 +81,9 @@ def _note_change(path: Path | None, run: RunRecord, judge: JudgeSpec, note: Note
 def draw_for_labels(
     path: Path | None, run_id: str, file: Path, check: str | None, size: int, seed: int, note: Note
 ) -> tuple[RunRecord, LabelDraw]:
-    """Draw outputs of a run at random and write them to a file to be labelled, which must not be there yet.
+    """Draw outputs of a run at random and write them to a new file for labelling.
 
-    `note` hears of a judge that the suite has no more. Raises UserError.
+    `note` is called if the suite no longer has that judge. Raises UserError.
     """
     from fepflow.analysis.labels import draw_for_labels, judge_named, outputs_to_label
     from fepflow.reports.tables import write_label_sheet
@@ -100,7 +100,7 @@ def draw_for_labels(
 
 
 def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
-    """Compare a judge's verdicts in a run with labels, and store it; see `fepflow.analysis.calibration`."""
+    """Compare a judge's verdicts in a run with labels, and store the result; see `fepflow.analysis.calibration`."""
     from fepflow.analysis.calibration import calibrate
 
     with open_store() as store:
@@ -108,14 +108,14 @@ def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
 
 
 def person_of(caller: Caller) -> str:
-    """Return the name under which a caller's labels are kept: the user's of this process for a caller without a key."""
+    """Return the name under which a caller's labels are stored; without a key, it is that of the process's user."""
     return caller.name or name_of_user()
 
 
 def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord, int]:
-    """Write the labels of a run's outputs (of one check, or all) to a new file; the run, and how many rows.
+    """Write the labels of a run's outputs (of one check, or all) to a new file. Returns the run and the number of rows.
 
-    Raises NotFoundError, UserError if there is no label, or the file cannot be written.
+    Raises NotFoundError, and UserError if there is no label, or the file cannot be written.
     """
     from fepflow.analysis.calibration import exported_labels
     from fepflow.reports.tables import write_label_sheet

@@ -1,4 +1,4 @@
-"""Test cases of a run, appended to a file that suites read: failures become cases that stay."""
+"""Test cases of a run, appended to a file of test cases, so that failures become tests."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ ORIGIN, TAGS = "origin", "tags"
 
 @dataclass(slots=True)
 class Added:
-    """Ids of the cases that were added to a file; `present` counts those that it had already.
+    """The ids of the cases that were added to a file. `present` is the number that the file already had.
 
-    `renamed` are ids of those whose own id another case of the file has; `unexpected` counts those without an expected
+    `renamed` are ids of those whose own id another case of the file has. `unexpected` is the number without an expected
     value.
     """
 
@@ -42,9 +42,9 @@ class Added:
 def add_cases(store: Store, run: RunRecord, selections: Sequence[Selection], path: Path, tags: Sequence[str]) -> Added:
     """Append the selected cases of a run to a file, each once, with their origin in their metadata.
 
-    What is in the file stays as it is; the new file replaces it whole. A case already exists if the file has one of
-    the same content, of the same origin, or of the same id and input. Raises UserError for a file of another format,
-    InputError for one that cannot be read or written.
+    Existing content does not change; the new file replaces the old one in one step. A case already exists if the file
+    has one of the same content, of the same origin, or of the same id and input. Raises UserError for a file of another
+    format, InputError for one that cannot be read or written.
     """
     if path.suffix.lower() not in ENDINGS:
         raise UserError(f"{path}: test cases are appended as JSON lines: name a file that ends in .jsonl")
@@ -73,7 +73,7 @@ def add_cases(store: Store, run: RunRecord, selections: Sequence[Selection], pat
 
 
 def _cases(store: Store, run: RunRecord, selections: Iterable[Selection]) -> Iterator[TestCase]:
-    """Yield each case once, whatever the number of its repeats."""
+    """Yield each case once, without its repeats."""
     seen = set()
     for selection in selections:
         for result in selected(store, run, selection):
@@ -95,7 +95,7 @@ def _record(case: TestCase, run: RunRecord, tags: Sequence[str]) -> dict[str, An
 
 
 class _KnownCases:
-    """The cases that a file has by now."""
+    """The cases that a file has so far."""
 
     def __init__(self, records: Iterable[Any]) -> None:
         self._ids: dict[str, str] = {}
@@ -106,7 +106,7 @@ class _KnownCases:
                 self.add(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Add one, of any shape that a file may have."""
+        """Add a case in any form that a file may have."""
         if record.get("id") is not None:
             self._ids[str(record["id"])] = _asked(record)
         self._contents.add(_content(record))
@@ -119,7 +119,7 @@ class _KnownCases:
         return same_origin or _content(record) in self._contents or self._ids.get(record["id"]) == _asked(record)
 
     def free_id(self, case_id: str) -> str:
-        """Return the id, with a number behind it if another case has it."""
+        """Return the id, with a number at the end if another case has it."""
         number, free = 2, case_id
         while free in self._ids:
             number, free = number + 1, f"{case_id}-{number}"
@@ -132,7 +132,7 @@ def _metadata(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _asked(record: Mapping[str, Any]) -> str:
-    """Return the content hash of what is said to the target: the input, or that of each turn, or by whom."""
+    """Return the content hash of the request: the input, that of each turn, or the simulated user."""
     turns, user = record.get("turns"), record.get("user")
     if isinstance(turns, list):
         return content_hash([turn.get("input") if isinstance(turn, dict) else turn for turn in turns])

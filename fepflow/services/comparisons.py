@@ -1,4 +1,4 @@
-"""Runs that are to be compared, wherever they are: in the store, or in files of results."""
+"""Runs to compare, from the store or from files of results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunsToCompare:
-    """A store with all runs, the names by which they are found there, and what cannot be known of them."""
+    """A store with all runs, the names by which they are found in it, and what files do not tell about them."""
 
     store: Store
     names: Sequence[str]
@@ -34,9 +34,9 @@ Source = str | dict[str, Any]
 
 @contextmanager
 def runs_to_compare(sources: Sequence[Source]) -> Iterator[RunsToCompare]:
-    """Yield the user's store; if some of the runs are not there, a store for the time being with all of them.
+    """Yield the user's store, or, if some runs are in files, a temporary store with all of them.
 
-    Raises InputError for a file that is none of results, NotFoundError.
+    Raises InputError for a file without results, NotFoundError.
     """
     from fepflow.analysis.result_files import is_result_file
 
@@ -64,7 +64,7 @@ def _read(source: Source, number: int) -> FileRun:
 
 
 def _exported(name: str) -> FileRun:
-    """Return a run of the user's store as its report would have it."""
+    """Return a run of the user's store in the form of its report."""
     from fepflow.analysis.result_files import run_of_document
     from fepflow.reports.fep import run_parts
 

@@ -1,4 +1,4 @@
-"""EvalGuard reports in the store: importing them, and finding the one that is meant."""
+"""EvalGuard reports in the store: import and look-up."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OnFile = Callable[[Path, Sequence[str]], None]
 
 @dataclass
 class ImportSummary:
-    """Counts of reports that are new in the store, were there already, or are bad; `skipped` files are no reports."""
+    """Counts of new, existing and bad reports; `skipped` files are not reports."""
 
     added: int = 0
     known: int = 0
@@ -31,10 +31,10 @@ class ImportSummary:
 
 
 def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> ImportSummary:
-    """Store the reports of files and folders, a hundred in a transaction; what already exists stays as it is.
+    """Store the reports of files and folders, a hundred in a transaction. Existing reports do not change.
 
-    A bad file is noted and the others are imported. `on_warnings` hears of what could not be taken as it was. Raises
-    InputError, before anything is stored, for a path that is not there.
+    A bad file is noted, and the others are imported. `on_warnings` is called with the warnings of a report. Raises
+    InputError, before anything is stored, for a path that does not exist.
     """
     summary = ImportSummary()
     files = list(_files(paths, summary))
@@ -60,7 +60,7 @@ def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> 
 
 
 def _files(paths: Sequence[Path], summary: ImportSummary) -> Iterator[tuple[Path, bool]]:
-    """Each file, and whether it was named, or is one of a folder."""
+    """Yield each file, and whether it was named or found in a folder."""
     missing = [path for path in paths if not path.exists()]
     if missing:
         raise InputError([Problem("there is no such file or folder", str(path)) for path in missing])
@@ -78,7 +78,7 @@ def _imported(path: Path, read: ReadReport) -> StoredReport:
 
 
 def stored_report(report_id: str, source: str, report: Report, **fields: Any) -> StoredReport:
-    """A report as the store has it, by an id that no other one has; `fields` are more of the store's."""
+    """Return a report in its stored form, under a unique id; `fields` are further columns of the store."""
     context = report.context
     return StoredReport(
         id=report_id,
@@ -101,7 +101,7 @@ def _time(seconds: float) -> datetime | None:
 
 
 def find_report(name: Path) -> tuple[Report, list[str]]:
-    """The report in a file, or the imported one with this id, with the warnings of reading it."""
+    """Return the report in a file, or the imported one with this id, with the warnings of reading it."""
     from fepflow.services import run_service
 
     if name.exists():

@@ -19,10 +19,10 @@ MOST_COMPARED = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selection of results to show.
+    """A selection of results to show.
 
-    Without `failed`: everything, of one case or of all; `check_id` and `errors` are about failures. `errors` leaves
-    what is neither a pass nor a fail: calls without an answer, checks that ended in error.
+    Without `failed`: everything, of one case or of all; `check_id` and `errors` are about failures. `errors` selects
+    what is neither a pass nor a fail: calls without an answer, and checks that ended in error.
     """
 
     failed: bool = False
@@ -31,7 +31,7 @@ class Selection:
     errors: bool = False
 
     def checks(self, result: CaseResult) -> list[CheckResult]:
-        """The checks of a result that are wanted. Of a call that failed, errors of checks have nothing more to say."""
+        """Return the selected checks of a result. If the call failed, errors of its checks add nothing."""
         if not self.failed:
             return [check for check in result.checks if self.check_id in (None, check.check_id)]
         no_answer = result.output is not None and result.output.failure is not None
@@ -53,7 +53,7 @@ class Selection:
 
 
 def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[CaseResult]:
-    """The results that are wanted, those first that decided the verdict. Raises NotFoundError for an unknown id."""
+    """Yield the selected results, those that decided the verdict first. Raises NotFoundError for an unknown id."""
     if selection.check_id is not None:
         _require_check(store, run, selection.check_id)
     if selection.case_id is not None:
@@ -69,7 +69,7 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
 
 
 def count_cases(store: Store, run: RunRecord, selection: Selection) -> int:
-    """Return how many cases failed in the way that is selected."""
+    """Return the number of failed cases in a selection."""
     return len(_failed(store, run, selection))
 
 
@@ -78,7 +78,7 @@ def _failed(store: Store, run: RunRecord, selection: Selection) -> list[int]:
 
 
 def worst_first(store: Store, run: RunRecord, selection: Selection) -> list[int]:
-    """The indices of the cases that did not pass: of the rule that decided, of the next one, of none."""
+    """Return the indices of the cases that did not pass, first those of the rule that decided."""
     verdict = run.verdict or {}
     groups: list[list[int]] = []
     for rule in verdict.get("rules", ()):

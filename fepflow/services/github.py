@@ -1,7 +1,7 @@
 """A run's verdict on GitHub: job summary, outputs, annotations, and one comment on the pull request.
 
-Everything comes from the environment that GitHub Actions gives a step. What GitHub does not let us do is a notice, and
-never an error: the verdict and its exit code stand.
+Everything comes from the environment that GitHub Actions gives a step. Missing permissions are notices, never errors:
+the verdict and its exit code stay the same.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _LEVELS = {"pass": "notice", "fail": "error", "inconclusive": "warning"}
 
 
 class _RefusedError(Exception):
-    """GitHub did not do what it was asked for; the message is a sentence for a notice."""
+    """A request that GitHub refused; the message is a sentence for a notice."""
 
 
 class GitHubReport:
-    """The report about one suite. `say` prints a line where the runner reads its commands.
+    """The report about one suite. `say` prints a line on the stream from which the runner reads commands.
 
-    `suite` is the suite's path; None: the path of the run that is resumed.
+    `suite` is the suite's path, or None: the path of the resumed run.
     """
 
     def __init__(self, suite: Path | None, say: Callable[[str], None], env: Mapping[str, str] = os.environ) -> None:
@@ -61,7 +61,7 @@ class GitHubReport:
     def watching(self) -> Iterator[None]:
         """Report an error that is raised in the body, and print annotations after it.
 
-        In the body the runner takes no commands: what an agent prints may look like one.
+        The runner takes no commands during the body, because an agent's print may look like one.
         """
         token = secrets.token_hex(16)
         if self._in_actions:
@@ -117,7 +117,7 @@ class GitHubReport:
         return None if self._suite is None else self._relative(self._suite)
 
     def _relative(self, path: Path) -> str:
-        """Return the path below the repository's folder, which every push has in common."""
+        """Return the path relative to the repository, which is the same in every push."""
         return os.path.relpath(path.resolve(), self._env.get("GITHUB_WORKSPACE") or Path.cwd())
 
     @property
@@ -196,7 +196,7 @@ def _client(api: str, token: str) -> httpx.Client:
 
 @dataclass(frozen=True)
 class _Marker:
-    """The beginning of our comment, which nobody sees: the suite, and the workflow's run that wrote it."""
+    """The hidden beginning of fepflow's comment: the suite, and the workflow run that wrote it."""
 
     suite: str
     run: int
@@ -212,7 +212,7 @@ class _Marker:
 
 
 def _put_comment(client: httpx.Client, issues: str, number: object, marker: _Marker, body: str) -> None:
-    """Edit the comment about this suite, or write one if there is none; leave one that is about a newer push."""
+    """Edit the comment about this suite, or write a new one. Keep a comment about a newer push."""
     text = {"body": f"{marker}\n{body}"}
     comment = _find_comment(client, f"{issues}/{number}/comments", marker.suite)
     if comment is not None:
@@ -227,7 +227,7 @@ def _put_comment(client: httpx.Client, issues: str, number: object, marker: _Mar
 
 
 def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int, int] | None:
-    """Return the id of our comment about a suite, and the workflow's run that wrote it."""
+    """Return the id of fepflow's comment about a suite, and the workflow run that wrote it."""
     address = f"{comments}?per_page=100"
     for _ in range(MOST_PAGES):
         response = client.get(address)
@@ -250,7 +250,7 @@ def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int,
 
 
 def _is_ours(comment: Any) -> bool:
-    """Return whether a comment is by somebody whose marker counts."""
+    """Return whether a comment's author is one whose marker counts."""
     if not isinstance(comment, dict):
         return False
     is_bot = _number_or_text(comment, "user", "type") == "Bot"
@@ -258,7 +258,7 @@ def _is_ours(comment: Any) -> bool:
 
 
 def _require_done(response: httpx.Response) -> None:
-    """Raise _RefusedError with what to do about it, unless GitHub did what it was asked for."""
+    """Raise _RefusedError with advice, unless GitHub accepted the request."""
     if response.is_success:
         return
     status = response.status_code

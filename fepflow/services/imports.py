@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """A file that was read, and what became of it."""
+    """A file that was read, and its content."""
 
     source: Source
     imported: Imported

@@ -1,4 +1,4 @@
-"""A run under way in this process: Prefect in a thread of its own, signals and patience in the main one."""
+"""A run in this process: Prefect runs in a separate thread, and the main thread handles signals and waits."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ logger = logging.getLogger("fepflow.run")
 
 
 class Execution:
-    """A flow run that begins at once.
+    """A flow run that starts at once.
 
-    Prefect handles SIGTERM itself where it can, and kills the process in the middle of what it does. It cannot outside
-    of the main thread, so Ctrl-C and SIGTERM both stop the run here, and what it has is stored.
+    Prefect itself handles SIGTERM if it can, and kills the process at any point. It cannot outside of the main thread.
+    So Ctrl-C and SIGTERM both stop the run here, and its results are stored.
     """
 
     def __init__(self, begun: LocalRun | LocalVariants) -> None:
@@ -62,11 +62,12 @@ class Execution:
 
     @property
     def stopped(self) -> bool:
-        """True once Ctrl-C or SIGTERM came."""
+        """True after Ctrl-C or SIGTERM."""
         return self._stop.done()
 
     def wait(self, is_over: Callable[[], bool], *, handle_sigterm: bool = True) -> bool:
-        """Wait for the end. False if Prefect's API has not answered for a while, though by the store the run is over.
+        """Wait for the end. Returns False if the run is over in the store, but Prefect's API has not answered for a
+        while.
 
         The first Ctrl-C or SIGTERM stops the run; the second one raises KeyboardInterrupt.
         """
@@ -99,7 +100,7 @@ class Execution:
         await flow
 
     def _keep_claim(self) -> None:
-        """Renew the claim of each run until it has begun. In a thread: loading Prefect holds an event loop up."""
+        """Renew the claim of each run until it has started. It is a thread, as loading Prefect blocks an event loop."""
         store = self._begun.store
         claimed = {run.id: run.lease_owner for run in self._runs if run.lease_owner is not None}
         while claimed and wait_for([self._ended], timeout=RENEW_SECONDS).not_done:

@@ -1,4 +1,4 @@
-"""The address of Prefect's API, and the local server that the command line starts as a process of its own."""
+"""The address of Prefect's API, and the local server that the command line starts as a separate process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Server:
         return f"http://127.0.0.1:{self.port}"
 
     def process(self) -> psutil.Process | None:
-        """Return its process if that is still there."""
+        """Return its process if it is still running."""
         try:
             process = psutil.Process(self.pid)
             same = abs(process.create_time() - self.started) < 1 and process.status() != psutil.STATUS_ZOMBIE
@@ -70,7 +70,7 @@ PREFECT_MODULE = "fepflow.services.prefect_import"
 
 @dataclass(frozen=True)
 class PrefectApi:
-    """An API, and whether it is the local server that `fepflow up` starts; what has failed in that, a sentence each."""
+    """An API, whether it is the local server that `fepflow up` starts, and sentences about that server's errors."""
 
     url: str
     local: bool
@@ -79,7 +79,7 @@ class PrefectApi:
 
     @property
     def login(self) -> str | None:
-        """Login of the local server, `user:password`; None for other people's servers, whose settings are theirs."""
+        """Login of the local server, `user:password`; None for other servers, which have their own settings."""
         try:
             return settings().login_file.read_text(encoding="ascii").strip() if self.local else None
         except OSError:  # a server that an older version has started asks for nothing
@@ -87,14 +87,14 @@ class PrefectApi:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that make Prefect use it. They hold a secret."""
+        """Variables that make Prefect use the API. They contain a secret."""
         login = self.login
         past_proxies = _past_proxies() if self.local else {}
         return {API_URL: self.url, **({"PREFECT_API_AUTH_STRING": login} if login else {}), **past_proxies}
 
     @property
     def ui_url(self) -> str:
-        """Address of the UI of a server of one's own."""
+        """Address of the UI of a local or self-hosted server."""
         return self.url.removesuffix("/").removesuffix("/api")
 
 
@@ -149,7 +149,7 @@ def prefect_api(port: int | None = None) -> PrefectApi:
 
 
 def usable_api() -> PrefectApi:
-    """Return the same as `prefect_api`, without a process where the local server answers; `errors` stays empty then."""
+    """Return the same as `prefect_api`, but start no process if the local server answers; `errors` stays empty then."""
     if external_api() is None:
         server = running(settings())
         if server is not None and _answers(server.api_url):
@@ -158,7 +158,7 @@ def usable_api() -> PrefectApi:
 
 
 def known_api() -> PrefectApi | None:
-    """The API that Prefect's settings name, or that of the local server if it runs; neither started nor asked."""
+    """Return the API in Prefect's settings, or that of the running local server, without a request."""
 
     configured = external_api()
     if configured is not None:
@@ -168,16 +168,16 @@ def known_api() -> PrefectApi | None:
 
 
 def external_api() -> str | None:
-    """The API that Prefect's settings name; None for the address of the own local server.
+    """Return the API in Prefect's settings; None if it is the local server's own address.
 
-    `eval "$(fepflow status --env)"` sets that, and a server that is down is then started again, not missed.
+    `eval "$(fepflow status --env)"` sets that address; a stopped local server is then started again.
     """
     configured = configured_api()
     return configured.url if configured is not None and own_port() is None else None
 
 
 def own_port() -> int | None:
-    """The port of the own local server, running or not, if the configured API is its address."""
+    """Return the port of the local server, running or not, if the configured API is its address."""
     configured = configured_api()
     state = _own_state()
     if configured is None or "port" not in state:
@@ -189,12 +189,12 @@ def own_port() -> int | None:
 
 
 def starts_server() -> bool:
-    """Return whether `prefect_api` will have to start the local server, as far as is known without asking."""
+    """Return whether `prefect_api` would start the local server, as far as is known without a request."""
     return external_api() is None and "pid" not in _own_state()
 
 
 def _own_state() -> dict[str, Any]:
-    """Return what the local server has written down about itself; its port alone when it was stopped."""
+    """Return the local server's own record; only its port if it was stopped."""
     try:
         state = json.loads(settings().server_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -203,7 +203,7 @@ def _own_state() -> dict[str, Any]:
 
 
 def running_api() -> PrefectApi | None:
-    """The API that a run would use now; None if there is none yet."""
+    """Return the API that a run would use now, or None."""
     configured = external_api()
     if configured is not None:
         return PrefectApi(configured, local=False)
@@ -212,7 +212,7 @@ def running_api() -> PrefectApi | None:
 
 
 def stop_local_server() -> PrefectApi | None:
-    """Stop the local server; None if there was none."""
+    """Stop the local server. Returns None if there was none."""
     state = _ask_server("down")
     return _local(state) if state else None
 
@@ -238,12 +238,12 @@ _in_use: list[PrefectApi] = []
 
 
 def ui_login() -> str | None:
-    """Return the file with the login of the UI that this process uses; None for other people's servers."""
+    """Return the file with the login of the UI that this process uses; None for other servers."""
     return str(settings().login_file) if _in_use and _in_use[-1].login else None
 
 
 def flow_run_address(flow_run_id: str) -> str | None:
-    """A flow run in the UI of the Prefect server that is configured, or runs here; None where that is not known."""
+    """Return the address of a flow run in the UI of the configured or local server; None if it is unknown."""
     api = known_api()
     ui = os.environ.get("PREFECT_UI_URL") or (api.ui_url if api else None)
     if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
@@ -257,9 +257,9 @@ _default_uis: dict[str, tuple[float, str | None]] = {}
 
 
 def _default_ui(root: str) -> str:
-    """Return the address of the UI that a server opens by default: Prefect serves two, and `ui-settings` says which.
+    """Return the address of the UI that a server opens by default. Prefect serves two; `ui-settings` says which.
 
-    Below the root itself is the older one, as in versions that had no other, and where the server does not answer.
+    The older one is at the root, also in versions without another one, and if the server does not answer.
     """
     asked, found = _default_uis.get(root, (0.0, None))
     if found is None and (not asked or time.monotonic() - asked > ASK_AGAIN):
@@ -353,7 +353,7 @@ def store_location() -> str:
 
 
 def without_credentials(address: str) -> str:
-    """An address without user, password and query, each of which may hold a secret."""
+    """Return an address without user, password and query, which may contain secrets."""
     scheme, _, rest = address.partition("?")[0].partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
@@ -365,7 +365,7 @@ MAX_RUNS = 200
 
 @dataclass(frozen=True, slots=True)
 class ScheduledRuns:
-    """The runs that are scheduled, the next one first. `known` is false where Prefect could not be asked."""
+    """The scheduled runs, the next one first. `known` is false if Prefect could not be asked."""
 
     known: bool
     runs: list[dict[str, Any]]
@@ -377,12 +377,12 @@ class ScheduledRuns:
 
 
 def suite_tag(suite: str) -> str:
-    """The tag of a scheduled suite's deployment, and so of its runs before they have begun."""
+    """Return the tag of a scheduled suite's deployment, and so of its runs before they start."""
     return f"suite:{suite}"
 
 
 def scheduled_runs() -> ScheduledRuns:
-    """Ask the API that is configured, or the local server; nothing is started."""
+    """Ask the configured API, or the local server, for scheduled runs. Nothing is started."""
     import httpx
 
     api = known_api()

@@ -1,4 +1,4 @@
-"""Asking a judge which run's outputs are better, and keeping what people prefer."""
+"""Questions to a judge about which run's outputs are better, and people's preferences."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ ADVICE = "name one: --judge-model openai/gpt-4o-mini, or the suite's section jud
 
 @dataclass(frozen=True, slots=True)
 class JudgeQuestion:
-    """The question that a judge is asked about each pair of outputs, and how.
+    """A question for a judge about each pair of outputs.
 
-    `model` is its name, None for the model of the newest run's suite. `usd` limits what it may cost. Without `cache`
-    earlier answers are not used.
+    `model` is its name; None: the model of the newest run's suite. `usd` limits the cost. Without `cache`, stored
+    answers are not used.
     """
 
     text: str
@@ -52,11 +52,10 @@ def judge_runs(
     asked: JudgeQuestion,
     note: Callable[[str], None],
 ) -> JudgedPreferences:
-    """Ask a judge about the outputs of each two runs, in both orders. `note` hears what is about to be asked.
+    """Ask a judge about the outputs of each two runs, in both orders. `note` is called with the coming questions.
 
-    Answers are kept in the user's store, also if some of the runs are files.
-
-    Raises UserError for a question or a model that cannot be asked.
+    Answers are stored in the user's store, even if some of the runs are files. Raises UserError for a question or a
+    model that cannot be used.
     """
     from fepflow.analysis.blind import judged_rows
     from fepflow.analysis.preferences import JudgedPreferences, pair_all, preferences
@@ -114,7 +113,7 @@ def model_of_judge(run: RunRecord, name: str | None) -> tuple[Model, int]:
 
 
 class _Judge:
-    """A judge that is asked about pairs."""
+    """A judge of pairs."""
 
     def __init__(self, store: Store, model: Model, text: str, asked: JudgeQuestion, concurrency: int) -> None:
         from fepflow.calls.policy import RunBudget

@@ -1,4 +1,4 @@
-"""Rescoring, as the command line and Python do it."""
+"""Service functions for rescoring, used by CLI and Python."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def begin_rescore(
     run_id: str, suite: Path | None, note: Note, *, gate_only: bool = False, show_logs: bool = False
 ) -> Iterator[LocalRun]:
-    """Create the run that judges the outputs of an earlier one; `note` hears by which suite, and of what it can live
-    with.
+    """Create the run that judges the outputs of an earlier one. `note` is called with its suite, and with warnings.
 
     Raises NotFoundError, UserError for outputs that cannot be judged, InputError for a suite that is not valid.
     """

@@ -1,4 +1,4 @@
-"""Service functions that every surface calls: start runs, resume them, read them."""
+"""Service functions for runs, used by all interfaces: start, resume, execute and read them."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ STOPPED = 130
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that this process executed, and where to look at it.
+    """A run that this process executed, and its addresses.
 
-    `prefect_informed` is false when Prefect's API was gone at the end, `stopped` true after Ctrl-C or SIGTERM.
+    `prefect_informed` is false if Prefect's API was not available at the end; `stopped` is true after Ctrl-C or
+    SIGTERM.
     """
 
     run: RunRecord
@@ -55,7 +56,7 @@ class Finished:
 
     @property
     def exit_code(self) -> int:
-        """0 pass, 1 fail, 4 inconclusive unless the gate allows it; without a verdict 3, or 130 when it was stopped."""
+        """0 pass, 1 fail, 4 inconclusive unless the gate allows it; without a verdict 3, or 130 if it was stopped."""
         if self.run.outcome is not None:
             blocks = (self.run.verdict or {}).get("blocks", True)  # verdicts of older versions do not say
             return EXIT_CODES[self.run.outcome] if blocks else 0
@@ -64,7 +65,7 @@ class Finished:
 
 @contextmanager
 def open_store(wait_seconds: float = 0.0) -> Iterator[Store]:
-    """The store, with the runs of dead executors marked as interrupted; waited for while it is locked or away."""
+    """Open the store, waiting while it is locked or away, and mark runs of dead executors as interrupted."""
     from fepflow.store.store import Store
 
     with Store.open(settings().store_address, wait_seconds) as store:
@@ -73,7 +74,7 @@ def open_store(wait_seconds: float = 0.0) -> Iterator[Store]:
 
 
 def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None, str]:
-    """Bring the store's schema to a revision, or the newest: where the store is, the revision before, and after."""
+    """Migrate the store's schema to a revision, or the newest. Returns its place, and both revisions."""
     from fepflow.store.database import Database
 
     database = Database(settings().store_address)
@@ -84,7 +85,7 @@ def migrate_store(revision: str | None, *, back: bool) -> tuple[str, str | None,
 
 
 def clear_cache(model: str | None, older_than: float | None) -> int:
-    """Delete answers of models that are kept: of one model or of all, older than so many seconds or all; how many."""
+    """Delete stored answers of a model or of all, older than some seconds or all. Returns their number."""
     from fepflow.protocol.model import utc_now
 
     before = None if older_than is None else utc_now() - timedelta(seconds=older_than)
@@ -93,7 +94,7 @@ def clear_cache(model: str | None, older_than: float | None) -> int:
 
 
 def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
-    """The run, with the metrics of what is there if it has no verdict yet, else corrected by what is known by now."""
+    """Return the run with its metrics so far, or, after a verdict, corrected by the present labels."""
     if run.outcome is not None:
         # Asked first, as reading a run without judges loads neither checks nor the parser of suites.
         if run.completed_at is not None and store.labels.has_calibrations(since=run.completed_at):
@@ -111,7 +112,7 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
 
 
 def seconds_of(run: RunRecord | RunSummary) -> float | None:
-    """Return the seconds that a run took, or has taken so far; None for one that has not begun, or ended unseen."""
+    """Return the duration of a run so far; None if it has not started, or if its end is unknown."""
     if run.started_at is None or (run.completed_at is None and run.status != "running"):
         return None
     from fepflow.protocol.model import utc_now
@@ -126,10 +127,10 @@ def validate(
     use_api: Callable[[], None] | None = None,
     replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Static validation of a suite, with some of its values replaced. Raises InputError if it is no document.
+    """Validate a suite, with some of its values replaced. Raises InputError if it is no document.
 
-    `limit` is how many of its cases are to be called, or which fraction; `version` is the target's, if a run names it.
-    `use_api` has this process use Prefect's API, if the suite refers to a block; default: the one that is known.
+    `limit` is how many of its cases are to be called, or which fraction. `version` is the target's, if a run names it.
+    `use_api` makes this process use Prefect's API if the suite refers to a block; default: the API that is known.
     """
     from fepflow.diagnose.validate_suite import validate_suite
 
@@ -146,7 +147,7 @@ def validate(
 
 
 def _use_known_api() -> None:
-    """Use the API that is configured, or the local server if it runs. Raises InfrastructureError without one."""
+    """Use the configured API, or the running local server. Raises InfrastructureError without one."""
     if not is_installed("run"):
         raise InfrastructureError('that needs Prefect: pip install "fepflow[run]"')
     from fepflow.services import prefect_api
@@ -158,9 +159,9 @@ def _use_known_api() -> None:
 
 
 def plan(path: Path, minimum: float | None, expected: float, power: float, repeats: int | None) -> list[Plan]:
-    """Return how many test cases it takes to show a minimum, or each one of the gate's that is of a share that passed.
+    """Return how many test cases show a minimum, or each minimum of the gate on a share that passed.
 
-    Raises InputError for a suite that is not valid, UserError where there is nothing to plan for.
+    Raises InputError for a suite that is not valid, and UserError if there is nothing to plan for.
     """
     from fepflow.analysis.accumulation import is_share_that_passed
     from fepflow.analysis.planning import PlanOptions, plan
@@ -196,7 +197,7 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
 
 
 def require_valid(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> SuiteValidation:
-    """Return the suite that is to be run; `note` hears of what it can live with.
+    """Return the suite of a run. `note` is called with warnings.
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
@@ -213,7 +214,7 @@ def require_valid(path: Path, options: RunOptions, note: Note, *, show_logs: boo
 
 @contextmanager
 def start(path: Path, options: RunOptions, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
-    """Create a run of a suite without variants; `note` hears of what it can live with, and of what takes a while.
+    """Create a run of a suite without variants. `note` is called with warnings, and before steps that take a while.
 
     Raises InputError with all errors of the suite before anything is started or called.
     """
@@ -245,7 +246,7 @@ def begin(
 
 @contextmanager
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
-    """The run to go on with, by its id, a prefix of it, or `latest`; raises NotFoundError."""
+    """Return the run to continue, by its id, a prefix of it, or `latest`. Raises NotFoundError."""
     from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT
 
     with open_store(STORE_WAIT) as store:
@@ -266,7 +267,7 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
 
 
 def cancel(run_id: str) -> RunRecord:
-    """Stop a run, wherever it is executed, and wait a little for its end; the run as it is then.
+    """Stop a run on any machine, and wait a little for its end. Returns the run as it is then.
 
     Raises NotFoundError, UserError if the run is over.
     """
@@ -280,7 +281,7 @@ def cancel(run_id: str) -> RunRecord:
 
 
 def connect(note: Note, *, show_logs: bool = False) -> None:
-    """Find Prefect's API, or start the local server; from here on this process uses it."""
+    """Find Prefect's API, or start the local server. From then on, this process uses it."""
     from fepflow.services import prefect_api  # what only reads the store has no use for it
 
     for sentence in ignored_files():
@@ -291,10 +292,10 @@ def connect(note: Note, *, show_logs: bool = False) -> None:
 
 
 def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm: bool = True) -> Finished:
-    """Execute a run, here and now, as a Prefect flow run; a run that has begun is gone on with.
+    """Execute or continue a run in this process, as a Prefect flow run.
 
-    Returns when it has ended, however it has. Ctrl-C stops it, and SIGTERM too if that is to be handled.
-    Raises FepflowError when it could not be executed.
+    Returns when it has ended, in any way. Ctrl-C stops it, and SIGTERM too if that is to be handled. Raises
+    FepflowError if it could not be executed.
     """
     from fepflow.services.local_run import Execution
 
@@ -322,7 +323,7 @@ def execute(begun: LocalRun, listener: Listener | None = None, *, handle_sigterm
 
 
 def is_over(store: Store, runs: Sequence[RunRecord], *, stopped: bool) -> bool:
-    """Return whether nothing more comes of the runs, which have not begun if they were stopped before they could."""
+    """Return whether the runs are over; a stopped run may not have started."""
     store.leases.reap()
     statuses = {store.runs.get(run.id).status for run in runs}
     return "running" not in statuses and (stopped or "pending" not in statuses)
@@ -340,7 +341,7 @@ def load_env_file(path: Path | None) -> None:
 
 
 def note_untaken_variables(note: Note) -> None:
-    """Have `note` hear, once, of the variables of the file that neither a suite has referred to nor fepflow reads."""
+    """Call `note` once with the file's variables that neither a suite nor fepflow uses."""
     file = current_file()
     names = [name for name in file.not_taken() if name.lower().removeprefix(PREFIX) not in PREFERENCES]
     if not names:

@@ -1,4 +1,4 @@
-"""Service functions for suites with variants: start all, resume those that are left, and execute them."""
+"""Service functions for suites with variants: start, resume and execute them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FinishedVariants:
-    """The runs of variants that this process executed, beside each other; otherwise as `Finished`."""
+    """The runs of variants that this process executed, with their differences; otherwise as `Finished`."""
 
     table: VariantTable
     flow_run_url: str | None
@@ -44,8 +44,10 @@ class FinishedVariants:
 
 
 def wanted_variants(validation: SuiteValidation, options: RunOptions, *, yes: bool = False) -> list[str]:
-    """Return the variants that are to be run, in words. Raises UserError for a name or a value that there is not, and
-    for many without a `yes`."""
+    """Return the selected variants, in words.
+
+    Raises UserError for an unknown name or value, and for many variants without `yes`.
+    """
     variants = [of_variant.loaded.section("variant") for of_variant in validation.variants]
     labels = [label_of(variants[index]) for index in chosen(variants, options.variants)]
     if not labels:
@@ -63,7 +65,7 @@ def wanted_variants(validation: SuiteValidation, options: RunOptions, *, yes: bo
 def begin_variants(
     validation: SuiteValidation, options: RunOptions, note: Note, *, show_logs: bool = False
 ) -> Iterator[LocalVariants]:
-    """Create a run of each variant that is wanted."""
+    """Create a run of each selected variant."""
     connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
     from fepflow.tasks.create_run import create_variants
@@ -78,7 +80,7 @@ def begin_variants(
 
 @contextmanager
 def resume_variants(variants_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalVariants | None]:
-    """The variants to go on with; None if there are none with this id. Those with a verdict keep it."""
+    """Return the variants to continue, or None for an unknown id. Variants with a verdict keep it."""
     from fepflow.store.leases import new_owner
     from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT, LocalRun, LocalVariants
 
@@ -98,8 +100,10 @@ def resume_variants(variants_id: str, note: Note, *, show_logs: bool = False) ->
 
 
 def cancel_variants(variants_id: str) -> list[RunRecord]:
-    """Stop the runs of variants that are not over, on any machine, and return them as they are then; none if there
-    are none with this id. Raises UserError if all are over."""
+    """Stop the unfinished runs of variants, on any machine, and return them as they are then.
+
+    Returns none for an unknown id. Raises UserError if all are over.
+    """
     with open_store() as store:
         runs = store.runs.of_variants(variants_id)
         under_way = [run for run in runs if run.status in ("pending", "running")]
@@ -112,7 +116,7 @@ def cancel_variants(variants_id: str) -> list[RunRecord]:
 def execute_variants(
     begun: LocalVariants, listener: Listener | None = None, *, handle_sigterm: bool = True
 ) -> FinishedVariants:
-    """Execute the variants, here and now, as subflows of one Prefect flow run; see `run_service.execute`."""
+    """Execute the variants in this process, as subflows of one Prefect flow run; see `run_service.execute`."""
     from fepflow.analysis.variants import variant_table
     from fepflow.services.local_run import Execution
 
