@@ -1,4 +1,4 @@
-"""The test cases of a batch while it is worked on: their outputs, the checks that they lack, and what failed."""
+"""The test cases of a batch while it is worked on: their outputs, their missing checks, and failures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CaseOutput:
 
 
 class PendingChecks(NamedTuple):
-    """An output, and checks whose results are not there."""
+    """An output, and its checks without results."""
 
     output: CaseOutput
     checks: Sequence[CompiledCheck]
@@ -65,9 +65,9 @@ class FailedChecks(NamedTuple):
 
 
 class BatchWork:
-    """A batch with its cases and their outputs, which travel with it from the call to the last check.
+    """A batch with its cases and outputs, which travel with it from the call to the last check.
 
-    Of a run that is resumed, `take_in` adds what the store has already; nothing is read from the store after that.
+    For a resumed run, `take_in` adds the stored outputs and results. After that, nothing is read from the store.
     """
 
     def __init__(self, batch: Batch, repeats: int, cases: Sequence[TestCase], checks: Sequence[CaseChecks]) -> None:
@@ -86,7 +86,7 @@ class BatchWork:
 
     @property
     def missing(self) -> list[Unit]:
-        """Outputs that have to be called for."""
+        """Outputs that are still to be called for."""
         return [unit for unit in self.units if unit not in self._called]
 
     @property
@@ -96,7 +96,7 @@ class BatchWork:
         return f"cases {first + 1}-{last}" if last - first > 1 else self.label_of(self._cases[first], self.units)
 
     def label_of(self, case: TestCase, units: Collection[Unit]) -> str:
-        """Return the name of a task run that carries only these repeats of one case."""
+        """Return the name of a task run for only these repeats of one case."""
         repeats = sorted({repeat for _, repeat in units})
         name = self.name_of(case, repeats[0])
         return name if len(repeats) == 1 else f"{name}-{repeats[-1] + 1}"
@@ -107,7 +107,7 @@ class BatchWork:
         return name if self._repeats == 1 else f"{name} #{repeat + 1}"
 
     def case(self, unit: Unit) -> TestCase:
-        """Return the test case of an output that is not checked yet."""
+        """Return the test case of an unchecked output."""
         return self._cases[unit[0]]
 
     def checks_of(self, unit: Unit) -> list[CompiledCheck]:
@@ -115,11 +115,11 @@ class BatchWork:
         return [*self._checks[unit[0]].local, *self._checks[unit[0]].by_model]
 
     def is_done(self, unit: Unit, check_id: str) -> bool:
-        """Return whether there is a result of a check of an output."""
+        """Return whether a check of an output has a result."""
         return check_id in self._done.get(unit, ())
 
     def take_in(self, outputs: dict[Unit, StoredOutput], checks: Iterable[CheckRow]) -> None:
-        """Add the outputs and check results that the store has."""
+        """Add the stored outputs and check results."""
         mine = set(self.units)
         for unit in mine & outputs.keys():
             stored = outputs[unit]
@@ -144,7 +144,7 @@ class BatchWork:
             (failures.in_error if in_error else failures.failed).add(check_id)
 
     def pending(self, *, by_model: bool) -> list[PendingChecks]:
-        """Return the checks that the outputs lack, of those that call a model, or of the others."""
+        """Return the missing checks of the outputs: those that call a model, or the others."""
         waiting = []
         for unit in self.units:
             if unit in self._outputs:
@@ -156,19 +156,19 @@ class BatchWork:
 
     @property
     def unchecked(self) -> list[Unit]:
-        """The outputs that lack results of checks."""
+        """The outputs with missing check results."""
         return [pending.output.unit for by_model in (False, True) for pending in self.pending(by_model=by_model)]
 
     def drop_checked(self) -> None:
-        """Drop the outputs that have been checked, and their cases, from memory: those that are retried may wait."""
+        """Drop checked outputs and their cases from memory, because retried ones may wait for long."""
         self._outputs.clear()
         waiting = {case_index for case_index, _ in self.missing}
         self._cases = {index: case for index, case in self._cases.items() if index in waiting}
 
     def failures(self, judged: Collection[str] | None, *, by_model: bool) -> FailedChecks | None:
-        """Say which outputs have checks that failed or ended in error: those that call a model, or the others.
+        """Return which outputs have checks that failed or ended in error: checks that call a model, or the others.
 
-        `judged` are the ids of the checks that the gate judges; None for all. Returns None if all passed.
+        `judged` are the ids of the checks that the gate judges; None means all. Returns None if all passed.
         """
         failed: list[str] = []
         in_error: list[str] = []

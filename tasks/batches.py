@@ -1,4 +1,4 @@
-"""Cuts a run into shards, which machines execute, and batches, the unit of orchestration."""
+"""The split of a run into shards, which machines execute, and batches, the unit of orchestration."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Batch:
 
 
 def split_into_batches(calls: range, batch_size: int | None = None, repeat: int | None = None) -> list[Batch]:
-    """Return batches of one call while there are few, then about 12 batches, more in a large run, 100 at most."""
+    """Return batches of one call if there are few, otherwise about 12 batches, and at most 100 in a large run."""
     count = len(calls)
     usual = 1 if count <= SINGLE_CALLS else min(-(-count // TYPICAL_BATCHES), TYPICAL_SIZE)
     size = max(batch_size or usual, -(-count // MAX_BATCHES), 1)
@@ -52,15 +52,14 @@ def split_into_batches(calls: range, batch_size: int | None = None, repeat: int 
 
 
 def calls_of_shard(cases: int, repeats: int, shard: int, shards: int) -> range:
-    """Return the calls of shard number `shard`, from 0: whole cases, as many as in every other shard, or one more."""
+    """Return the calls of shard number `shard`, from 0: whole cases, as many as in other shards, or one more."""
     first, stop = (cases * number // shards for number in (shard, shard + 1))
     return range(first * repeats, stop * repeats)
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """Shard number `shard`, from 0, of `shards`; `ends_at` is the run's deadline by the
-    store's clock, where it has one."""
+    """Shard number `shard`, from 0, of `shards`; `ends_at` is the run's deadline by the store's clock, or None."""
 
     shard: int = 0
     shards: int = 1
@@ -71,7 +70,7 @@ class ShardSpec:
         return calls_of_shard(run.n_cases, run.repeats, self.shard, self.shards)
 
     def budget(self, suite: Suite, store: Store) -> RunBudget:
-        """Return its part of the budget, with the time that the run has left."""
+        """Return the shard's part of the budget, with the remaining time of the run."""
         left = None if self.ends_at is None else (self.ends_at - store.now()).total_seconds()
         return RunBudget(suite.deadline, _part(suite.budget, self.shards), left)
 

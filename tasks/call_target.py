@@ -1,6 +1,6 @@
-"""Call the system under test for the cases of a batch that have no output yet.
+"""Call the target for the cases of a batch that have no output yet.
 
-A case that still fails is called again in a task run of its own, which Prefect retries with growing pauses.
+A case that still fails is called again in its own task run, which Prefect retries with growing pauses.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ RETRYABLE = "another try may mend it"
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """The calls for a case. In `BatchResult.to_retry`: no response, for a reason that a retry may mend."""
+    """The calls for a case. In `BatchResult.to_retry`, there is no response, for a reason that a retry may fix."""
 
     case: TestCase
     unit: Unit
@@ -52,7 +52,7 @@ class CallOutcome:
 
 @dataclass(slots=True)
 class BatchResult:
-    """The result of a batch: calls that ended, cases to retry, cases not called as the circuit is open."""
+    """The result of a batch: finished calls, cases to retry, and cases not called because the circuit is open."""
 
     calls: int = 0
     reused: int = 0
@@ -65,10 +65,10 @@ class BatchResult:
 
 
 async def call_target(context: RunContext, work: BatchWork) -> BatchResult:
-    """Call the target for the outputs that the batch lacks; store each as it arrives.
+    """Call the target for the missing outputs of the batch, and store each as it arrives.
 
-    A call that fails for good is stored too, as an output with its cause. A call that may succeed later is not stored,
-    but returned in `to_retry`, while there are not too many. What the run's deadline or budget excludes is not called.
+    A call that fails for good is stored as an output with its cause. A call that may succeed later is not stored, but
+    returned in `to_retry`, if there are not too many. Calls that the run's deadline or budget excludes are not made.
     """
     context.count(calls=len(work.units) - len(work.missing))
     result = BatchResult()
@@ -82,7 +82,7 @@ async def call_target(context: RunContext, work: BatchWork) -> BatchResult:
 
 
 async def _reuse_outputs(context: RunContext, work: BatchWork) -> int:
-    """Take outputs of earlier runs whose request was the same, and return their number. They cost nothing now."""
+    """Take outputs of earlier runs with the same request, and return their number. They cost nothing."""
     hashes = {unit: output_hash(context.target, work.case(unit), unit[1]) for unit in work.missing}
     known = await asyncio.to_thread(context.store.results.reusable, set(hashes.values()), context.run.id)
     if context.traces is not None:
@@ -122,7 +122,7 @@ def _may_escalate(context: RunContext) -> bool:
 
 
 def store_output(context: RunContext, work: BatchWork, ended: CallOutcome) -> None:
-    """Add to the batch and the store what the calls of a case came to, a response or an error."""
+    """Add the response or error of a case's calls to the batch and the store."""
     output = ended.record.output()
     failed = output.failure is not None
     if failed and not isinstance(ended.record.error, CircuitOpenError):  # its task run says so, once for all cases
@@ -138,7 +138,7 @@ def store_output(context: RunContext, work: BatchWork, ended: CallOutcome) -> No
 
 @task(name="call-target", task_run_name="call {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def call_target_task(context: RunContext, work: BatchWork, label: str) -> State[BatchResult]:
-    """`call_target` as a Prefect task run, named after the cases that it carries."""
+    """`call_target` as a Prefect task run, named after its cases."""
     result = await call_target(context, work)
     of = f"of {count_of_cases(len(work.units), context.run.repeats)}"
     sentences = []
@@ -182,7 +182,7 @@ async def retry_case(context: RunContext, work: BatchWork, outcome: CallOutcome)
 
 
 def may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
-    """Return whether Prefect may try again: not after a fault of ours, whose state holds an exception."""
+    """Return whether Prefect may retry: not after a bug in fepflow, when the state holds an exception."""
     return state.data is RETRYABLE
 
 

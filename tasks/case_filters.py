@@ -1,4 +1,4 @@
-"""The test cases of a suite that a run has, by the options that choose among them."""
+"""The test cases that a run takes from its suite, by the options that select them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SHORT_ID = 8
 
 
 class CaseFilter:
-    """The test cases that the options leave, and how many they are.
+    """The test cases that the options select, and their number.
 
-    Raises NotFoundError for a run that is not there, UserError for an id that no case has, and where no case is left.
+    Raises NotFoundError for an unknown run, UserError for an unknown case id, and if no case is left.
     """
 
     def __init__(self, store: Store, cases: CasesOnDisk, options: RunOptions) -> None:
@@ -62,7 +62,7 @@ class CaseFilter:
         )
 
     def as_options(self) -> dict[str, Any]:
-        """Return what the run's row keeps of it: nothing where every case is wanted."""
+        """Return the options to store with the run; empty if every case is selected."""
         return {FILTERS: self.phrases, "suite_cases": self._total} if self.count < self._total else {}
 
     def _and(self, ids: frozenset[str]) -> None:
@@ -86,7 +86,7 @@ def _has_error(check: CheckResult) -> bool:
 
 
 def _matching(ids: Sequence[str], patterns: Sequence[str]) -> Iterator[str]:
-    """Yield the ids that a pattern names. An id is taken as it is first: it may have the characters of patterns."""
+    """Yield the ids that a pattern matches. An id that equals the pattern comes first, whatever its characters."""
     known = frozenset(ids)
     for pattern in patterns:
         found = [pattern] if pattern in known else [each for each in ids if fnmatchcase(each, pattern)]

@@ -1,4 +1,4 @@
-"""The steps of maintenance: old runs leave the store, and their flow runs leave Prefect."""
+"""The steps of maintenance: delete old runs from the store, and their flow runs from Prefect."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ logger = logging.getLogger("fepflow.run")
 
 
 class RunContext:
-    """One executor's view of a run. Not a dataclass: Prefect would walk through it at every task call."""
+    """The view of one executor on a run. Not a dataclass: Prefect would walk through it at every task call."""
 
     def __init__(
         self,
@@ -125,12 +125,12 @@ class RunContext:
         self._next_notification = 0.0
 
     async def extend(self, n_cases: int, repeats: int) -> None:
-        """Have the run take in its first `n_cases` cases, and so many repeats of each."""
+        """Extend the run to its first `n_cases` cases, and to a number of repeats of each."""
         extend = partial(self.store.leases.extend_run, self.run.id, self.owner, n_cases=n_cases, repeats=repeats)
         self.run = await asyncio.to_thread(extend)
 
     async def begin(self, batch: Batch) -> BatchWork:
-        """Read the cases of a batch, and what the store has of them if the run is resumed."""
+        """Read the cases of a batch, and, for a resumed run, their stored outputs and results."""
         return await asyncio.to_thread(self._begin, batch)
 
     def _begin(self, batch: Batch) -> BatchWork:
@@ -153,7 +153,7 @@ class RunContext:
         return _by_kind([*own, *self.shared_checks])
 
     def may_escalate(self) -> bool:
-        """Return whether one more case may be retried in a task run of its own."""
+        """Return whether one more case may be retried in its own task run."""
         room = self.escalations < max(1, MAX_ESCALATIONS // self.shard_spec.shards)
         return room and not self.target_client.budget.ended
 
@@ -167,7 +167,7 @@ class RunContext:
             self._notify()
 
     def spend(self, output: Output) -> None:
-        """Count the cost of an output; of a failed one if it tells it, of one of an earlier run never."""
+        """Count the cost of an output: of a failed one if it reports it, of an output of an earlier run never."""
         budget, metadata = self.target_client.budget, output.metadata or {}
         if self.rescoring is not None:
             return
@@ -175,8 +175,10 @@ class RunContext:
             budget.spend(metadata)
 
     def count_spending(self) -> None:
-        """Count what the store's outputs and checks have cost: a resumed run has spent part of its budget, and the
-        runs of the other variants spend the same one."""
+        """Count the cost of the stored outputs and checks.
+
+        A resumed run has spent a part of its budget, and the runs of other variants spend the same budget.
+        """
         self.target_client.budget.spent = dict.fromkeys(
             self.target_client.budget.spent, 0.0
         )  # it may have been counted before
@@ -201,7 +203,7 @@ class RunContext:
             begun.listener(self.counts)
 
     async def finish(self, status: RunStatus, **fields: Any) -> None:
-        """End the run in the store and give the lease back."""
+        """End the run in the store and release the lease."""
         self._notify()
         if self.spans is not None:
             self.spans.note_end(status, fields)

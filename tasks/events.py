@@ -36,8 +36,8 @@ MAX_REASON = 500
 class Happening:
     """A verdict's place in the history of its suite: where it was given, and whether it is news.
 
-    `before` is the outcome, pass or fail, that the suite had last; None if it had none. `deployment` is a name such as
-    `evaluate/nightly`, None for a run that was started by hand.
+    `before` is the suite's last pass or fail, or None. `deployment` is a name like `evaluate/nightly`, or None for a
+    run that was started manually.
     """
 
     before: Outcome | None = None
@@ -45,7 +45,7 @@ class Happening:
     machine: str = field(default_factory=socket.gethostname)
 
     def change(self, outcome: Outcome) -> Change:
-        """Return what the outcome changes; nothing if it is inconclusive, as an agent becomes so by chance."""
+        """Return how the outcome changes; nothing if it is inconclusive, because that may be chance."""
         if outcome == "fail":
             return "still failing" if self.before == "fail" else "failed"
         return "recovered" if outcome == "pass" and self.before == "fail" else "none"
@@ -73,7 +73,7 @@ def emit_drift(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -> N
 
 
 def _resource_of(run: RunRecord) -> dict[str, str]:
-    """Return the suite that an event is about: who asks to hear of it means all its variants."""
+    """Return the suite that an event is about; an alert for it covers all its variants."""
     suite = run.name if run.variant is None else str(run.suite["name"])
     return {"prefect.resource.id": resource_id(suite), "prefect.resource.name": suite}
 
@@ -127,5 +127,5 @@ def _metric(metric: MetricVerdict) -> dict[str, Any]:
 
 
 def resource_id(suite: str) -> str:
-    """Return the Prefect resource that a suite of this name is."""
+    """Return the Prefect resource of a suite of this name."""
     return f"{RESOURCE}.{slug(suite)}"

@@ -1,6 +1,6 @@
-"""The look of a run in Prefect: its log, the state of its flow run, the ending of the flow run's name, and a tag.
+"""A run's appearance in Prefect: its log, the state and name of its flow run, and a tag.
 
-The state follows the exit code, under Prefect's own names: what the UI lists by default goes by these names.
+The state follows the exit code, under Prefect's own names, because the UI's default lists go by these names.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fepflow.verdict.verdict import Outcome, Verdict
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether a task run's message is worth a line: not of every step that went well, and nothing twice.
+    """Return whether to log a task run's message: not those of successful steps, and nothing twice.
 
-    A step that failed says so in its last message, "Finished in state Failed(...)".
+    The last message of a failed step is "Finished in state Failed(...)".
     """
     message = record.getMessage()
     if message.startswith("Task run failed with") and " - Retry " not in message:
@@ -62,7 +62,7 @@ def run_log() -> Log:
 
 
 def log_limit_change(slots: int, cause: TargetError | None) -> None:
-    """Log how many calls the target bears at once from now on, and what made them fewer."""
+    """Log the new number of calls at once, and the cause of the change."""
     if cause is None:
         run_log().info("the target bears %d calls at once again", slots)
     else:
@@ -84,7 +84,7 @@ _TAGS = frozenset(f"{TAG}{outcome}" for outcome in get_args(Outcome))
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """The verdict that a run had before it was tried again, and a sentence about what was asked again."""
+    """A run's verdict before it was resumed, and a sentence about what was asked again."""
 
     outcome: Outcome
     sentence: str
@@ -105,7 +105,7 @@ async def end_without_verdict(error: Exception) -> State[Any]:
 
 
 def handed_over_state(why: str) -> State[Any]:
-    """Return the state of a flow run between two executors of its run: Crashed, of which no alert tells."""
+    """Return the state of a flow run between two executors: Crashed, with a message that no alert reports."""
     return Crashed(message=one_line(f"{HANDED_OVER}: {why}", MAX_MESSAGE))
 
 
@@ -125,7 +125,7 @@ async def end_stopped(variants_id: str, *, was_cancelled: bool) -> State[Any]:
 
 
 def variants_state(table: VariantTable, data: Any = None) -> State[Any]:
-    """Return Failed if what came of a variant stops a release, else Completed; the message says what came of all."""
+    """Return Failed if the outcome of a variant stops a release, else Completed, with all outcomes as message."""
     word = NOT_EVALUATED if table.outcome is None else table.outcome.upper()
     message = one_line(f"{word}: {table.summary}", MAX_MESSAGE)
     return Failed(message=message, data=data) if table.blocks else Completed(message=message, data=data)
@@ -172,12 +172,12 @@ def _state(
 
 
 def without_verdict(tags: Collection[str]) -> set[str]:
-    """Return a flow run's tags without that of a verdict which it had before it was tried again."""
+    """Return a flow run's tags without the tag of its earlier verdict."""
     return set(tags) - _TAGS
 
 
 async def _mark(outcome: Outcome | None) -> None:
-    """Mark the flow run; what goes wrong is logged, and fails nothing."""
+    """Mark the flow run. Errors are logged, and fail nothing."""
     if flow_run.id is None:
         return
     try:
@@ -188,7 +188,7 @@ async def _mark(outcome: Outcome | None) -> None:
 
 
 async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outcome | None) -> None:
-    """End a flow run's name with the outcome, and tag it; what was there of another outcome goes."""
+    """Put the outcome at the end of a flow run's name and into its tags, in place of an earlier outcome."""
     there = await client.read_flow_run(flow_run_id)
     name = there.name
     for ending in _ENDINGS:

@@ -53,10 +53,10 @@ Slot = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class SharedLimits:
-    """The limits that a run's calls are under together with those of other runs: `async with`, while calls are made.
+    """The limits on a run's calls together with those of other runs; used as `async with` around the calls.
 
-    Of concurrency limits, the run takes places in small parts, as calls wait for them, holds each for seconds, and
-    gives it back.
+    The run takes places of concurrency limits in small parts, when calls wait for them, holds each for seconds, and
+    returns it.
     """
 
     def __init__(self, names: Sequence[str], calls_at_once: int, seconds_left: Callable[[], float]) -> None:
@@ -95,9 +95,9 @@ class SharedLimits:
 
     @asynccontextmanager
     async def slots(self, calls: int) -> AsyncIterator[Slot]:
-        """Slots for so many calls. A retry of a call is not counted again under a rate limit.
+        """Return slots for a number of calls. A rate limit does not count a retry of a call again.
 
-        Entering one raises RunLimitExceededError when none came free before the run's deadline.
+        Entering one raises RunLimitExceededError if none came free before the run's deadline.
         """
         if not self._names:
             yield nullcontext
@@ -220,7 +220,7 @@ class SharedLimits:
                 run_log().warning("places under %s could not be kept: %s", ", ".join(self._limits), error)
 
     async def _serve(self, seconds: float) -> None:
-        """Give a place to the calls that wait, one after the other, for so long."""
+        """Give a place to waiting calls, one after the other, for a limited time."""
         until = monotonic() + seconds
         while (left := until - monotonic()) > 0:
             try:
@@ -234,7 +234,7 @@ class SharedLimits:
                 await over.wait()
 
     async def _require_refusal(self, error: httpx.HTTPStatusError) -> None:
-        """Raise what an error means that is not Prefect's word that others have the places."""
+        """Raise an error, unless it is Prefect's answer that others have the places."""
         match error.response.status_code:
             case HTTPStatus.LOCKED:
                 return
@@ -272,7 +272,7 @@ def _pause(refusals: int) -> float:
 
 @asynccontextmanager
 async def _granted(rates: Sequence[Limit], calls: int) -> AsyncIterator[Callable[[], Any]]:
-    """Give what each call waits for: that the rate limits let it go."""
+    """Let each call that waits for the rate limits proceed."""
     if not rates:
         yield _at_once
         return
@@ -317,7 +317,7 @@ async def read_limits() -> list[Limit]:
 
 
 async def set_limit(name: str, concurrency: int | None, per_minute: float | None) -> None:
-    """Create the limit, or change it. Calls a minute are slots that come free evenly, a second's worth at once."""
+    """Create or change the limit. Calls per minute are slots that come free evenly, a second's worth at once."""
     if not re.fullmatch(LIMIT_NAME, name):
         raise UserError(f"A limit cannot be named {name!r}: its name has a character at least, and none of / % & < >.")
     per_second = (per_minute or 0.0) / 60

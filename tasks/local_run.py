@@ -1,4 +1,4 @@
-"""A run that this process has begun: its lease, and what is handed to the flow that executes it."""
+"""A run that this process has started: its lease, and its hand-over to the flow that executes it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Listener = Callable[[Mapping[str, int]], None]
 
 
 class Interruption:
-    """Ctrl-C, as it reaches a flow's own work, and never Prefect's engine, which is at work before that and after it.
+    """Ctrl-C, delivered to a flow's own work, and never to Prefect's engine before and after it.
 
-    A request that the engine has sent and is cut off in is answered all the same, maybe after those that follow: a flow
-    run that has crashed would then become Running, for good.
+    If the engine is cut off in a request, that request is still answered, perhaps after later ones: a crashed flow run
+    would then become Running for good.
     """
 
     def __init__(self) -> None:
@@ -39,11 +39,11 @@ class Interruption:
 
     @property
     def requested(self) -> bool:
-        """True once the work is to end."""
+        """True once the work should end."""
         return self._requested
 
     def request(self) -> None:
-        """Cancel the work under way, or as soon as it begins; nothing if it is over. In the event loop's thread."""
+        """Cancel the work now, or as soon as it starts; do nothing after its end. For the event loop's thread."""
         self._requested = True
         if self._work is not None:
             self._work.cancel()
@@ -62,7 +62,7 @@ class Interruption:
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """A run that this process has claimed and executes, with the open store that it is in.
+    """A run that this process has claimed and executes, with its open store.
 
     `loaded` is its suite, if this process has read it.
     """
@@ -106,9 +106,9 @@ local_variants: ContextVar[LocalVariants | None] = ContextVar("fepflow_local_var
 
 @asynccontextmanager
 async def run_store() -> AsyncIterator[Store]:
-    """Open the store for a run: the one that this process has open, else one that is closed at the end.
+    """Open the store for a run: the one that this process has open, or one that is closed at the end.
 
-    Of a run that this process has begun, the body is what its interruption cancels.
+    If this process has started the run, its interruption cancels the body.
     """
     begun = local_run.get() or local_variants.get()
     if begun is not None:

@@ -1,4 +1,4 @@
-"""The first step of a flow run that rescores: the run that it is to execute, new, begun before, or resumed."""
+"""The first step of a flow run that rescores: find or create the run that it executes."""
 
 from __future__ import annotations
 

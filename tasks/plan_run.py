@@ -1,4 +1,4 @@
-"""The first step of a flow run: the run that it is to execute, new, begun before, or resumed."""
+"""The first step of a flow run: find or create the run that it executes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from fepflow.text import plural
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """A run to be executed, with its suite, if this process has read it; `retried` if it had a verdict before."""
+    """A run to execute, with its suite if this process has read it; `retried` if it had a verdict before."""
 
     run: RunRecord
     loaded: LoadedSuite | None = None
@@ -42,14 +42,14 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class PlannedVariants:
-    """The runs of all variants of a suite, in their order, which are to be executed one after the other."""
+    """The runs of all variants of a suite, which are executed in this order."""
 
     id: str
     runs: Sequence[PlannedRun]
 
 
 def resume_run(store: Store, run_id: str) -> PlannedRun:
-    """Return a run to resume. Of a completed one only errors are run again."""
+    """Return a run to resume. In a completed one, only errors are run again."""
     record, retried = store.runs.get(run_id), None
     if record.status == "completed":
         if record.outcome is not None:
@@ -61,7 +61,7 @@ def resume_run(store: Store, run_id: str) -> PlannedRun:
 
 
 def _asked_again(run: RunRecord, seen: Progress) -> str:
-    """Say what an ended run is asked again, and what it keeps."""
+    """Return in words what an ended run is asked again, and what it keeps."""
     calls = seen.failed_outputs + run.calls - seen.outputs
     again = [f"{plural(calls, 'call')} without an answer"] if calls else []
     again += [f"{plural(seen.error, 'check')} in error"] if seen.error else []
@@ -79,7 +79,7 @@ def _asked_again(run: RunRecord, seen: Progress) -> str:
 
 
 def flow_run_name() -> str:
-    """Return the name that a flow run begins under."""
+    """Return the first name of a flow run."""
     begun = local_run.get()
     if begun is not None:
         return begun.run.name
@@ -91,16 +91,16 @@ def flow_run_name() -> str:
 
 
 def rescored_run_name() -> str:
-    """Return the name that a flow run which rescores begins under."""
+    """Return the first name of a flow run that rescores."""
     begun = local_run.get()
     return begun.run.title if begun is not None else f"rescore {str(flow_run.parameters['run'])[:8]}"
 
 
 @task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
 async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOptions) -> PlannedRun | PlannedVariants:
-    """Find or create the run that this flow run executes: the one given, the one that it began before, or a new one.
+    """Find or create the run that this flow run executes: the given one, the one that it started before, or a new one.
 
-    Of a suite with variants, a run of each.
+    For a suite with variants, a run of each.
     """
     if not reaped_elsewhere.get():
         await reap(store)
@@ -138,7 +138,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
 
 
 def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedVariants | None:
-    """Return the runs of variants that this process has begun, or that the flow run began before, if there are any."""
+    """Return the runs of variants that this process or the flow run has started before, if any."""
     handed = local_variants.get()
     if handed is not None and local_run.get() is None:
         return PlannedVariants(handed.id, [PlannedRun(run.run, run.loaded) for run in handed.runs])
@@ -154,14 +154,14 @@ def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -
 
 
 def require_own(store: Store, run_id: str, flow_run_id: str) -> None:
-    """Raise UserError if another flow run is to execute a requested run, which was dispatched again meanwhile."""
+    """Raise UserError if a requested run was dispatched again, and another flow run executes it."""
     record = store.runs.get(run_id)
     if record.is_requested and record.flow_run_id not in (None, flow_run_id):
         raise UserError(f"Run {record.id} belongs to the flow run {record.flow_run_id}: retry that one instead.")
 
 
 async def describe(name: str | None, tags: Sequence[str]) -> None:
-    """Give the flow run the suite's name and tags, which a deployment that has started it cannot know."""
+    """Set the flow run's name and tags to the suite's, which a deployment cannot know."""
     tagged = without_verdict({*flow_run.tags, *tags})
     changes: dict[str, Any] = {} if tagged == set(flow_run.tags) else {"tags": tagged}
     if name is not None and name != flow_run.name:
@@ -172,19 +172,19 @@ async def describe(name: str | None, tags: Sequence[str]) -> None:
 
 
 def _cause(begun: FlowRun) -> Cause:
-    """Return what began a flow run."""
+    """Return what started a flow run."""
     if begun.auto_scheduled:
         return "schedule"
     return "automation" if begun.created_by is not None and begun.created_by.type == "AUTOMATION" else "api"
 
 
 def takeovers_of(begun: FlowRun) -> int:
-    """Return how often a new run may be taken over: none that somebody executes without a worker."""
+    """Return how often workers may take over a new run: never if it is executed without a worker."""
     return 0 if begun.deployment_id is None else settings().takeovers
 
 
 def begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedRun | None:
-    """Return the run that the flow run is to go on with; None if it is to create one."""
+    """Return the run that the flow run continues; None if it is to create one."""
     run = store.runs.of_flow_run(flow_run_id) if run_id is None else None
     if run_id is None and run is None:
         return None

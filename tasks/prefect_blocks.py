@@ -1,4 +1,4 @@
-"""Secret and Variable blocks of Prefect, as values of suites: a worker needs no environment of secrets."""
+"""Secret and Variable blocks of Prefect, as values of suites, so that workers need no secrets in their environment."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fepflow.text import text_of
 
 
 def read_block(kind: str, name: str) -> str | None:
-    """Return the value of a Secret block or a variable as a text, JSON if it is none; None if there is none.
+    """Return the value of a Secret block or a variable as text, JSON if it is not text, or None if it does not exist.
 
-    Raises InfrastructureError where Prefect's API does not answer.
+    Raises InfrastructureError if Prefect's API does not answer.
     """
     try:
         with get_client(sync_client=True) as client:
@@ -33,7 +33,7 @@ def read_block(kind: str, name: str) -> str | None:
 
 
 def _texts_in(value: Any) -> list[str]:
-    """Return all texts in a value, each of which is a secret."""
+    """Return all texts in a value, which are secrets."""
     if isinstance(value, str):
         return [value]
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()

@@ -34,7 +34,7 @@ LAST_SECONDS = 1.0
 
 @asynccontextmanager
 async def progress_shown(context: RunContext) -> AsyncIterator[None]:
-    """Keep the artifact up to date while the body runs. Never fails it: what goes wrong is logged, once."""
+    """Keep the artifact up to date while the body runs. Errors are logged once, and never fail the body."""
     over = asyncio.Event()
     showing = asyncio.create_task(_show(context, over), name="fepflow-progress")
     try:
@@ -88,7 +88,7 @@ async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> U
 
 
 def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
-    """Return the part of the calls that is in the store, in percent, and the counts in words; 100 % once it is over."""
+    """Return the stored share of the calls in percent, and the counts in words; 100 % once the run is over."""
     seen = context.store.results.progress(context.run.id)
     words = (
         f"{seen.outputs:,} of {context.run.calls:,} calls, "
@@ -105,7 +105,7 @@ LOOK_SECONDS = 1.0
 
 @asynccontextmanager
 async def progress_watched(context: RunContext) -> AsyncIterator[None]:
-    """Count what all shards have stored, for the progress of the run."""
+    """Count the results stored by all shards, for the progress of the run."""
     looking = asyncio.create_task(_look_repeatedly(context), name="fepflow-shards")
     try:
         yield
@@ -139,7 +139,7 @@ async def _look(context: RunContext) -> None:
 
 
 async def stop_shards(context: RunContext) -> None:
-    """Raise the flag that every executor of the run looks at; not when another executor has resumed the run."""
+    """Raise the flag that stops every executor of the run, unless another executor has resumed the run."""
     context.stopping_shards = True
     try:
         holder = (await asyncio.to_thread(context.store.runs.get, context.run.id)).lease_owner

@@ -19,8 +19,10 @@ from fepflow.text import plural
 
 @dataclass(frozen=True)
 class Pruned:
-    """A summary of a deletion: the number of runs, the flow runs of Prefect that executed them, the number of answers
-    of models, and the bytes by which the store's file became smaller."""
+    """A summary of a deletion: the number of runs and of models' answers, and the bytes freed in the store's file.
+
+    `flow_run_ids` are Prefect's flow runs that executed the deleted runs.
+    """
 
     runs: int
     flow_run_ids: list[str]
@@ -50,10 +52,10 @@ def prune(
     labelled: bool = False,
     archive: Path | None = None,
 ) -> Pruned:
-    """Delete runs that are older than `keep` seconds and not among the newest `keep_last` of their suite, after writing
-    each to a Parquet file in `archive`. Answers of models that are too old to be reused go, too.
+    """Delete runs that are older than `keep` seconds and not among the newest `keep_last` of their suite.
 
-    Raises UserError, InfrastructureError; what was deleted before stays so.
+    Each is first written to a Parquet file in `archive`. Answers of models that are too old to be reused are deleted,
+    too. Raises UserError, InfrastructureError; what was deleted before stays deleted.
     """
     if archive is not None:
         from fepflow.reports.tables import require_pyarrow
@@ -75,7 +77,7 @@ def prune(
 
 
 def delete_runs(store: Store, runs: Sequence[RunRecord]) -> Pruned:
-    """Delete runs that may go, see `Retention.require_deletable`."""
+    """Delete runs that may be deleted; see `Retention.require_deletable`."""
     for run in runs:
         store.retention.delete_run(run.id)
     store.retention.delete_unused_blobs()
@@ -87,7 +89,7 @@ def _flow_runs(runs: Sequence[RunRecord | RunSummary]) -> list[str]:
 
 
 def _archive(store: Store, run: RunRecord, folder: Path) -> None:
-    """Write a run to a Parquet file of the folder, whole or not at all, readable by its owner only."""
+    """Write a run to a Parquet file in the folder, completely or not at all, readable by its owner only."""
     from fepflow.reports.tables import write_parquet
 
     suite = re.sub(r"[^\w.-]+", "-", run.name)[:40].strip("-.")  # 40 characters can be 160 of the 255 bytes of a name

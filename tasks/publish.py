@@ -24,9 +24,9 @@ from fepflow.verdict.verdict import Comparison, Verdict
 
 
 async def publish(context: RunContext, verdict: Verdict) -> None:
-    """Create the artifacts and emit the events. What Prefect refuses is logged, not raised.
+    """Create the artifacts and emit the events. Refusals by Prefect are logged, not raised.
 
-    A suite without a baseline is compared with the run before, too, for the event that it has worsened.
+    A suite without a baseline is compared with the previous run, for the event `worsened`.
     """
     run, part = await asyncio.to_thread(context.store.runs.get, context.run.id), slug(context.run.title)
     store = context.store
@@ -62,7 +62,7 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
 
 
 async def _deployment() -> str | None:
-    """Return the name of the deployment that the flow run is of; None for a run that was started by hand."""
+    """Return the name of the flow run's deployment; None for a run that was started manually."""
     if flow_run.id is None:
         return None
     async with get_client() as client:

@@ -1,4 +1,4 @@
-"""Take the outputs of an earlier run, and its check results that would come out the same, in place of calls."""
+"""Take outputs of an earlier run, and its check results that would be the same, in place of calls."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The outputs and the check results that a batch has of the earlier run."""
+    """The outputs and check results of the earlier run for a batch."""
 
     outputs: int
     checks: int
 
 
 class Rescoring:
-    """The earlier run of a rescored one, and which of its results stand for the new run's checks."""
+    """The earlier run of a rescored one, and those of its results that are kept."""
 
     def __init__(self, source: RunRecord, run: RunRecord) -> None:
         self.source = source
@@ -49,11 +49,11 @@ class Rescoring:
         self._same_files = _unchanged_plugins(source)
 
     def answers(self, case_index: int) -> bool:
-        """Return whether the earlier run has asked for this case of the new one."""
+        """Return whether the earlier run has an output for this case of the new one."""
         return case_index not in self._unanswered
 
     def unchanged(self, then: TestCase, now: TestCase) -> frozenset[str]:
-        """Return the ids of the checks of a case that are declared as they were, and read a case that is the same."""
+        """Return the ids of a case's checks whose declaration and case have not changed."""
         if without_checks(then) != without_checks(now):
             return frozenset()
         before, after = (
@@ -63,9 +63,9 @@ class Rescoring:
         return frozenset(check_id for check_id, check in after.items() if before.get(check_id) == check)
 
     def stands(self, row: Mapping[str, Any], output: CaseOutput, check: CompiledCheck | None) -> bool:
-        """Return whether a result is what a check, declared as it was, would find now: by type, version and source.
+        """Return whether a check would give the same result now, by its type, version and source.
 
-        One in error is no result, and is computed again.
+        A result in error is not kept, and is computed again.
         """
         if check is None or check.error is not None or row["status"] == "error":
             return False
@@ -78,7 +78,7 @@ class Rescoring:
 
 
 def _unchanged_plugins(source: RunRecord) -> frozenset[str]:
-    """Return the files of a run's plugins, if all are as they were. The code of installed packages is not known."""
+    """Return a run's plugin files if none has changed. The code of installed packages is unknown."""
     folder = Path(source.suite_path).parent if source.suite_path else Path.cwd()
     try:
         if suite_hash(source.suite, source.repeats, folder) != source.suite_hash:
@@ -89,9 +89,9 @@ def _unchanged_plugins(source: RunRecord) -> frozenset[str]:
 
 
 async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
-    """Give the batch the outputs of the earlier run that it lacks, and the results of checks that are as they were.
+    """Add the missing outputs of the earlier run to the batch, and the results of unchanged checks.
 
-    Results in error are no results: their checks are computed again.
+    Results in error are not kept: their checks are computed again.
     """
     rescoring = context.rescoring
     assert rescoring is not None  # it is a rescored run
@@ -143,7 +143,7 @@ async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
 
 
 def _without_usage(text: str) -> str:
-    """Return a result without what its model has cost: that was spent by the earlier run."""
+    """Return a result without the cost of its model, which the earlier run has paid."""
     if f'"{USAGE}"' not in text:
         return text
     result = decode(text)
@@ -153,7 +153,7 @@ def _without_usage(text: str) -> str:
 
 @task(name="take-outputs", task_run_name="take {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def take_outputs_task(context: RunContext, work: BatchWork, label: str) -> State[BatchResult]:
-    """`take_outputs` as a Prefect task run, named after the cases that it carries."""
+    """`take_outputs` as a Prefect task run, named after its cases."""
     asked = len(work.missing)
     taken = await take_outputs(context, work)
     assert context.rescoring is not None

@@ -1,4 +1,4 @@
-"""Run the checks that a batch's outputs still lack, those that call no model; `run_model_checks` runs the others."""
+"""Run the missing checks of a batch's outputs that call no model; `run_model_checks` runs the others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from fepflow.tasks.context import RunContext
 
 
 async def run_checks_of_batch(context: RunContext, work: BatchWork) -> int:
-    """Run the checks that the outputs of a batch lack, store a case's results whole; return their number."""
+    """Run the missing checks of a batch's outputs, and store a case's results together. Returns their number."""
     pending = work.pending(by_model=False)
     waiting = []
     last_yield = perf_counter()
@@ -103,7 +103,7 @@ def _row(output: CaseOutput, check: CompiledCheck, result: CheckResult) -> NewCh
 def check_hash(
     output_hash: str, repeat: int, check: CompiledCheck, resolved: Mapping[str, Any] | None, version: str
 ) -> str:
-    """Return the content hash of a check result: what was checked, by which check, with which arguments."""
+    """Return the content hash of a check result: the checked content, the check, and its arguments."""
     shown = (resolved or {}).items()
     values = {name: argument.get("value", argument.get(HASH)) for name, argument in shown}
     arguments = {name: value for name, value in values.items() if value is not None}
@@ -113,7 +113,7 @@ def check_hash(
 
 @task(name="run-checks", task_run_name="check {label}", retries=0, cache_policy=NO_CACHE, persist_result=False)
 async def run_checks_task(context: RunContext, work: BatchWork, label: str) -> int | State[int]:
-    """`run_checks_of_batch` as a Prefect task run, named after its cases: Failed if a check is that the gate judges."""
+    """`run_checks_of_batch` as a Prefect task run, named after its cases; Failed if a judged check failed."""
     results = await run_checks_of_batch(context, work)
     failed = work.failures(context.judged_checks, by_model=False)
     if failed is None:

@@ -44,19 +44,19 @@ class ModelCheckCall:
 
     @property
     def kind(self) -> str | None:
-        """The kind of the model's error, see ModelError; None if there is none."""
+        """The kind of the model's error, see ModelError, or None."""
         return ((self.result and self.result.metadata) or {}).get("model_error")
 
     @property
     def may_recover(self) -> bool:
-        """True if there is no response, for a reason that a retry may mend."""
+        """True if there is no response, for a reason that a retry may fix."""
         error = self.result.error if self.result else None
         return error is not None and error.recoverable and self.kind not in (None, DOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRetry:
-    """An output with checks whose model has not responded in its attempts, and may respond to a retry."""
+    """An output with checks whose model did not respond, but may respond to a retry."""
 
     output: CaseOutput
     calls: list[ModelCheckCall]
@@ -64,7 +64,7 @@ class PendingRetry:
 
 @dataclass(slots=True)
 class ModelCheckResult:
-    """The result of a batch: results, requests made for them, outputs to retry, and what was not run."""
+    """The result of a batch: results, their requests, outputs to retry, and checks that were not run."""
 
     results: int = 0
     completed: int = 0
@@ -80,10 +80,10 @@ class ModelCheckResult:
 
 
 async def run_model_checks(context: RunContext, work: BatchWork) -> ModelCheckResult:
-    """Call the models for the checks that the outputs of a batch lack, store a case's results whole.
+    """Call the models for the missing checks of a batch's outputs, and store a case's results together.
 
-    A check that may succeed later is not stored, but returned in `to_retry`, while there are not too many. What the
-    run's deadline or budget excludes is not run.
+    A check that may succeed later is not stored, but returned in `to_retry`, if there are not too many. Checks that the
+    run's deadline or budget excludes are not run.
     """
     result = ModelCheckResult()
     await gather_or_raise(_run_output_checks(context, work, result, each) for each in work.pending(by_model=True))
@@ -122,7 +122,7 @@ def _request_context(context: RunContext, check: CompiledCheck, repeat: int) -> 
 
 
 async def run_calls(context: RunContext, output: CaseOutput, calls: Sequence[ModelCheckCall]) -> None:
-    """Run model checks; each one's result is in its `result`, which stays as it is if no model was called."""
+    """Run model checks, and set the `result` of each, unless no model was called."""
     check_context = evaluation_context(output.case, output.output)
     await gather_or_raise(_run_check(context, call, check_context) for call in calls)
 
@@ -143,7 +143,7 @@ async def _run_check(context: RunContext, call: ModelCheckCall, check_context: C
 def store_model_results(
     context: RunContext, work: BatchWork, output: CaseOutput, calls: Sequence[ModelCheckCall]
 ) -> int:
-    """Store the results that there are, each with its usage; return their number."""
+    """Store the results so far, each with its usage; return their number."""
     done = [(call, call.result) for call in calls if call.result is not None]
     for call, result in done:
         assert result.metadata is not None  # every result of ours has some
@@ -160,7 +160,7 @@ def store_model_results(
 async def run_model_checks_task(
     context: RunContext, work: BatchWork, label: str
 ) -> ModelCheckResult | State[ModelCheckResult]:
-    """`run_model_checks` as a Prefect task run, named after its cases: Failed if a check is that the gate judges."""
+    """`run_model_checks` as a Prefect task run, named after its cases; Failed if a judged check failed."""
     result = await run_model_checks(context, work)
     sentences = []
     if result.down:
@@ -183,7 +183,7 @@ async def run_model_checks_task(
 
 
 async def retry_model_checks(context: RunContext, work: BatchWork, pending: PendingRetry) -> None:
-    """Retry in a task run of its own until there is a response or no retry is left; either way, store the outcome."""
+    """Retry in a separate task run until there is a response or no retry is left; then store the outcome."""
     output = pending.output
     label = work.name_of(output.case, output.unit[1])
     await task_result(judge_case_task(context, pending, label, return_state=True))
@@ -192,7 +192,7 @@ async def retry_model_checks(context: RunContext, work: BatchWork, pending: Pend
 
 
 async def retry_calls(context: RunContext, pending: PendingRetry) -> None:
-    """Run the checks that have no response yet; each call of a model makes one request."""
+    """Run the checks that have no response yet; each model call makes one request."""
     waiting = [call for call in pending.calls if call.may_recover]
     for call in waiting:
         call.request_context.retry = False

@@ -42,9 +42,9 @@ class ShardLostError(InfrastructureError):
 
 
 async def run_shard(context: RunContext, spec: ShardSpec) -> None:
-    """Order the shard's execution and wait for its end.
+    """Start a flow run for the shard and wait for its end.
 
-    Raises InfrastructureError when it did not complete or could not be ordered, UserError when Prefect has no such
+    Raises InfrastructureError if it did not complete or could not be started, UserError if Prefect has no such
     deployment.
     """
     parameters = {"run_id": context.run.id, **asdict(spec)}
@@ -73,7 +73,9 @@ async def _holder(context: RunContext, spec: ShardSpec) -> LeaseHolder | None:
 
 
 class _Watch:
-    """A watch on a shard's flow run until its end; `before` is who had the shard last, and may have left its lease."""
+    """A watch on a shard's flow run until its end; `before` is the shard's last executor, which may have left its
+    lease.
+    """
 
     def __init__(
         self, client: PrefectClient, context: RunContext, spec: ShardSpec, ordered: FlowRun, before: str | None
@@ -90,7 +92,7 @@ class _Watch:
         """True if the run's deadline is over, and no worker has begun. The verdict says what is missing."""
 
     async def end(self) -> State[Any]:
-        """Wait for the final state. While Prefect or the store is away, polling goes on, and so does the shard."""
+        """Wait for the final state. While Prefect or the store is away, polling continues, and so does the shard."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:

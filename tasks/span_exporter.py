@@ -1,4 +1,4 @@
-"""OpenTelemetry's SDK, as far as runs use it: a provider of their own, and its exporter. Imported on demand."""
+"""The part of OpenTelemetry's SDK that runs use: their own provider and exporter. Imported on demand."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_CAUSE = 100
 
 
 class SpanExporter:
-    """A provider of spans that are exported to where the environment says, beside whatever else the process exports.
+    """A provider of spans, exported to the address in the environment, beside other exporters of the process.
 
-    Raises ValueError for settings of OpenTelemetry that cannot be used.
+    Raises ValueError for unusable settings of OpenTelemetry.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class SpanExporter:
 
     @property
     def exported(self) -> int:
-        """The number of spans that the collector has taken."""
+        """The number of spans that the collector has accepted."""
         return self._exporter.exported
 
     @property
@@ -52,23 +52,23 @@ class SpanExporter:
         return self._log.cause or ("the collector refused some" if self._exporter.failed else None)
 
     def flush(self) -> Thread:
-        """Begin to export what waits; the thread is no reason for the process to wait, nor is the SDK's own."""
+        """Start to export the waiting spans; neither this thread nor the SDK's keeps the process alive."""
         thread = Thread(target=self._provider.shutdown, name="fepflow-spans", daemon=True)
         thread.start()
         return thread
 
     def give_up(self) -> None:
-        """Export no more. Of the batch at work, which may wait to try again, too."""
+        """Export no more, not even the current batch, which may be waiting for a retry."""
         self._exporter.given_up = True
         self._exporter.shutdown()  # type: ignore[no-untyped-call]  # the SDK does not say that it returns nothing
 
     def close(self) -> None:
-        """Leave the log to others again."""
+        """Restore the log's handlers."""
         self._log.close()
 
 
 class TraceIds(RandomIdGenerator):
-    """Ids of spans, and of traces: `next_trace` is that of the next one, where it is known before."""
+    """Ids of spans and traces; `next_trace` is the id of the next trace, if it is known before."""
 
     next_trace: int | None = None
 
@@ -95,7 +95,9 @@ class _CountingExporter(OTLPSpanExporter):
 
 
 class _LogOfSdk(logging.Handler):
-    """Takes what OpenTelemetry logs while the run's spans are exported: it logs each try, and quotes addresses."""
+    """A handler for OpenTelemetry's log while the run's spans are exported: the SDK logs each try, and quotes
+    addresses.
+    """
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -105,7 +107,7 @@ class _LogOfSdk(logging.Handler):
         self._logger.propagate = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the first cause, without the words of exceptions: they quote addresses, which may hold keys."""
+        """Keep the first cause, without the texts of exceptions, which quote addresses that may contain keys."""
         if self.cause is None:
             arguments = record.args if isinstance(record.args, tuple) else ()
             parts = tuple(type(part).__name__ if isinstance(part, Exception) else part for part in arguments)

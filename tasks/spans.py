@@ -44,7 +44,7 @@ MAX_ID = 200
 
 
 def spans_endpoint() -> str | None:
-    """Return where the environment has spans exported to; None if nowhere."""
+    """Return the address to which the environment has spans exported, or None."""
     env = os.environ
     exporters = [name.strip() for name in env.get("OTEL_TRACES_EXPORTER", "otlp").split(",")]
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or "otlp" not in exporters:
@@ -53,9 +53,10 @@ def spans_endpoint() -> str | None:
 
 
 def open_spans(run: RunRecord, spec: ShardSpec, trace: Trace | None = None) -> RunSpans | None:
-    """Begin the span of a run, or of a shard of it; None, with a warning if they were meant to be, if none are made.
+    """Start the span of a run, or of a shard of it. Returns None if spans are not exported, with a warning if they
+    should be.
 
-    `trace` says where the run receives the spans of its agent, if it does: ours are not for that.
+    `trace` is where the run receives its agent's spans; fepflow's own are not sent there.
     """
     endpoint = spans_endpoint()
     if endpoint is None or (trace is not None and _is_same_address(endpoint, trace.endpoint)):
@@ -76,7 +77,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def _is_same_address(endpoint: str, receiver: str) -> bool:
-    """Return whether spans would come back to the receiver that the run itself has on this machine."""
+    """Return whether spans would be sent to the run's own receiver on this machine."""
     try:
         exported, received = urlsplit(endpoint), urlsplit(receiver)
         return exported.hostname in _LOOPBACK and (exported.port or 80) == received.port
@@ -85,7 +86,7 @@ def _is_same_address(endpoint: str, receiver: str) -> bool:
 
 
 class RunSpans:
-    """The spans of one executor of a run. Raises ValueError for settings of OpenTelemetry that cannot be used."""
+    """The spans of one executor of a run. Raises ValueError for unusable settings of OpenTelemetry."""
 
     def __init__(self, run: RunRecord, spec: ShardSpec, endpoint: str) -> None:
         from opentelemetry import context, trace
@@ -114,7 +115,7 @@ class RunSpans:
 
     @contextmanager
     def attempt(self, case: TestCase, record: CallRecord) -> Iterator[None]:
-        """Make an attempt a span, in which the target's own spans are: its context is sent along, and is current."""
+        """Open a span for an attempt. Its context is current, and is sent along, so the target's spans are inside."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             **self._of_case(case.id, record.repeat),
@@ -141,9 +142,10 @@ class RunSpans:
             span.end()
 
     def add_results(self, output: CaseOutput, results: Sequence[CheckResult]) -> None:
-        """Make each result a span, in that of the call whose output was checked, else in that of the run.
+        """Add a span for each result, inside the span of the call that was checked, or else of the run.
 
-        Of an output with a trace, from an earlier process or a recorded one, the call is the first span of that.
+        If the output has a trace (from an earlier process, or a recorded one), the call is the first span of that
+        trace.
         """
         trace = self._trace
         call = output.span
@@ -185,7 +187,9 @@ class RunSpans:
         return attributes
 
     async def aclose(self) -> None:
-        """End the run's span and export what waits, within some seconds; whatever was not exported is one warning."""
+        """End the run's span and export the waiting spans, within some seconds. One warning covers those that were not
+        sent.
+        """
         self._span.end()
         flush = self._exporter.flush()
         await asyncio.to_thread(flush.join, UNREACHABLE_SECONDS)
@@ -202,7 +206,7 @@ class RunSpans:
 
 
 def _warn(message: str) -> None:
-    """Log a warning, and tell it to the command line that started the run, where one did."""
+    """Log a warning, and pass it to the command line that started the run, if there is one."""
     run_log().warning("%s", message)
     begun = local_run.get()
     if begun is not None:
@@ -210,7 +214,7 @@ def _warn(message: str) -> None:
 
 
 def _ids_of_call(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
-    """Return the ids of the trace and the span of a call, as the trace in an output's metadata has them."""
+    """Return the ids of the trace and span of a call, from the trace in an output's metadata."""
     trace = metadata.get("trace")
     if not isinstance(trace, dict):
         return None
