@@ -1,4 +1,4 @@
-"""EvalGuard's API (EvalGuard 4.5): reports of the store, and the definitions of a folder as they are now."""
+"""EvalGuard's API (EvalGuard 4.5): stored reports, and the present definitions in a folder."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ class CatalogueContent:
 
 
 class Catalogue:
-    """The folders `tasks`, `metrics`, `thresholds` and `policies` of a folder; without one there are no definitions.
+    """The folders `tasks`, `metrics`, `thresholds` and `policies` of a folder; without a folder there are no
+    definitions.
 
-    Thread-safe. While something is wrong with a file, what was read before holds, and the log says what it is.
+    Thread-safe. While a file is invalid, the last valid content is served, and the log has the problem.
     """
 
     def __init__(self, folder: Path | None) -> None:
@@ -104,7 +105,7 @@ _RUNS_AT_ONCE = 50
 
 
 class EvalguardApi:
-    """Answers as documents of EvalGuard's API schema. Every method blocks while it reads, and raises FepflowError."""
+    """Answers in the form of EvalGuard's API schema. Every method blocks while it reads, and raises FepflowError."""
 
     def __init__(self, catalogue: Catalogue, store: Store) -> None:
         self._catalogue = catalogue
@@ -117,7 +118,7 @@ class EvalguardApi:
         return {"reports": [_served(report) for report in found], **_pagination(limit, offset, total)}
 
     def report(self, report_id: str) -> dict[str, Any]:
-        """Return the report with this id, or with the only one of its own. Raises NotFoundError."""
+        """Return the report with this id, or the only one with this own id. Raises NotFoundError."""
         return _served(self._report(report_id))
 
     def report_metrics(self, report_id: str) -> dict[str, Any]:
@@ -143,7 +144,7 @@ class EvalguardApi:
         return {"thresholds": [document for document in documents if document["thresholds"]]}
 
     def models(self, *, limit: int, offset: int, model_source: str | None = None) -> dict[str, Any]:
-        """Return a page of the models that there are reports of, by name."""
+        """Return a page of the models that have reports, by name."""
         update_run_reports(self._store)
         found, total = self._store.reports.models(model_source, limit, offset)
         models = [
@@ -152,7 +153,7 @@ class EvalguardApi:
         return {"models": models, **_pagination(limit, offset, total)}
 
     def tasks(self, *, limit: int, offset: int) -> dict[str, Any]:
-        """Return a page of the tasks that are defined, by id."""
+        """Return a page of the defined tasks, by id."""
         tasks = list(self._catalogue.current().tasks.values())
         return {"tasks": _documents(tasks[offset : offset + limit]), **_pagination(limit, offset, len(tasks))}
 
@@ -162,9 +163,9 @@ class EvalguardApi:
 
 
 def update_run_reports(store: Store) -> None:
-    """Give each run with a task its report once it has a verdict, a new one if it has gone on since.
+    """Give each run of a suite with a task its report once it has a verdict, and a new one after it was resumed.
 
-    Whoever reads waits for a store that another process holds, as runs do.
+    A reader waits for a store that another process holds, as runs do.
     """
     store = store.waiting(STORE_WAIT)
     while runs := store.reports.runs_to_report(_RUNS_AT_ONCE):
@@ -182,7 +183,7 @@ def _report_of(run: RunRecord) -> StoredReport | None:
 
 
 def _served(report: StoredReport) -> dict[str, Any]:
-    """Return the document under the id by which it is found; its own id, which may not be unique, is noted."""
+    """Return the document under its unique id; its own id, which may not be unique, is kept in the metadata."""
     document = {**report.report, "id": report.id}
     if report.report_id not in (None, report.id):
         document["metadata"] = {"report_id": report.report_id, **(report.report.get("metadata") or {})}

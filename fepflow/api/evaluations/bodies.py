@@ -1,4 +1,4 @@
-"""The bodies of the evaluations contract: what requests hold, and what is answered."""
+"""The bodies of the evaluations contract: requests and answers."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LINES = ("application/x-ndjson", "application/jsonl", "application/jsonlines", "
 
 
 class Body(BaseModel):
-    """A body, of which no field is unknown."""
+    """A body without unknown fields."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -90,7 +90,7 @@ def _matching(pattern: str, message: LiteralString) -> BeforeValidator:
 
 
 def _unique(name: LiteralString, code: LiteralString, most: int) -> PlainValidator:
-    """Return a validator of lists of ids, of which one that appears twice is taken once."""
+    """Return a validator of lists of ids, which drops duplicates."""
 
     def unique(ids: Any) -> list[str]:
         if not isinstance(ids, list) or not all(isinstance(each, str) and each for each in ids):
@@ -127,7 +127,7 @@ GraderIds = Annotated[list[str], _unique("grader_ids", "INVALID_GRADER_ID", MAX_
 
 
 class NewEvaluation(Body):
-    """An agent to evaluate: by which test cases, at which address, by which graders."""
+    """A request to evaluate an agent: test cases, the agent's address, and graders."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -166,7 +166,7 @@ class NewTestCase(Body):
         return data
 
     def test_case(self) -> TestCase:
-        """Return it as FEP has it; without an id it gets one."""
+        """Return it in FEP's form; without an id it gets one."""
         given = {name: getattr(self, name) for name in self.model_fields_set}
         return TestCase.model_validate({**given, "id": self.id or str(uuid4())})
 
@@ -200,7 +200,7 @@ class NewTestCases(Body):
 
 
 def _require_use(check: Check) -> Check:
-    """Raise an error for a check that does not run, gives no yes or no, or is not taken from the network."""
+    """Raise an error for a check that does not run, gives no yes or no, or is not allowed over the network."""
     if check.type == CheckType.CUSTOM_FUNCTION:
         raise _invalid("custom_function runs code, which no request may bring")
     compiled = CompiledCheck(check, "check", left_to_defaults(check))
@@ -223,7 +223,7 @@ def _says_passed(response_format: Any) -> bool:
 
 
 class NewGrader(Body):
-    """A grader to store: a named list of checks, all of which must pass. To read one may take long."""
+    """A grader to store: a named list of checks, all of which must pass. Reading one may take long."""
 
     id: GraderId | None = None
     name: GraderName
@@ -248,17 +248,17 @@ class NewGrader(Body):
 
 
 def read_evaluation(data: bytes) -> NewEvaluation:
-    """Return the evaluation that a body asks for. Raises InputError, InvalidRequestError, TooLargeError."""
+    """Return the evaluation that a body requests. Raises InputError, InvalidRequestError, TooLargeError."""
     return validated(NewEvaluation, parse_body(data))
 
 
 def read_grader(data: bytes) -> NewGrader:
-    """Return the grader that a body holds. Raises as `read_evaluation` does."""
+    """Return the grader in a body. Raises as `read_evaluation` does."""
     return validated(NewGrader, parse_body(data))
 
 
 def read_cases(data: bytes) -> NewTestCase | NewTestCases:
-    """Return the test cases that a body holds: one, a list, or `{test_cases}`. Raises as `read_evaluation` does."""
+    """Return the test cases in a body: one, a list, or `{test_cases}`. Raises as `read_evaluation` does."""
     value = parse_body(data)
     if isinstance(value, dict) and "test_cases" not in value:
         return validated(NewTestCase, value)
@@ -283,9 +283,9 @@ def read_lines(data: bytes) -> NewTestCases:
 
 
 def validated(model: type[B], value: Any) -> B:
-    """Return a value as a model. Raises InvalidRequestError or TooLargeError for the first thing that is wrong.
+    """Return a value as a model. Raises InvalidRequestError or TooLargeError for the first mistake.
 
-    What is missing comes first.
+    Missing fields come first.
     """
     try:
         return model.model_validate(value)
@@ -304,12 +304,12 @@ def validated(model: type[B], value: Any) -> B:
 
 
 def shown(text: str, most: int = 300) -> str:
-    """Return a text as a message may repeat it."""
+    """Return a text in a form that a message may repeat."""
     return printable(brief(text, most))
 
 
 class Envelope(Body, Generic[T]):
-    """The answer to a request that was carried out."""
+    """The answer to an accepted request."""
 
     success: Literal[True]
     data: T
@@ -324,7 +324,7 @@ class EnvelopeError(Body):
 
 
 class ErrorEnvelope(Body):
-    """The answer to a request that was refused."""
+    """The answer to a refused request."""
 
     success: Literal[False]
     data: None
@@ -332,7 +332,7 @@ class ErrorEnvelope(Body):
 
 
 class Evaluation(Body):
-    """An evaluation, and how far it is."""
+    """An evaluation, and its progress."""
 
     id: str = Field(json_schema_extra={"format": "uuid"})
     test_case_ids: list[str]
@@ -381,7 +381,7 @@ class Result(Body):
 
 
 class Summary(Body):
-    """All results that there are, counted."""
+    """Counts over all results so far."""
 
     total_results: int = Field(ge=0)
     successful_responses: int = Field(ge=0)
@@ -392,7 +392,7 @@ class Summary(Body):
 
 
 class Results(Body):
-    """The results of an evaluation that there are by now."""
+    """The results of an evaluation so far."""
 
     evaluation_id: str
     results: list[Result]

@@ -1,4 +1,4 @@
-"""Evaluations of outputs that exist, as other programs ask for them (FEP 5): carried out here, stored, and found."""
+"""Evaluations of existing outputs for other programs (FEP 5): carried out here, stored, and found."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MAX_SECONDS = 300
 
 
 class Pending(BaseModel):
-    """An evaluation that is not over: it has no result yet."""
+    """An evaluation under way, which has no result yet."""
 
     evaluation_id: str
     status: Literal["pending", "running"]
@@ -50,7 +50,7 @@ class Pending(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class EvaluationProgress:
-    """Progress of an evaluation: the result of the test case just done, and at the end that of all."""
+    """Progress of an evaluation: the result of the last finished test case, and at the end the whole result."""
 
     evaluation_id: str
     status: Literal["running", "completed"]
@@ -62,7 +62,7 @@ class EvaluationProgress:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An evaluation that has begun: what was read of it, and the checks that do not run in the pool."""
+    """An evaluation under way: its request, and the checks that do not run in the pool."""
 
     id: str
     reading: Reading
@@ -71,7 +71,7 @@ class Evaluation:
 
 
 class FepService:
-    """Service of the REST and gRPC interfaces of FEP. Open it in the event loop that it is used in."""
+    """Service of the REST and gRPC interfaces of FEP. Open it in the event loop in which it is used."""
 
     def __init__(self, store: Store, pool: CheckPool) -> None:
         self._store = store
@@ -82,7 +82,7 @@ class FepService:
     @classmethod
     @asynccontextmanager
     async def open(cls, store: Store) -> AsyncIterator[Self]:
-        """Return the service, over a store that stays open."""
+        """Return the service, over an open store."""
         await asyncio.to_thread(types_here)  # loads the checks, which would hold up the first request
         async with CheckPool.open() as pool:
             service = cls(store, pool)
@@ -90,11 +90,11 @@ class FepService:
                 yield service
 
     async def read(self, source: Source[EvaluationRequest]) -> EvaluationRequest:
-        """Read a request. Raises InputError with what is wrong, TooLargeError."""
+        """Read a request. Raises InputError with all mistakes, TooLargeError."""
         return await self.pool.read(source)
 
     async def begin(self, source: Source[EvaluationRequest], caller: Caller) -> Evaluation:
-        """Read a request, and begin with its checks. Raises as `read` does."""
+        """Read a request, and start its checks. Raises as `read` does."""
         types = types_here()
         reading = await self.pool.begin(source, types)
         here = list(places_of(reading.request, lambda check_type: check_type in types))
@@ -105,7 +105,7 @@ class FepService:
         return await self._evaluate(await self.begin(source, caller), None)
 
     async def stream(self, evaluation: Evaluation) -> AsyncIterator[EvaluationProgress]:
-        """Evaluate, and yield each test case as it is done. Raises as `evaluate` does, after what was yielded."""
+        """Evaluate, and yield each finished test case. Raises as `evaluate` does, after earlier yields."""
         evaluation_id, total = evaluation.id, len(evaluation.reading.request.test_cases)
         told: asyncio.Queue[TestCaseResult | None] = asyncio.Queue()
         yield EvaluationProgress(evaluation_id, "running", 0, total)
@@ -132,14 +132,14 @@ class FepService:
         return await asyncio.to_thread(lambda: EvaluationRunResult.model_validate_json("".join(found)))
 
     async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
-        """Find an evaluation, its result in pieces of its JSON, which are read from the store one by one."""
+        """Find an evaluation. Its result comes as pieces of JSON, which are read from the store one by one."""
         run = await asyncio.to_thread(self.run, evaluation_id)
         if run.status in ("pending", "running"):
             return await asyncio.to_thread(self._pending, run)
         return self._stored_parts(run)
 
     def run(self, evaluation_id: str) -> RunRecord:
-        """Return the run that an evaluation is: its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
+        """Return the run of an evaluation, by its whole id, with or without hyphens. Blocks. Raises NotFoundError."""
         run_id = canonical(evaluation_id)
         run = self._store.runs.get(run_id)
         if run.id != run_id:
@@ -214,7 +214,7 @@ class FepService:
         yield f"],{whole.model_dump_json(exclude={'results'})[1:]}"
 
     def _asked(self, run: RunRecord) -> dict[str, Any] | None:
-        """Return what `asked` kept of an evaluation that is complete: carried out here, or as an operation."""
+        """Return what `asked` kept of a complete evaluation, carried out here or as an operation."""
         asked: dict[str, Any] | None = None
         if run.cause == CAUSE:
             asked = run.suite["evaluate"]
@@ -225,12 +225,12 @@ class FepService:
 
 
 def name_of(request: EvaluationRequest) -> str:
-    """Return the name of an evaluation's run: that of its experiment."""
+    """Return the name of an evaluation's run, which is that of its experiment."""
     return (request.experiment and request.experiment.name) or NAME
 
 
 def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
-    """Return what is kept of a request beside its test cases, outputs and checks."""
+    """Return the parts of a request to keep, besides its test cases, outputs and checks."""
     experiment = request.experiment
     return {
         "experiment": None if experiment is None else experiment.model_dump(),
@@ -240,7 +240,7 @@ def asked(request: EvaluationRequest, caller: Caller) -> dict[str, Any]:
 
 
 def canonical(evaluation_id: str) -> str:
-    """Return the id as the store has it. Raises NotFoundError for what no evaluation can have."""
+    """Return the id in the store's form. Raises NotFoundError for ids that no evaluation can have."""
     try:
         return UUID(evaluation_id).hex
     except ValueError:
@@ -253,6 +253,6 @@ def _sample(index: int, result: TestCaseResult) -> SampleResult:
 
 
 def _metadata(run: RunRecord, unknown: Sequence[str]) -> dict[str, Any]:
-    """Return what fepflow adds to a result: the verdict, that all checks pass, and members that were not known."""
+    """Return fepflow's additions to a result: the verdict, whether all checks passed, and unknown members."""
     warnings = {"warnings": [f"{name} is not known and was left out" for name in unknown]} if unknown else {}
     return {"outcome": run.outcome, "verdict": run.verdict, "metrics": run.metrics, **warnings}

@@ -1,4 +1,4 @@
-"""Runs that are requested over the network and go on when their caller has left; FEP 5.2 calls them operations."""
+"""Runs that are requested over the network and continue without their caller; FEP 5.2 calls them operations."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ class Operations:
         self._service = service
 
     async def start(self, source: Source[EvaluationRequest], caller: Caller, idempotency_key: str | None) -> RunSummary:
-        """Request a run of these outputs, which a flow run executes; that of an earlier request with the same key.
+        """Request a run of these outputs, which a flow run executes. The same key returns the earlier request's run.
 
-        Raises ConflictError for a key that belongs to another request, InputError for one that no run can have.
+        Raises ConflictError for a key of another request, InputError for an invalid key.
         """
         request = await self._service.read(source)
         run = await asyncio.to_thread(self._request, request, caller, idempotency_key)
@@ -157,7 +157,7 @@ class Operations:
             raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
 
     async def result(self, operation: RunSummary) -> EvaluationRunResult | None:
-        """Return the result of an operation that is completed."""
+        """Return the result of a completed operation."""
         if operation.status != "completed":
             return None
         found = await self._service.find(operation.id)
@@ -170,12 +170,12 @@ class Operations:
     async def page(
         self, size: int, status: OperationStatus | None, after: tuple[datetime, str] | None
     ) -> list[RunSummary]:
-        """Return operations, the newest first, of one status or all, from `after` (time of creation, id) on."""
+        """Return operations, newest first, of one status or all, from `after` (time of creation, id) on."""
         statuses = STATUSES[status] if status else ()
         return await asyncio.to_thread(self._store.requests.operations, size, statuses, after)
 
     async def cancel(self, operation_id: str) -> bool:
-        """Have an operation stop, which takes seconds; return False if it is over. Raises NotFoundError."""
+        """Ask an operation to stop, which takes seconds. Returns False if it is over. Raises NotFoundError."""
         operation = await self.get(operation_id)
         try:
             await asyncio.to_thread(self._store.runs.request_cancel, operation.id)
@@ -187,5 +187,5 @@ class Operations:
 
 
 def status_of(operation: RunSummary) -> OperationStatus:
-    """Return FEP's word for the status of an operation's run."""
+    """Return FEP's status of an operation's run."""
     return next(status for status, statuses in STATUSES.items() if operation.status in statuses)

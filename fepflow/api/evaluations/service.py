@@ -280,7 +280,7 @@ class EvaluationService:
         return AgentAddresses.configured()
 
     def create(self, caller: Caller, body: NewEvaluation, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Request an evaluation. What is wrong is looked for in this order: the test cases, the graders, the URL.
+        """Request an evaluation. Mistakes are looked for in this order: the test cases, the graders, the URL.
 
         Raises InvalidRequestError, ConflictError.
         """
@@ -306,12 +306,12 @@ class EvaluationService:
         return self.get(run.id)
 
     def get(self, evaluation_id: str) -> dict[str, Any]:
-        """Return an evaluation and how far it is. Raises NotFoundError."""
+        """Return an evaluation and its progress. Raises NotFoundError."""
         run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return evaluation(run, request, result_counts(self._store, [run]).get(run.id, 0))
 
     def evaluations(self, limit: int, skip: int, status: Status | None = None) -> dict[str, Any]:
-        """Return the evaluations, the newest first, all or those of a status."""
+        """Return the evaluations, newest first, all or those of a status."""
         statuses = STATUSES[status] if status is not None else ()
         runs, total = self._store.requests.newest(KIND, limit, skip, statuses)
         counts = result_counts(self._store, [run for run, _ in runs])
@@ -319,7 +319,7 @@ class EvaluationService:
         return {"evaluations": shown, "count": len(shown), "total": total}
 
     def results(self, evaluation_id: str, limit: int, skip: int) -> dict[str, Any]:
-        """Return the results that there are by now. Raises NotFoundError."""
+        """Return the results so far. Raises NotFoundError."""
         run, request = self._store.requests.get(KIND, _run_id(evaluation_id))
         return results_page(self._store, run, request, limit, skip)
 
@@ -335,7 +335,7 @@ class EvaluationService:
         return _shown_case(self._store.requests.test_case(case_id))
 
     def cases(self, limit: int, skip: int) -> dict[str, Any]:
-        """Return the stored test cases, the oldest first."""
+        """Return the stored test cases, oldest first."""
         cases, total = self._store.requests.test_cases(limit, skip)
         return {"test_cases": [_shown_case(case) for case in cases], "count": len(cases), "total": total}
 
@@ -364,7 +364,7 @@ class EvaluationService:
         return _shown_grader(found)
 
     def graders(self, limit: int, skip: int) -> dict[str, Any]:
-        """Return the graders: those built in, then the stored ones, the oldest first."""
+        """Return the graders: the built-in ones, then the stored ones, oldest first."""
         everything = [*BUILT_IN.values(), *self._store.requests.graders()]
         page = [_shown_grader(grader) for grader in everything[skip : skip + limit]]
         return {"graders": page, "count": len(page), "total": len(everything)}
@@ -424,7 +424,7 @@ def _document(url: str, graders: Sequence[Grader]) -> dict[str, Any]:
 
 
 def _run_id(evaluation_id: str) -> str:
-    """Return the store's form of an id, which is a UUID's; raises NotFoundError for anything else."""
+    """Return the store's form of an id, which is a UUID. Raises NotFoundError for anything else."""
     try:
         if len(evaluation_id) <= 36:
             return UUID(evaluation_id).hex

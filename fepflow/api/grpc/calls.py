@@ -1,4 +1,4 @@
-"""The steps before the handler of a call: who calls, and may they; its message; the record; its errors."""
+"""The steps before the handler of a call: admission, its message, the record, and its errors."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from fepflow.security.redaction import words_of
 
 
 def address_of_peer(peer: str) -> str:
-    """`127.0.0.1` of `ipv4:127.0.0.1:50051`, `::1` of `ipv6:%5B::1%5D:50051`.
+    """Return `127.0.0.1` for `ipv4:127.0.0.1:50051`, and `::1` for `ipv6:%5B::1%5D:50051`.
 
-    What has another form stays as it is, and is from nowhere that we trust (`Access`).
+    Other forms are returned unchanged, and are not trusted (`Access`).
     """
     kind, _, rest = peer.partition(":")
     host = unquote(rest).rpartition(":")[0]
@@ -52,7 +52,7 @@ Status = tuple[grpc.StatusCode, str, tuple[tuple[str, str | bytes], ...]]
 
 
 class PendingError(FepflowError):
-    """An evaluation that was asked for has no result yet."""
+    """The requested evaluation has no result yet."""
 
     recoverable = True
     http_status = 409
@@ -65,7 +65,7 @@ class PendingError(FepflowError):
 
 
 class ResultTooLargeError(FepflowError):
-    """A result that is stored, and too large for a message."""
+    """A stored result that is too large for a message."""
 
     http_status = 413
     grpc_code = "RESOURCE_EXHAUSTED"
@@ -78,7 +78,7 @@ class ResultTooLargeError(FepflowError):
 
 
 def known(error: Exception, where: str) -> FepflowError:
-    """Return the error that a caller is told of; whatever is not one of ours is logged."""
+    """Return the error to send to the caller; other errors than fepflow's are logged."""
     if isinstance(error, FepflowError):
         return error
     logger.error("%s: %s: %s", where, type(error).__name__, words_of(error))
@@ -86,7 +86,7 @@ def known(error: Exception, where: str) -> FepflowError:
 
 
 def status_of(error: FepflowError) -> Status:
-    """Code, sentence and trailing metadata of an error."""
+    """Return code, sentence and trailing metadata of an error."""
     code = grpc.StatusCode[error.grpc_code]
     details = fep_error(error)
     status = fep_pb2.ErrorStatus(code=code.value[0], message=details.message)
@@ -95,7 +95,7 @@ def status_of(error: FepflowError) -> Status:
 
 
 def fep_error(error: FepflowError, **details: Any) -> fep_pb2.FepError:
-    """Return an error as the protocol has it; `code` is that of the REST interface, such as `validation_error`."""
+    """Return an error in the protocol's form; `code` is that of REST, for example `validation_error`."""
     message = fep_pb2.FepError(code=type_of(error.http_status, error), message=_cut(sendable(str(error)), MAX_TEXT))
     details = {**details, **_details(error)}
     if details:
@@ -115,7 +115,7 @@ def _details(error: FepflowError) -> dict[str, Any]:
 
 
 def _problems(error: InputError) -> list[dict[str, Any]]:
-    """Return as many problems as there is room for."""
+    """Return as many problems as fit."""
     found: list[dict[str, Any]] = []
     room = MAX_DETAILS
     for problem in error.problems:
@@ -128,7 +128,7 @@ def _problems(error: InputError) -> list[dict[str, Any]]:
 
 
 def _cut(text: str, room: int) -> str:
-    """Return the beginning of a text that has so many bytes in the form in which gRPC sends it."""
+    """Return the beginning of a text, limited to a number of bytes in gRPC's form."""
     for index, char in enumerate(text):
         room -= 1 if " " <= char <= "~" and char != "%" else 3 * len(char.encode())
         if room < 0:
@@ -168,7 +168,7 @@ def _no_limit() -> None:
 
 @dataclass(slots=True)
 class Call:
-    """A call that was admitted. Its handler says what it is about: the id of an evaluation or operation.
+    """An admitted call. Its handler sets its resource: the id of an evaluation or operation.
 
     `count` is called for each further evaluation of the same call; it raises RateLimitError.
     """
@@ -182,12 +182,12 @@ _current: ContextVar[Call] = ContextVar("call")
 
 
 def current_call() -> Call:
-    """Return the call that is handled."""
+    """Return the current call."""
     return _current.get()
 
 
 class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its stubs are generic, it is not
-    """Puts a `Guard` around each handler."""
+    """An interceptor that puts a `Guard` around each handler."""
 
     def __init__(self, access: Access, max_message: int, max_open: int) -> None:
         self._access = access
@@ -197,7 +197,7 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        """Return the handler, guarded; None for a method that there is not."""
+        """Return the guarded handler, or None for an unknown method."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -211,13 +211,13 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
 
 @dataclass(slots=True)
 class Places:
-    """Places for calls of anybody, who shows no key: others keep theirs however long such calls last."""
+    """Places for calls without a key, so that long ones do not take those of others."""
 
     free: int
 
 
 class Guard:
-    """A guard of one method's handler. It gets the bytes of messages, so that unreadable ones have a true status.
+    """A guard of one method's handler. It gets the bytes of messages, so that unreadable ones get a correct status.
 
     A message is read once its caller is admitted, and has a deadline.
     """
@@ -259,7 +259,7 @@ class Guard:
                 await context.write(self._checked(response))
 
     async def _message(self, requests: AsyncIterator[bytes]) -> Any:
-        """Return the next message. Raises InputError without one, SlowRequestError for one that does not come."""
+        """Return the next message. Raises InputError without one, SlowRequestError for a late one."""
         async for message in self._messages(requests):
             return message
         raise InputError(Problem(f"there is no message, and {self._action} takes one"))
@@ -351,6 +351,6 @@ def _outcome(error: BaseException) -> str:
 
 
 def _headers(context: Context) -> tuple[list[tuple[str, str]], str]:
-    """Return the metadata of a call, without what is binary, and the address that it comes from."""
+    """Return the metadata of a call, without binary values, and the caller's address."""
     headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     return headers, address_of_peer(context.peer())

@@ -1,4 +1,4 @@
-"""The gRPC server: our services, health and reflection, over TLS or without."""
+"""The gRPC server: fepflow's services, health and reflection, with or without TLS."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ HEALTHS = ("", *SERVICES)
 
 
 class _Healths(health.aio.HealthServicer):  # type: ignore[name-defined, misc]  # its stubs are without asyncio
-    """The health service of gRPC's library, with the method that it leaves out."""
+    """The health service of gRPC's library, with its missing method."""
 
     async def List(self, request: health_pb2.HealthListRequest, context: Any) -> health_pb2.HealthListResponse:
-        """Return the health of each."""
+        """Return the health of each service."""
         found = {name: await self.Check(health_pb2.HealthCheckRequest(service=name), context) for name in HEALTHS}
         return health_pb2.HealthListResponse(statuses=found)
 
@@ -81,7 +81,7 @@ class GrpcServer:
         self._stopping: asyncio.Task[None] | None = None
 
     def stop(self) -> asyncio.Task[None]:
-        """Begin to stop, once: health says NOT_SERVING, no call is taken any more, those under way have the grace."""
+        """Start to stop: health says NOT_SERVING, new calls are refused, and running calls have the grace period."""
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop())
         return self._stopping
@@ -104,10 +104,10 @@ async def serve_grpc(
     max_calls: int = MAX_CALLS,
     grace: float = GRACE,
 ) -> AsyncIterator[GrpcServer]:
-    """Serve while the context lasts; port 0 is any that is free. `tls` is the files of the certificate chain and key.
+    """Serve while the context lasts; port 0 is any free port. `tls` has the files of the certificate chain and key.
 
-    Then it stops, and calls under way have `grace` seconds. Where we may listen is for `fepflow.access.listening` to
-    say. Raises InfrastructureError for a port that cannot be had, UserError for files that cannot be used.
+    After that, running calls have `grace` seconds. `fepflow.access.listening` decides where a server may listen. Raises
+    InfrastructureError for a port that is taken, UserError for unusable files.
     """
     guard = Interceptor(access, max_message, max(1, max_calls // 4))
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)

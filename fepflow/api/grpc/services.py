@@ -1,4 +1,4 @@
-"""The RPCs of FEP: evaluations that are carried out while their caller waits, batches, and operations (FEP 5.2)."""
+"""The RPCs of FEP: evaluations whose caller waits, batches, and operations (FEP 5.2)."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _FOR_ERRORS = 300_000
 
 
 class _FailedFastError(Exception):
-    """An evaluation ended in an error, and the caller wants no further one."""
+    """An evaluation ended in an error, and the caller wants no further evaluation."""
 
 
 class Batch:
-    """A batch of evaluations. Raises InputError for options that cannot be."""
+    """A batch of evaluations. Raises InputError for invalid options."""
 
     def __init__(
         self, service: FepService, request: fep_pb2.BatchEvaluationRequest, call: Call, max_message: int
@@ -61,7 +61,7 @@ class Batch:
         self._errors: dict[int, fep_pb2.FepError] = {}
 
     async def run(self) -> fep_pb2.BatchEvaluationResponse:
-        """Carry all of them out; what was not done in time, or when one failed first, is an error, too."""
+        """Carry out all evaluations. Those that are not done in time, or after a first failure, are errors, too."""
         started_at = utc_now()
         code, reason = "", ""
         try:
@@ -136,7 +136,7 @@ def _problems(request: fep_pb2.BatchEvaluationRequest) -> Iterator[Problem]:
 
 
 class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
-    """The service; messages are read and written in threads, as they may be large."""
+    """The evaluation service. Messages are read and written in threads, because they may be large."""
 
     def __init__(self, service: FepService, max_message: int) -> None:
         self._service = service
@@ -162,7 +162,7 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
         return fep_pb2.HealthCheckResponse(status="healthy", version=version("fepflow"))
 
     async def StreamEvaluation(self, request: bytes, context: Any) -> AsyncIterator[fep_pb2.EvaluationProgress]:
-        """Carry out an evaluation, telling of each test case."""
+        """Carry out an evaluation, with a message for each test case."""
         evaluation = await self._service.begin(Source(read_message, request), current_call().caller)
         stream = cast(AsyncGenerator[EvaluationProgress, None], self._service.stream(evaluation))
         async with aclosing(stream):  # a caller who leaves ends the evaluation
@@ -185,7 +185,7 @@ PAGE, MAX_PAGE = 50, 500
 
 
 class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
-    """The service."""
+    """The service of operations."""
 
     def __init__(self, operations: Operations, max_message: int) -> None:
         self._operations = operations
@@ -199,7 +199,7 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
         return _message(started)
 
     async def GetOperation(self, request: fep_pb2.GetOperationRequest, context: Any) -> fep_pb2.EvaluationOperation:
-        """Return an operation, with its result once that is there."""
+        """Return an operation, with its result if it is completed."""
         current_call().resource = request.operation_id
         operation = await self._operations.get(request.operation_id)
         message = _message(operation)
@@ -234,7 +234,7 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
     async def CancelOperation(
         self, request: fep_pb2.CancelOperationRequest, context: Any
     ) -> fep_pb2.CancelOperationResponse:
-        """Have an operation stop."""
+        """Ask an operation to stop."""
         current_call().resource = request.operation_id
         return fep_pb2.CancelOperationResponse(cancelled=await self._operations.cancel(request.operation_id))
 
@@ -285,7 +285,7 @@ def _token(last: RunSummary, shown: str) -> str:
 
 
 def _after(request: fep_pb2.ListOperationsRequest) -> tuple[datetime, str] | None:
-    """Return the last operation of the page before."""
+    """Return the last operation of the previous page."""
     if not request.page_token:
         return None
     wrong = "is not one that this service has given for this filter"

@@ -19,9 +19,10 @@ DESCRIPTION = "Evaluations of AI agents: the Flexible Evaluation Protocol, the E
 
 
 def create_app(routers: Sequence[APIRouter], errors: Errors, paths: Mapping[str, Any] | None = None) -> FastAPI:
-    """Return the application. Its document is at /openapi.json; a page for it would load other people's scripts.
+    """Return the application. Its document is at /openapi.json; there is no page for it, which would load foreign
+    scripts.
 
-    `paths` are operations that the document has beside those of the routes.
+    `paths` are operations in the document besides those of the routes.
     """
     app = FastAPI(title=TITLE, version=version("fepflow"), docs_url=None, redoc_url=None, redirect_slashes=False)
     for router in routers:

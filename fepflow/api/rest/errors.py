@@ -1,4 +1,4 @@
-"""Errors over REST: which body a path's errors have, and which status. No traceback and no secret goes out."""
+"""Errors over REST: the body and status for each path. They contain no traceback and no secret."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ _WHY = {
 def documented(
     body: type[BaseModel], *statuses: int, common: Iterable[int] = (400, 401, 403, 413, 429, 500, 503)
 ) -> dict[int | str, dict[str, Any]]:
-    """Return the errors of an operation for the API's document, which have this body: common ones, and `statuses`."""
+    """Return the errors of an operation for the API's document: common ones, and `statuses`, with this body."""
     return {status: {"model": body, "description": _WHY[status]} for status in sorted({*common, *statuses})}
 
 
 class HttpError(FepflowError):
-    """An error of HTTP itself: a path that is not there, a method that it does not have."""
+    """An error of HTTP itself: an unknown path, or a method that it does not have."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class HttpError(FepflowError):
 
 
 def error_response(status: int, error: FepflowError) -> JSONResponse:
-    """FEP 5.1's ErrorResponse: `error` is its type, `details.problems` where an input is wrong."""
+    """Return FEP 5.1's ErrorResponse: `error` is its type, `details.problems` has the mistakes in the input."""
     body = {"error": type_of(status, error), "message": str(error)}
     if isinstance(error, InputError):
         problems = [{"path": problem.path or "", "message": str(problem)} for problem in error.problems]
@@ -63,7 +63,7 @@ def error_response(status: int, error: FepflowError) -> JSONResponse:
 
 
 def type_of(status: int, error: FepflowError) -> str:
-    """Return a word for an error that programs can go by: `not_found`, `validation_error`."""
+    """Return a word for an error, for programs: `not_found`, `validation_error`."""
     if status == HTTPStatus.BAD_REQUEST:
         return error.fep_type
     return HTTPStatus(status).phrase.lower().replace(" ", "_")
@@ -76,7 +76,7 @@ class Errors:
         self._bodies = sorted(bodies.items(), key=lambda item: -len(item[0]))
 
     def render(self, path: str, error: FepflowError) -> Response:
-        """Return the response that says so."""
+        """Return the response for an error."""
         status = error.status if isinstance(error, HttpError) else error.http_status
         if status >= HTTPStatus.INTERNAL_SERVER_ERROR and not isinstance(error, HttpError):
             logger.error("%s: %s: %s", path, type(error).__name__, words_of(error))
@@ -84,7 +84,7 @@ class Errors:
         return body(status, error)
 
     def install(self, app: FastAPI) -> None:
-        """Answer so whatever a handler raises."""
+        """Answer with these responses whatever a handler raises."""
 
         async def answer(request: Request, error: Exception) -> Response:
             if isinstance(error, HTTPException):
@@ -119,7 +119,7 @@ def _invalid_parameter(request: Request, error: RequestValidationError) -> str:
 
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
-    """Return the methods of a path: of all its routes, where the framework names those of the first one only."""
+    """Return the methods of a path, of all its routes; the framework names only those of the first one."""
     found = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")

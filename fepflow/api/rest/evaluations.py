@@ -64,14 +64,14 @@ _NOT_GIVEN: Any = None
 
 
 class Page(Parameters):
-    """A part of a list. More than there may be is as many as there may be."""
+    """A part of a list. A limit above the maximum counts as the maximum."""
 
     limit: WholeNumber = Field(50, ge=1, description="How many are wanted; at most 500 come.")
     skip: WholeNumber = Field(0, ge=0, description="After how many.")
 
 
 class EvaluationsPage(Page):
-    """A part of the evaluations, or of those of a status."""
+    """A part of the evaluations, or of those with a status."""
 
     status: Status = _NOT_GIVEN
 
@@ -94,7 +94,7 @@ IdempotencyKey = Annotated[
 
 
 class AsciiResponse(JSONResponse):
-    """JSON in ASCII: what agents answer may hold lone surrogates, which no encoding of Unicode has."""
+    """JSON in ASCII, because agents' answers may contain lone surrogates, which no Unicode encoding has."""
 
     def render(self, content: Any) -> bytes:
         """Return the bytes of the body."""
@@ -129,12 +129,12 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
         responses={**_refused(409), **_links(201, "getEvaluationRun", "getEvaluationResults")},
     )
     def create(caller: Admitted, body: NewEvaluation, key: IdempotencyKey = None) -> Response:
-        """Have an agent evaluated; the run goes on after the answer."""
+        """Start the evaluation of an agent. The run continues after the answer."""
         return _done(service.create(caller, body, key), 201)
 
     @router.get("/evaluations", operation_id="listEvaluationRuns", response_model=Envelope[Evaluations])
     def evaluations(page: Annotated[EvaluationsPage, Query()]) -> Response:
-        """Return the evaluations, the newest first."""
+        """Return the evaluations, newest first."""
         return _done(service.evaluations(min(page.limit, 500), page.skip, page.status))
 
     @router.get(
@@ -144,7 +144,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
         responses=_refused(404),
     )
     def evaluation(id: Id) -> Response:
-        """Return an evaluation, and how far it is."""
+        """Return an evaluation and its progress."""
         return _done(service.get(id))
 
     @router.get(
@@ -154,7 +154,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
         responses=_refused(404),
     )
     def results(id: Id, page: Annotated[ResultsPage, Query()]) -> Response:
-        """Return the results of an evaluation that there are by now."""
+        """Return the results of an evaluation so far."""
         return _done(service.results(id, min(page.limit, 1000), page.skip))
 
     @router.post(
@@ -166,7 +166,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
         openapi_extra={"requestBody": {"content": {kind: {"schema": {"type": "string"}} for kind in LINES}}},
     )
     def add_cases(body: NewTestCase | list[NewTestCase] | NewTestCases) -> Response:
-        """Store a test case, or several: a list, `{test_cases}`, or JSON lines; all of them or none."""
+        """Store one or several test cases: an object, a list, `{test_cases}`, or JSON lines. All are stored or none."""
         if isinstance(body, NewTestCase):
             return _done(service.add_cases([body.test_case()])[0], 201)
         assert isinstance(body, NewTestCases)  # `read_cases` makes one of a list
@@ -175,7 +175,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
 
     @router.get("/test-cases", operation_id="listTestCases", response_model=Envelope[TestCases])
     def cases(page: Annotated[Page, Query()]) -> Response:
-        """Return the stored test cases, the oldest first."""
+        """Return the stored test cases, oldest first."""
         return _done(service.cases(min(page.limit, 500), page.skip))
 
     @router.get(
@@ -211,7 +211,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
 
     @router.get("/graders", operation_id="listGraders", response_model=Envelope[Graders])
     def graders(page: Annotated[Page, Query()]) -> Response:
-        """Return the graders: those built in, then the stored ones, the oldest first."""
+        """Return the graders: the built-in ones, then the stored ones, oldest first."""
         return _done(service.graders(min(page.limit, 500), page.skip))
 
     @router.get(
@@ -238,7 +238,7 @@ def evaluations_router(service: EvaluationService, pool: CheckPool) -> APIRouter
 
 
 def error_envelope(status: int, error: FepflowError) -> JSONResponse:
-    """Return an error in the contract's envelope; a fault of ours says no more than that."""
+    """Return an error in the contract's envelope; for a bug in fepflow, it says no more than that."""
     message = str(error)
     if status >= 500:
         message = "The service is not available, try again later" if status == 503 else "Unexpected server error"
@@ -258,6 +258,6 @@ def _refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 
 def _links(status: int, *operations: str) -> dict[int | str, dict[str, Any]]:
-    """Return what the document says can be asked of what was created, whose id is in the response."""
+    """Return the follow-up requests for a created object in the document; its id is in the response."""
     found = {name: {"operationId": name, "parameters": {"id": "$response.body#/data/id"}} for name in operations}
     return {status: {"description": "Done.", "links": found}}

@@ -38,14 +38,14 @@ class ErrorResponse(BaseModel):
 
 
 class Health(BaseModel):
-    """The health of the service (FEP 5.1), and its version."""
+    """Health of the service (FEP 5.1), and its version."""
 
     status: Literal["healthy"]
     version: str
 
 
 class Progress(BaseModel):
-    """A line, or event, of a stream: the last one has the whole result, or the error that ended it."""
+    """A line or event of a stream. The last one has the whole result, or the error that ended it."""
 
     evaluation_id: str
     status: Literal["running", "completed", "failed"]
@@ -149,7 +149,7 @@ async def _source(request: Request) -> Source[EvaluationRequest]:
 
 
 async def _streamed(parts: Iterator[str]) -> Response:
-    """Return a response of JSON in pieces: a large one whole would be one more copy of it, and hold up others."""
+    """Return a response of JSON in pieces, because a large one as a whole would be copied and would delay others."""
     chunks = _chunks(parts)
     first = await asyncio.to_thread(next, chunks)  # a fault of the store is an error of the request
     second = await asyncio.to_thread(next, chunks, None)
@@ -159,7 +159,7 @@ async def _streamed(parts: Iterator[str]) -> Response:
 
 
 def _chunks(parts: Iterable[str]) -> Iterator[str]:
-    """Yield texts together that are not worth a chunk of their own."""
+    """Yield short texts together in one chunk."""
     waiting, length = [], 0
     for part in parts:
         waiting.append(part)

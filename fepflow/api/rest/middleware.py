@@ -1,6 +1,6 @@
-"""Steps around every request: who calls, may they, how often, how much; and the record.
+"""Steps around every request: admission, limits, and the record.
 
-Pure ASGI: the application's responses are handed on as they come, and a body is read only once its caller is admitted.
+Pure ASGI: the application's responses are passed on as they come, and a body is read only once its caller is admitted.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _RESOURCE = re.compile(r"(/[^/]+/[^/]+/)([^/]+)(/.*)?", re.DOTALL)
 
 
 class AccessMiddleware:
-    """Admits requests and records them. `scope["state"]["caller"]` is the Caller, for the application.
+    """Middleware that admits requests and records them. `scope["state"]["caller"]` is the Caller, for the application.
 
     A request that may change something is recorded before it is carried out, and its outcome before the response is
-    sent; one that reads, with its outcome only. Where that fails, the response is the error that `render` makes of
-    it, 503. Put outermost, so that nothing is answered past it.
+    sent. A request that only reads is recorded with its outcome only. If the record fails, the response is the error
+    that `render` makes of it, 503. It is the outermost middleware, so that nothing is answered without it.
     """
 
     def __init__(self, app: ASGIApp, access: Access, render: Render, *, max_body: int) -> None:
@@ -58,7 +58,7 @@ class AccessMiddleware:
         self.max_body = max_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle a request, or the server's life (ASGI 3); websockets are closed."""
+        """Handle a request, or the server's lifespan (ASGI 3); websockets are closed."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "http":
@@ -68,7 +68,7 @@ class AccessMiddleware:
 
 
 class _Exchange:
-    """A request: who calls, the bytes of its body so far, and the response in place of the application's, if any."""
+    """A request: its caller, the bytes of its body so far, and a response in place of the application's, if any."""
 
     def __init__(self, middleware: AccessMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
         self._middleware = middleware
@@ -142,7 +142,7 @@ class _Exchange:
         )
 
     async def _settle(self, outcome: str) -> None:
-        """Record an outcome. Frameworks take the error of too large a body for a bad body: here it is the outcome."""
+        """Record an outcome. Frameworks treat a too large body as a bad body; here the size is the outcome."""
         if self._received > self._middleware.max_body:
             await self._refuse(self._too_large())
             return
@@ -177,11 +177,11 @@ class _Exchange:
 
 
 class _ReplacedError(Exception):
-    """Another response takes the place of the application's."""
+    """Another response replaces the application's."""
 
 
 def action_of(method: str, path: str) -> tuple[str, str | None]:
-    """`GET /v1/runs/{id}` and the id: what comes third in a path. Never the query."""
+    """Return `GET /v1/runs/{id}` and the id, the third part of a path; never the query."""
     match = _RESOURCE.fullmatch(path)
     if not match:
         return f"{method} {path}", None
@@ -189,12 +189,12 @@ def action_of(method: str, path: str) -> tuple[str, str | None]:
 
 
 def is_interface(path: str) -> bool:
-    """Return whether a path is one that programs ask for, and not people's browsers."""
+    """Return whether programs request a path, and not people's browsers."""
     return path in OPEN_PATHS or path.startswith(tuple(f"{prefix}/" for prefix in INTERFACES)) or path in INTERFACES
 
 
 class HeadAsGet:
-    """Has HEAD handled as GET: a path of that has it, too (RFC 9110, 9.1), and the server sends no body."""
+    """Middleware that handles HEAD as GET (RFC 9110, 9.1); the server sends no body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -206,7 +206,7 @@ class HeadAsGet:
 
 
 def with_cors(app: ASGIApp, origins: frozenset[str]) -> ASGIApp:
-    """Return the application, for pages of these origins, too; as it is without any."""
+    """Return the application with CORS for these origins; unchanged without any."""
     if not origins:
         return app
     return CORSMiddleware(

@@ -1,4 +1,4 @@
-"""Requests as handlers take them: the caller, parameters and JSON bodies, read more strictly than FastAPI does."""
+"""Requests as handlers get them: the caller, parameters and JSON bodies, read more strictly than FastAPI does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _QUICK = 20_000
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the caller, whom the middleware has admitted."""
+    """Return the caller that the middleware has admitted."""
     caller: Caller = request.state.caller
     return caller
 
@@ -40,7 +40,7 @@ Admitted = Annotated[Caller, Depends(_admitted)]
 
 
 def _whole_number(text: Any) -> Any:
-    """Return ASCII digits as a number; very many of them as one that is beyond all bounds."""
+    """Return ASCII digits as a number; too many digits give a number above all limits."""
     if not isinstance(text, str) or not re.fullmatch(r"-?[0-9]+", text):
         return text if isinstance(text, int) else None
     return int(text) if len(text) <= _MANY_DIGITS else 10**_MANY_DIGITS * (-1 if text[0] == "-" else 1)
@@ -50,7 +50,7 @@ WholeNumber = Annotated[int, BeforeValidator(_whole_number)]
 
 
 class Parameters(BaseModel):
-    """The parameters of a query: none but those of the fields."""
+    """The parameters of a query; unknown ones are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,12 +88,12 @@ def _quoted(name: str) -> str:
 
 
 def media_type(request: Request) -> str:
-    """Return the type of the body, without parameters; JSON if it does not say."""
+    """Return the media type of the body, without parameters; JSON if there is none."""
     return request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
 
 
 def require_plain(request: Request) -> None:
-    """Raise InputError for a compressed body, of which a small one could become a huge one."""
+    """Raise InputError for a compressed body, because a small one could expand enormously."""
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding != "identity":
         raise InputError(
@@ -102,7 +102,7 @@ def require_plain(request: Request) -> None:
 
 
 async def json_bytes(request: Request) -> bytes:
-    """Return the body, which is said to be JSON. Raises InputError if it is said to be another thing."""
+    """Return the body. Raises InputError if its media type is not JSON."""
     require_plain(request)
     kind = media_type(request)
     if kind != "application/json" and not kind.endswith("+json"):
@@ -111,16 +111,16 @@ async def json_bytes(request: Request) -> bytes:
 
 
 async def read_body(request: Request, read: Callable[[bytes], T], pool: CheckPool) -> T:
-    """Read a JSON body: in a process of the pool, unless it takes a moment only."""
+    """Read a JSON body; large ones are read in a process of the pool."""
     body = await json_bytes(request)
     return read(body) if len(body) <= _QUICK else await pool.read(Source(read, body))
 
 
 def strict_route(read: Callable[[Request, Any], Awaitable[Any]]) -> type[APIRoute]:
-    """Return a class of routes that refuse queries which are not clear, and read JSON bodies by `read`.
+    """Return a class of routes that refuse ambiguous queries, and read JSON bodies by `read`.
 
-    It returns what a request holds, for the type of the handler's parameter `body`. FastAPI's own reading takes NaN and
-    duplicate names, and holds up the event loop.
+    `read` returns the value of the handler's parameter `body`. FastAPI's own reading accepts NaN and duplicate names,
+    and blocks the event loop.
     """
 
     class StrictRoute(APIRoute):
@@ -141,9 +141,9 @@ def strict_route(read: Callable[[Request, Any], Awaitable[Any]]) -> type[APIRout
 
 
 def _names_in_query(request: Request) -> list[str]:
-    """Return the names of a query's parameters. Raises UserError for a query of which others may read something else.
+    """Return the names of a query's parameters. Raises UserError for an ambiguous query.
 
-    FastAPI takes the last value of a name that appears twice, and replaces bytes that are no UTF-8.
+    FastAPI takes the last value of a name that appears twice, and replaces bytes that are not UTF-8.
     """
     try:
         query = request.scope["query_string"].decode("ascii")
@@ -169,9 +169,9 @@ class _ReadRequest(Request):
         self._value = value
 
     async def body(self) -> bytes:
-        """Return what is no empty body."""
+        """Return a body that is not empty."""
         return b"read"
 
     async def json(self) -> Any:
-        """Return the value; FastAPI takes a model for valid, and hands it to the handler."""
+        """Return the value. FastAPI takes a model as valid, and passes it to the handler."""
         return self._value
