@@ -1,4 +1,4 @@
-"""Leases on runs and shards: one executor at a time, whose lease has not ended by the database's clock."""
+"""Leases on runs and shards: one executor at a time, whose lease is valid by the database's clock."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def is_gone(owner: str | None) -> bool:
 
 
 def _pid_here(owner: str | None) -> int | None:
-    """Return the number of the process that `owner` names, if it is, or was, one of this machine."""
+    """Return the process id in `owner`, if it is or was a process of this machine."""
     host, _, rest = (owner or "").partition("/")
     pid = rest.partition("/")[0]
     here = host in (_this_host(), socket.gethostname()) and pid.isdecimal()
@@ -67,7 +67,7 @@ def _pid_here(owner: str | None) -> int | None:
 
 
 def _is_alive(owner: str | None, until: datetime | None, now: datetime, *, begun: bool) -> bool:
-    """Return whether a lease, or the claim of a run that has not begun, is valid."""
+    """Return whether a lease, or the claim of a run that has not started, is valid."""
     if until is None or is_gone(owner):
         return False
     return until + (timedelta() if begun or _pid_here(owner) is None else CLAIM_PATIENCE) > now
@@ -84,9 +84,9 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _free_lease(table: Table, owner: str, before: str | None, now: datetime) -> ColumnElement[bool]:
-    """Return the condition that `owner` may take a lease that `before` had.
+    """Return the condition under which `owner` may take the lease of `before`.
 
-    It may take its own, a free or an ended one, and that of a process that has ended.
+    It may take its own, a free or an expired lease, and that of a process that has ended.
     """
     free = [table.c.lease_owner.is_(None), table.c.lease_owner == owner, table.c.lease_until <= now]
     return or_(*free, table.c.lease_owner == before) if is_gone(before) else or_(*free)
@@ -102,10 +102,10 @@ class Leases(Repository):
     """Acquiring, renewing and releasing the lease of a run, or of one of its shards, numbered from 0."""
 
     def claim(self, run_id: str, owner: str, seconds: float) -> None:
-        """Note that `owner` is about to execute the run, for the next `seconds`, unless somebody is executing it.
+        """Note that `owner` will execute the run, for the next `seconds`, unless another process executes it.
 
-        A claim is a sign of life: it keeps nobody from the lease, and says to `reap`, and to what tells Prefect, that
-        the process is there. `renew` renews it.
+        A claim is a sign of life. It prevents nobody from taking the lease, but shows `reap` that the process exists.
+        `renew` renews it.
         """
 
         def note(connection: Connection) -> None:
@@ -122,11 +122,11 @@ class Leases(Repository):
         return _is_alive(run.lease_owner, run.lease_until, now, begun=run.status == "running")
 
     def acquire(self, run_id: str, owner: str, seconds: float) -> RunRecord:
-        """Make `owner` the run's executor for the next `seconds`; the run is then running, without its former outcome.
+        """Make `owner` the run's executor for the next `seconds`. The run is then running, without its former outcome.
 
-        An owner may acquire again what it holds, and anybody what is only claimed. Raises RunBusyError while another
-        owner's lease is valid (that of a process of this machine that has ended is not), NotFoundError for an unknown
-        run.
+        An owner may acquire its own lease again, and anybody may acquire a run that is only claimed. Raises
+        RunBusyError while another owner's lease is valid (unless that is an ended process of this machine),
+        NotFoundError for an unknown run.
         """
 
         def take(connection: Connection) -> RunRecord:
@@ -158,7 +158,7 @@ class Leases(Repository):
         return self._database.write(take)
 
     def renew(self, run_id: str, owner: str, seconds: float) -> bool:
-        """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        """Renew the lease for the next `seconds`. Returns False if it was lost: the executor has to stop."""
         return self._database.write(lambda connection: _renew(connection, _held(run_id, owner), seconds))
 
     def finish(
@@ -174,7 +174,7 @@ class Leases(Repository):
         error: str | None = None,
         completed_at: datetime | None = None,
     ) -> None:
-        """End the run as `owner`, now unless it ended before, and give the lease back.
+        """End the run as `owner`, now unless it ended before, and release the lease.
 
         Raises RunBusyError, changing nothing, if it was lost.
         """
@@ -193,7 +193,7 @@ class Leases(Repository):
             raise RunBusyError(f"The end of run {run_id} was not recorded: it is {_lost(run_id, owner)}")
 
     def extend_run(self, run_id: str, owner: str, *, n_cases: int, repeats: int) -> RunRecord:
-        """Have the run take in its first `n_cases` cases, and so many repeats of each, as its executor `owner`.
+        """Extend the run to its first `n_cases` cases and a number of repeats of each, as its executor `owner`.
 
         Returns the run as it is then. Raises RunBusyError, changing nothing, if the lease was lost.
         """
@@ -206,17 +206,17 @@ class Leases(Repository):
         return self._database.write(extend)
 
     def hand_over(self, run_id: str, owner: str, why: str) -> bool:
-        """Give the run back as `owner`, pending, so that a worker takes it over.
+        """Release the run as `owner`, as pending, so that a worker takes it over.
 
         Returns False, changing nothing, if it may not be taken over, is to be cancelled, or the lease was lost.
         """
         return self._hand_over(_held(run_id, owner), why)
 
     def reap(self) -> list[str]:
-        """End the runs whose executor or lease has ended, and return their ids, sorted.
+        """End the runs whose executor is gone or whose lease has expired, and return their ids, sorted.
 
-        They are pending again if they may be taken over, else interrupted. Runs that were claimed and have not begun
-        are included. A run whose end was requested is cancelled.
+        They are pending again if they may be taken over, else interrupted. Claimed runs that have not started are
+        included. A run whose end was requested is cancelled.
         """
         claimed = (RUN.c.status == "pending") & RUN.c.lease_owner.is_not(None)
         leases = select(
@@ -233,7 +233,7 @@ class Leases(Repository):
         )
 
     def acquire_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
-        """Make `owner` the shard's executor for the next `seconds`; False while another one is.
+        """Make `owner` the shard's executor for the next `seconds`; False if there is another one.
 
         Raises NotFoundError for an unknown run.
         """
@@ -251,16 +251,16 @@ class Leases(Repository):
         return self._database.write(acquire)
 
     def renew_shard(self, run_id: str, shard: int, owner: str, seconds: float) -> bool:
-        """Renew the lease for the next `seconds`. False when it was lost: the executor has to stop."""
+        """Renew the lease for the next `seconds`. Returns False if it was lost: the executor has to stop."""
         return self._database.write(lambda connection: _renew(connection, _held_shard(run_id, shard, owner), seconds))
 
     def release_shard(self, run_id: str, shard: int, owner: str) -> None:
-        """Give the lease back."""
+        """Release the lease."""
         change = _held_shard(run_id, shard, owner).values(lease_owner=None, lease_until=None)
         self._database.write(lambda connection: connection.execute(change))
 
     def shard_holder(self, run_id: str, shard: int) -> LeaseHolder | None:
-        """Return the holder of the shard's lease; None if it has not begun, or the last executor has released it."""
+        """Return the holder of the shard's lease; None if it has not started, or was released."""
         with self._database.reading() as connection:
             row = connection.execute(select(SHARD).where(_is_shard(run_id, shard))).one_or_none()
             now = now_of(connection)
@@ -289,7 +289,9 @@ class Leases(Repository):
         )
 
     def _hand_over(self, run: Update, why: str) -> bool:
-        """Have a run wait for another executor; False, changing nothing, if it may not or is to be cancelled."""
+        """Make a run wait for another executor; False, changing nothing, if that is not allowed or it is to be
+        cancelled.
+        """
         handed_over = run.where(RUN.c.cancel_requested_at.is_(None), RUN.c.takeovers_left > 0)
 
         def hand_over(connection: Connection) -> bool:
@@ -300,7 +302,7 @@ class Leases(Repository):
         return self._database.write(hand_over)
 
     def _end(self, run_id: str, statement: Update) -> bool:
-        """End a run by a statement, and count that; False if it changes nothing."""
+        """End a run by a statement, and count its end; False if nothing changed."""
 
         def end(connection: Connection) -> bool:
             if has_ended := connection.execute(statement).rowcount == 1:

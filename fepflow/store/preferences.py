@@ -16,13 +16,13 @@ _KEY = ("pair", "question_hash", "is_judge", "given_by")
 
 
 class Preferences(Repository):
-    """Preferences by the contents of a pair: they hold for any runs with the same outputs, and outlive them.
+    """Preferences by the contents of a pair. They apply to all runs with the same outputs, and outlive them.
 
-    Each person and each judge has one about a pair and a question, the newest.
+    Each person and each judge has one preference about a pair and a question, the newest.
     """
 
     def put(self, preferences: Sequence[PreferenceRow]) -> None:
-        """Store preferences, in the place of those that the same people, or judges, had before."""
+        """Store preferences, in place of earlier ones of the same people or judges."""
         rows = [preference.values() for preference in preferences]
 
         def upsert(connection: Connection) -> None:
@@ -36,13 +36,13 @@ class Preferences(Repository):
             self._database.write(upsert)
 
     def withdraw(self, pair: str, question: str, person: str) -> None:
-        """Forget what a person preferred of a pair."""
+        """Delete a person's preference about a pair."""
         table = PREFERENCE.c
         mine = table.pair == pair, table.question_hash == content_hash(question), table.given_by == person
         self._database.write(lambda connection: connection.execute(PREFERENCE.delete().where(*mine, ~table.is_judge)))
 
     def of_pairs(self, pairs: Sequence[str], question: str | None = None) -> list[PreferenceRow]:
-        """Return what everybody prefers of these pairs, about one question or all."""
+        """Return all preferences about these pairs, for one question or all."""
         found: list[PreferenceRow] = []
         for start in range(0, len(pairs), _AT_ONCE):
             rows = select(PreferenceRow).where(PREFERENCE.c.pair.in_(pairs[start : start + _AT_ONCE]))

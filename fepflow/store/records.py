@@ -1,10 +1,10 @@
-"""The store's schema, portable between SQLite and PostgreSQL, and the plain values that go in and come out.
+"""The store's schema, portable between SQLite and PostgreSQL, and the plain values that repositories take and return.
 
-The rows of a table are its records: a `RunRecord` is a row of the table `run`. Where rows are many (cases, outputs,
-check results), the repositories read and write plain values instead, which cost a tenth of mapped objects.
+The rows of a table are its records: a `RunRecord` is a row of the table `run`. For tables with many rows (cases,
+outputs, check results), the repositories read and write plain values instead, which cost a tenth of mapped objects.
 
-A test case is known by its index in its run, so (run, case index, repeat, check id) is the natural key of a check's
-result: the same row cannot be there twice. All times are aware, in UTC.
+A test case is identified by its index in its run, so (run, case index, repeat, check id) is the natural key of a
+check's result, and no row can be stored twice. All times are aware, in UTC.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ _WORD: Any = String(16)
 
 
 class Row(SQLModel, registry=registry(metadata=METADATA)):
-    """Base of the tables, with metadata of their own: a user's plugin may have SQLModel tables, too.
+    """Base of the tables, with separate metadata, because a user's plugin may have SQLModel tables, too.
 
-    A row belongs to no session. pydantic need not build what would validate it: the values are ours, and a name may
-    hold characters that pydantic refuses.
+    A row belongs to no session. pydantic builds no validators for it: the values are fepflow's own, and a name may
+    contain characters that pydantic refuses.
     """
 
     model_config = {"defer_build": True}
@@ -108,14 +108,14 @@ def _case_key() -> ForeignKeyConstraint:
 
 
 class RunRecord(Row, table=True):
-    """One execution of a suite; `outcome` is there once the run is completed.
+    """One execution of a suite; a completed run has an `outcome`.
 
     `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
-    of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of how the target is
-    asked, its address included. `version` is the name of the target's version, if one was given; `options` is what was
-    asked of this run beyond the suite. `rescored_from` is the id of the run whose outputs are judged anew. `takeovers`
-    counts how often the run was handed to another executor because its own was gone, and `takeovers_left` how often it
-    may still be: never, unless a deployment began it.
+    of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of the target's requests,
+    with its address. `version` is the name of the target's version, if one was given. `options` are the run's own
+    options. `rescored_from` is the id of the run whose outputs are judged again. `takeovers` counts how often another
+    executor took the run over because its own was gone, and `takeovers_left` how often one still may: never, unless a
+    deployment started it.
     """
 
     __tablename__: ClassVar[str] = "run"
@@ -152,64 +152,66 @@ class RunRecord(Row, table=True):
 
     @property
     def rescoring(self) -> dict[str, Any]:
-        """The `outputs_of`, `gate_only`, `unanswered`, `target` and `notes` of a rescored run; empty for others. See
-        `fepflow.tasks.create_rescore`."""
+        """The `outputs_of`, `gate_only`, `unanswered`, `target` and `notes` of a rescored run; empty for others.
+
+        See `fepflow.tasks.create_rescore`.
+        """
         noted: dict[str, Any] = (self.options or {}).get(RESCORING, {})
         return noted
 
     @property
     def title(self) -> str:
-        """The name that the run has in Prefect, where a rescored one must not look like a measurement."""
+        """The run's name in Prefect, which distinguishes a rescored run from a measurement."""
         return self.name if self.rescored_from is None else f"{self.name} (rescored)"
 
     @property
     def asked_in(self) -> str:
-        """The id of the run in which the target was asked for the outputs: this one, but for a rescored run."""
+        """The id of the run in which the target was called for the outputs: this one, unless it is rescored."""
         return str(self.rescoring.get("outputs_of", self.id))
 
     @property
     def file(self) -> str | None:
-        """The file that the run was read from, to be compared; None for one of the store."""
+        """The file from which the run was read for a comparison; None for a run of the store."""
         return (self.options or {}).get(FROM_FILE)
 
     @property
     def has_suite(self) -> bool:
-        """True if the suite is known as it was declared, and not only by what results show of it."""
+        """True if the suite is known as it was declared, and not only from results."""
         return bool((self.options or {}).get(HAS_SUITE, True))
 
     @property
     def short_name(self) -> str:
-        """The beginning of the id, or the file, by which people know the run."""
+        """The beginning of the id, or the file, as a name for people."""
         return self.file or self.id[:8]
 
     @property
     def calls(self) -> int:
-        """The number of outputs that the run will have, as far as it is planned."""
+        """The planned number of outputs."""
         return self.n_cases * self.repeats
 
     @property
     def reuses_outputs(self) -> bool:
-        """True if outputs of earlier runs take the place of calls."""
+        """True if outputs of earlier runs replace calls."""
         return bool((self.options or {}).get(REUSE_OUTPUTS))
 
     @property
     def is_requested(self) -> bool:
-        """True for a run that was requested over the network; no suite file and no caller can set or hide it."""
+        """True for a run that was requested over the network; no suite file or caller can set or hide it."""
         return self.cause == "network"
 
     @property
     def variants_id(self) -> str | None:
-        """The id that the runs of all variants of a suite have in common, which were begun together."""
+        """The common id of the runs of a suite's variants, which were started together."""
         return (self.options or {}).get("variants")
 
     @property
     def variant(self) -> dict[str, Any] | None:
-        """The variant of its suite that the run is of."""
+        """The run's variant of its suite."""
         return self.suite.get("variant")
 
     @property
     def sample(self) -> str | None:
-        """A phrase for people if the run has a random sample of the cases only."""
+        """A phrase for people if the run has only a random sample of the cases."""
         sample = (self.options or {}).get("sample")
         if not sample or sample["of"] == self.n_cases:
             return None
@@ -217,7 +219,7 @@ class RunRecord(Row, table=True):
 
     @property
     def filtered(self) -> str | None:
-        """A phrase for people if the run has only those of the suite's cases that a filter chose."""
+        """A phrase for people if the run has only chosen cases of the suite."""
         options = self.options or {}
         if not options.get(FILTERS):
             return None
@@ -225,18 +227,18 @@ class RunRecord(Row, table=True):
 
     @property
     def origin(self) -> dict[str, Any] | None:
-        """The `url`, `revision`, `sha256` and `bytes` of test cases that came from an address; None for others."""
+        """The `url`, `revision`, `sha256` and `bytes` of test cases from an address; None for others."""
         origin: dict[str, Any] | None = (self.options or {}).get("origin")
         return origin
 
     @property
     def origin_phrase(self) -> str | None:
-        """A phrase for people about the same."""
+        """A phrase for people about the origin."""
         return of_origin(self.origin) if self.origin else None
 
     @property
     def import_phrase(self) -> str | None:
-        """A phrase for people about the file of another tool that the run was imported from; None for other runs."""
+        """A phrase for people about the imported file of another tool; None for other runs."""
         origin = (self.options or {}).get("import")
         if not origin:
             return None
@@ -245,7 +247,7 @@ class RunRecord(Row, table=True):
 
     @property
     def part(self) -> str | None:
-        """A phrase for people if the run has a part of the suite's cases only, by filters, a random sample, or both."""
+        """A phrase for people if the run has only a part of the suite's cases, by filters, a random sample, or both."""
         return "; ".join(filter(None, (self.filtered, self.sample))) or None
 
 
@@ -262,7 +264,7 @@ class CaseRow(Row, table=True):
 
 
 class ShardRow(Row, table=True):
-    """A part of a run's cases that an executor of its own works on."""
+    """A part of a run's cases with its own executor."""
 
     __tablename__: ClassVar[str] = "shard"
 
@@ -273,9 +275,9 @@ class ShardRow(Row, table=True):
 
 
 class BlobRow(Row, table=True):
-    """A blob with a large output, by the SHA-256 of its content, in which outputs may have parts; `size` in bytes.
+    """A blob of a large output, by the SHA-256 of its content; several outputs may share it. `size` is in bytes.
 
-    `noted_at` is when a writer was last about to write it.
+    `noted_at` is when a writer last announced that it would write it.
     """
 
     __tablename__: ClassVar[str] = "blob"
@@ -286,9 +288,9 @@ class BlobRow(Row, table=True):
 
 
 class OutputRow(Row, table=True):
-    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that it is of.
+    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that made it.
 
-    Of a large output whose parts are in a `blob`, `value` is the beginning, and the metadata's large entries are null.
+    If large parts are in a `blob`, `value` is the beginning, and the metadata's large entries are null.
     """
 
     __tablename__: ClassVar[str] = "output"
@@ -352,11 +354,11 @@ class CachedResponseRow(Row, table=True):
 
 
 class Calibration(Row, table=True):
-    """The agreement of a judge with people's labels in one run. It outlives the run whose verdicts were compared.
+    """The agreement of a judge with people's labels in one run. It outlives the run.
 
     `judge` is the content hash of the model and its parameters, `rubric` that of the prompt, the response format and
-    the number of samples; `field` is the field of its responses that was compared. There were `n` labels, `missing` of
-    them without a verdict. `statistics` are kappa and the rest, as JSON.
+    the number of samples. `field` is the compared field of its responses. There were `n` labels, `missing` of them
+    without a verdict. `statistics` are kappa and the rest, as JSON.
     """
 
     __tablename__: ClassVar[str] = "calibration"
@@ -377,7 +379,7 @@ class Calibration(Row, table=True):
 
 
 class LabelDraw(Row, table=True):
-    """Cases of a run, in random order, drawn by a seed from all that a check has judged, so that people label them.
+    """Cases of a run, drawn by a seed from all that a check has judged, in random order, for labelling.
 
     They were drawn from all together (`random`), or from those that the check passed and those that it failed
     (`by_verdict`).
@@ -395,7 +397,7 @@ class LabelDraw(Row, table=True):
 
 
 class LabelRow(Row, table=True):
-    """A person's label of one output. Rows are only added; JSON's null as a label withdraws the one before."""
+    """A person's label of one output. Rows are only added; JSON's null as a label withdraws the previous one."""
 
     __tablename__: ClassVar[str] = "label"
     __table_args__ = (_case_key(), Index("ix_label_run_id", "run_id", "case_index"))
@@ -434,10 +436,10 @@ class PreferenceRow(Row, table=True):
 
 
 class StoredReport(Row, table=True):
-    """A report, as a document of EvalGuard 4.4, and the file, or the suite, that it came from.
+    """A report, as a document of EvalGuard 4.4, and the file or suite that it came from.
 
-    The `id` of an imported one is the content hash of its file, else it is its run's. `report_id` is the id that the
-    report itself has, `evaluated_at` its date; `warnings` say what could not be taken as it was.
+    The `id` of an imported one is the content hash of its file, else it is its run's. `report_id` is the report's own
+    id, `evaluated_at` its date. `warnings` say what could not be read unchanged.
     """
 
     __tablename__: ClassVar[str] = "evalguard_report"
@@ -455,7 +457,7 @@ class StoredReport(Row, table=True):
 
 
 class ReportMetricRow(Row, table=True):
-    """A metric of a report and its task, by which the report is found; a task without values has no metric."""
+    """A metric of a report and its task, to find the report by; a task without values has no metric."""
 
     __tablename__: ClassVar[str] = "evalguard_report_metric"
     __table_args__ = (
@@ -538,7 +540,7 @@ class AuditEntryRow(Row, table=True):
 
 
 class TestCaseRow(Row, table=True):
-    """A test case that was posted over the network and is used by its id."""
+    """A test case that was stored over the network and is used by its id."""
 
     __tablename__: ClassVar[str] = "test_case"
 
@@ -548,7 +550,7 @@ class TestCaseRow(Row, table=True):
 
 
 class Grader(Row, table=True):
-    """A named list of checks that was posted over the network, each as FEP declares it (2.3)."""
+    """A named list of checks that was stored over the network, each in FEP's form (2.3)."""
 
     __tablename__: ClassVar[str] = "grader"
 
@@ -561,8 +563,8 @@ class Grader(Row, table=True):
 class RunRequest(Row, table=True):
     """A caller's request for a run over the network.
 
-    `kind` is the interface's. `idempotency_key` is the caller's, made unique to caller and kind; the same key with
-    another `request_hash` is a conflict. `dispatched_at` is when Prefect was told of the run.
+    `kind` is the interface's. `idempotency_key` is the caller's, made unique for caller and kind; the same key with
+    another `request_hash` is a conflict. `dispatched_at` is when the run was handed to Prefect.
     """
 
     __tablename__: ClassVar[str] = "run_request"
@@ -578,7 +580,7 @@ class RunRequest(Row, table=True):
 
 
 class MetricTotal(Row, table=True):
-    """A number that only grows, whatever is deleted: what all runs together have done, see `fepflow.store.totals`."""
+    """A total over all runs, which never decreases, even if runs are deleted; see `fepflow.store.totals`."""
 
     __tablename__: ClassVar[str] = "metric_total"
 
@@ -616,11 +618,11 @@ METRIC_TOTAL: Table = METADATA.tables["metric_total"]
 
 @dataclass(frozen=True, slots=True)
 class NewRun:
-    """A run to be created, with the columns that its creator knows; see `RunRecord`.
+    """A run to create, with the columns that its creator knows; see `RunRecord`.
 
-    `started_at` is for a run that is over when it is stored; else a run starts when its lease is first taken. The run
-    begins with its first `n_cases` cases (None: with all), see `Leases.extend_run`. `created_at` is the time of what
-    another tool evaluated; None: now.
+    `started_at` is for a run that is over when it is stored; otherwise a run starts when its lease is first taken. The
+    run starts with its first `n_cases` cases (None: all), see `Leases.extend_run`. `created_at` is the time of another
+    tool's evaluation; None: now.
     """
 
     id: str
@@ -644,7 +646,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class RunFilter:
-    """The runs that are wanted; None: any. `since` is included, `until` is not; both are about the time of creation."""
+    """The runs to select; None: any. `since` is included, `until` is not; both are about the time of creation."""
 
     suite: str | None = None
     outcome: Outcome | None = None
@@ -676,7 +678,7 @@ class RunSummary:
 
     @property
     def reason(self) -> str | None:
-        """The reason that decided the verdict; for a run without one, the error that stopped it."""
+        """The deciding reason of the verdict; without a verdict, the error that stopped the run."""
         reasons = (self.verdict or {}).get("reasons") or ()
         return reasons[0] if reasons else self.error
 
@@ -691,7 +693,7 @@ class RunFigures(NamedTuple):
 
 
 class LeaseHolder(NamedTuple):
-    """The executor of a shard; `alive` if its lease is valid and, as far as one can see, its process lives."""
+    """The executor of a shard; `alive` if its lease is valid and, as far as is known, its process runs."""
 
     owner: str
     alive: bool
@@ -719,7 +721,7 @@ class NewCheckResult(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StoredOutput:
-    """An output that is in the store. `blob` is where its large parts are, if they were not read, or are lost."""
+    """An output in the store. `blob` is the digest of its large parts, if they were not read, or are lost."""
 
     output: Output
     content_hash: str
@@ -728,7 +730,7 @@ class StoredOutput:
 
 
 class OutputFacts(NamedTuple):
-    """An output without its value: `metadata` tells of its call."""
+    """An output without its value, but with the `metadata` of its call."""
 
     case_index: int
     repeat: int
@@ -738,7 +740,7 @@ class OutputFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """One check's result, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, None where it was not read."""
+    """One check's result, as plain data; `result` is a CheckResult (FEP 2.3.4) as JSON, or None if it was not read."""
 
     case_index: int
     repeat: int
@@ -783,8 +785,8 @@ class GridRow:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of what is in the store. `outputs` includes the failed ones and those that were `reused`, of earlier runs;
-    `checks` every status.
+    """Counts of a run's rows. `outputs` includes failed ones, and those `reused` from earlier runs; `checks` has every
+    status.
 
     `passed` and `failed` count completed checks with that answer, `error` and `skipped` the others.
     """
@@ -829,8 +831,8 @@ class CacheTotals:
 class NewLabel:
     """A person's (`labelled_by`) label of one output: what `field` of the check's response should be.
 
-    `label` is a boolean, a number or a word; None withdraws the person's label before. `draw_id` is the draw by which
-    the output was shown, None if it was shown otherwise: `disputed` if it came first because it is disputed.
+    `label` is a boolean, a number or a word; None withdraws the person's previous label. `draw_id` is the draw that
+    showed the output, or None; `disputed` if it was shown early because it is disputed.
     """
 
     run_id: str
@@ -848,7 +850,7 @@ class NewLabel:
 
 @dataclass(frozen=True, slots=True)
 class StoredLabel(NewLabel):
-    """A label that is in the store; of two, the one with the greater `id` is newer."""
+    """A label in the store; of two, the one with the greater `id` is newer."""
 
     _: dataclasses.KW_ONLY
     id: int
@@ -857,7 +859,7 @@ class StoredLabel(NewLabel):
 
 @dataclass(frozen=True, slots=True)
 class ReportFilter:
-    """The reports that are wanted. A task and a metric are wanted together: the task has to have the metric."""
+    """The reports to select. If a task and a metric are given, the task must have the metric."""
 
     model_name: str | None = None
     model_source: str | None = None
@@ -867,10 +869,10 @@ class ReportFilter:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """A request over the network: who did what to which resource, from where, and what came of it.
+    """A request over the network: time, caller, operation, resource, address and outcome.
 
-    `caller` is `key:ID`, `jwt:SUBJECT`, or `cli:USER` for the command line, None for anybody; `outcome` an HTTP status,
-    the name of a gRPC status code, `begun` or `done`. Plain, as every request makes one.
+    `caller` is `key:ID`, `jwt:SUBJECT`, or `cli:USER` for the command line, None for anybody. `outcome` is an HTTP
+    status, the name of a gRPC status code, `begun` or `done`. It is a plain class, because every request makes one.
     """
 
     caller: str | None

@@ -30,10 +30,10 @@ _IS_IMPORTED = REPORT.c.id.not_in(select(REPORTED_RUN.c.run_id))
 
 
 class Reports(Repository):
-    """Storing and finding reports."""
+    """A repository of reports."""
 
     def add(self, reports: Sequence[StoredReport]) -> int:
-        """Store the reports that are not there yet, in one transaction; return their number."""
+        """Store new reports in one transaction; return their number."""
         ordered = sorted(reports, key=lambda report: report.id)
         return self._database.write(lambda connection: _insert(connection, ordered)) if ordered else 0
 
@@ -55,12 +55,12 @@ class Reports(Repository):
         raise NotFoundError(f"There is no imported report {name!r}: `fepflow evalguard list` shows all reports.")
 
     def newest_imported(self, limit: int = 20, model_name: str | None = None) -> list[StoredReport]:
-        """Return the reports that were imported last first, of one model where it is named."""
+        """Return imported reports, newest imports first, of one model or all."""
         newest = _newest(ReportFilter(model_name=model_name)).where(_IS_IMPORTED)
         return self._records(newest.limit(limit))
 
     def get(self, name: str) -> StoredReport:
-        """Return the report with this id, or the only one that has it as an id of its own. Raises NotFoundError."""
+        """Return the report with this id, or the only one with this own id. Raises NotFoundError."""
         may_be_id = name.isascii() and name.isprintable()
         matches = self._records(select(StoredReport).where(REPORT.c.id == name)) if may_be_id else []
         matches = matches or self._records(select(StoredReport).where(REPORT.c.report_id == name).limit(2))
@@ -78,7 +78,7 @@ class Reports(Repository):
             return page, connection.scalar(count) or 0
 
     def models(self, model_source: str | None, limit: int, offset: int) -> tuple[list[tuple[str, str | None]], int]:
-        """Return a page of the (name, source) of all models that there are reports of, by name, and the number of all.
+        """Return a page of the (name, source) of all models with reports, by name, and the number of all.
 
         Names are ordered by code points, on both databases.
         """
@@ -132,7 +132,7 @@ def _newest(wanted: ReportFilter) -> Select[tuple[StoredReport]]:
 
 
 def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
-    """Store the reports that are not there yet, with the metrics by which they are found; return their number."""
+    """Store new reports, with the metrics by which they are found; return their number."""
     added = 0
     for start in range(0, len(reports), _ROWS_AT_ONCE):
         chunk = reports[start : start + _ROWS_AT_ONCE]

@@ -45,15 +45,15 @@ class _KeyTakenError(Exception):
 
 
 class Requests(Repository):
-    """Requested runs, and whether Prefect has been told of them; test cases and graders, of which runs have copies."""
+    """Requested runs, and whether they were handed to Prefect; test cases and graders, of which runs have copies."""
 
     def create(
         self, run: NewRun, cases: Sequence[TestCase], request: RunRequest, outputs: Sequence[NewOutput] = ()
     ) -> RunRecord:
-        """Store the run, pending, with its request, its cases and the outputs that there are; all of it or nothing.
+        """Store the run, pending, with its request, its cases and existing outputs; all of it or nothing.
 
-        Returns the run of an earlier request with the same idempotency key instead of a new one; raises ConflictError
-        if that request was another. Raises as `Runs.create` does, too.
+        Returns the run of an earlier request with the same idempotency key instead of a new one. Raises ConflictError
+        if that request was another one, and as `Runs.create` does.
         """
         insert_outputs = insert_results(run.id, outputs)
 
@@ -100,28 +100,30 @@ class Requests(Repository):
             return _requested(connection, page), total or 0
 
     def undispatched(self, limit: int) -> list[RunRecord]:
-        """Return pending runs that Prefect has not been told of, the oldest first."""
+        """Return pending runs that were not yet handed to Prefect, oldest first."""
         pending = select(RunRecord).join(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending")
         waiting = pending.where(RUN_REQUEST.c.dispatched_at.is_(None))
         return self._records(waiting.order_by(RUN_REQUEST.c.created_at, RUN.c.id).limit(limit))
 
     def unbegun(self) -> list[RunRecord]:
-        """Return pending runs that Prefect has been told of, the oldest first: requested ones, and those of any
-        deployment that wait for another executor."""
+        """Return pending runs that were handed to Prefect, oldest first.
+
+        They are requested ones, and those of any deployment that wait for another executor.
+        """
         unclaimed = (RUN.c.takeovers > 0) & RUN.c.lease_owner.is_(None)
         known = RUN_REQUEST.c.dispatched_at.is_not(None) | unclaimed
         pending = select(RunRecord).outerjoin(RUN_REQUEST, _OF_RUN).where(RUN.c.status == "pending", known)
         return self._records(pending.order_by(RUN.c.created_at, RUN.c.id))
 
     def count_unbegun(self) -> int:
-        """Count the requested runs that Prefect has been told of and that have not begun."""
+        """Count the requested runs that were handed to Prefect and have not started."""
         unbegun = select(func.count()).select_from(RUN).join(RUN_REQUEST, _OF_RUN)
         unbegun = unbegun.where(RUN.c.status == "pending", RUN_REQUEST.c.dispatched_at.is_not(None))
         with self._database.reading() as connection:
             return connection.scalar(unbegun) or 0
 
     def mark_dispatched(self, run_id: str, flow_run_id: str) -> None:
-        """Note that Prefect has been told of the run, and which flow run is to execute it."""
+        """Note that the run was handed to Prefect, and which flow run executes it."""
 
         def mark(connection: Connection) -> None:
             of_run = RUN.c.id == run_id, RUN.c.flow_run_id.is_(None)
@@ -132,7 +134,7 @@ class Requests(Repository):
         self._database.write(mark)
 
     def withdraw_dispatch(self, run_id: str, flow_run_id: str) -> None:
-        """Have Prefect be told of a pending run again, as it does not know the flow run any more."""
+        """Mark a pending run to be handed to Prefect again, because its flow run no longer exists."""
 
         def withdraw(connection: Connection) -> None:
             unbegun = RUN.c.id == run_id, RUN.c.flow_run_id == flow_run_id, RUN.c.status == "pending"
@@ -143,7 +145,7 @@ class Requests(Repository):
         self._database.write(withdraw)
 
     def end_unbegun(self, run_id: str, status: RunStatus, error: str) -> bool:
-        """End a run that is still pending; False if it is not any more."""
+        """End a run that is still pending; False if it is not."""
         pending = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "pending")
         change = pending.values(status=status, completed_at=utc_now(), error=error)
 
@@ -165,9 +167,9 @@ class Requests(Repository):
     def operations(
         self, limit: int, statuses: Sequence[RunStatus] = (), after: tuple[datetime, str] | None = None
     ) -> list[RunSummary]:
-        """Return the newest operations first; those that come `after` the one with this time of creation and id.
+        """Return the newest operations first, or those `after` the one with this time of creation and id.
 
-        What is created between two calls moves none of them.
+        Operations created between two calls do not shift the pages.
         """
         run_id = self._database.by_code_points(RUN.c.id)
         page = _OPERATIONS.order_by(RUN.c.created_at.desc(), run_id.desc()).limit(limit)
@@ -205,7 +207,7 @@ class Requests(Repository):
         raise NotFoundError("Test case not found")
 
     def find_test_cases(self, ids: Sequence[str]) -> dict[str, TestCase]:
-        """Return the test cases that are there, by id."""
+        """Return the existing test cases among these ids, by id."""
         with self._database.reading() as connection:
             rows = _test_cases(connection, ids, TEST_CASE.c.id, TEST_CASE.c.data)
             return {row.id: TestCase.model_validate(row.data) for row in rows}
@@ -235,7 +237,7 @@ class Requests(Repository):
         self._database.write(add)
 
     def find_graders(self, ids: Sequence[str]) -> dict[str, Grader]:
-        """Return the graders that are there, by id."""
+        """Return the existing graders among these ids, by id."""
         return {grader.id: grader for grader in self._records(select(Grader).where(GRADER.c.id.in_(ids)))}
 
     def graders(self) -> list[Grader]:

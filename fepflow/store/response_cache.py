@@ -18,7 +18,7 @@ logger = logging.getLogger("fepflow.run")
 
 
 def delete_expired_responses(store: Store) -> None:
-    """Delete what is too old to be used again. Raises InfrastructureError."""
+    """Delete responses that are too old to be reused. Raises InfrastructureError."""
     store.results.delete_cached_responses(before=utc_now() - _max_age())
 
 

@@ -1,4 +1,4 @@
-"""Retention: the runs that are old enough to go, the deletion of runs, and the erasure of what one test case holds."""
+"""Retention: the runs that are old enough to be deleted, their deletion, and the erasure of a test case's content."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KEPT_METADATA = ("check_id", "check_version", USAGE)
 
 
 class Retention(Repository):
-    """Deletes runs and what they hold, in transactions that are short enough for others to write in between."""
+    """Deletion of runs in transactions that are short enough for others to write in between."""
 
     def __init__(self, database: Database, large_outputs: LargeOutputs) -> None:
         super().__init__(database)
@@ -97,8 +97,8 @@ class Retention(Repository):
         }
 
     def delete_run(self, run_id: str) -> None:
-        """Delete a run that is over with all that belongs to it. If that is cut off, the run says so, and the next
-        call goes on.
+        """Delete a finished run with all its rows. If that is interrupted, the run says so, and the next call
+        continues.
 
         Raises NotFoundError, UserError if somebody executes the run or made it a baseline meanwhile.
         """
@@ -153,7 +153,7 @@ class Retention(Repository):
         return count
 
     def delete_unused_blobs(self) -> int:
-        """Delete the blobs of large outputs that no run has any more, and return their number."""
+        """Delete the blobs of large outputs that no run uses any more, and return their number."""
         return self._large_outputs.delete_unused()
 
     def give_back_space(self) -> int:
@@ -196,7 +196,7 @@ def _erase(connection: Connection, run_id: str, case_index: int, erased: TestCas
 
 
 def _bare(result: dict[str, Any]) -> dict[str, Any]:
-    """Return a check's result with nothing but its kind, its status and its figures."""
+    """Return a check's result with only its kind, its status and its figures."""
     kept = {name: result[name] for name in ("check_type", "status", "evaluated_at")}
     metadata = {name: value for name, value in (result.get("metadata") or {}).items() if name in _KEPT_METADATA}
     error = {**result["error"], "message": "erased"} if result.get("error") else None
