@@ -1,9 +1,9 @@
-"""Addresses of agents that come over the network: which may be called, by the URL and by the address that is dialled.
+"""Addresses of agents from the network: which may be called, by URL and by the address of each connection.
 
-Whoever may name an address could otherwise have us call what only this machine can reach. So an address has to be
-global, or the operator's list (FEPFLOW_AGENT_HOSTS) has to have it, by host or by network; and never is it a port of
-fepflow or Prefect on this machine. A URL is judged when it is given, as far as its text tells; each connection is
-judged by the very address that it is about to be made to, whatever a name was resolved to before.
+A caller who names an address could otherwise make fepflow call what only this machine can reach. So an address must be
+public, or on the operator's list (FEPFLOW_AGENT_HOSTS) by host or network. Ports of fepflow or Prefect on this machine
+are never allowed. A URL is checked when it is given, as far as its text tells. Each connection is checked by the very
+address that is about to be connected, whatever a name was resolved to before.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class AddressRefusedError(OSError):
-    """An address that may not be dialled. An OSError, so that it passes through whatever makes connections."""
+    """An address to which no connection may be made. It is an OSError, so that HTTP libraries pass it on."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHost:
-    """One entry of the operator's list: a network, a host, or `*.` and a domain; of one port, or of all."""
+    """An entry of the operator's list: a network, a host, or `*.` and a domain, with one port or all ports."""
 
     network: IPv4Network | IPv6Network | None
     host: str
@@ -76,7 +76,7 @@ class AllowedHost:
 
 
 class AgentAddresses:
-    """The addresses that the operator allows; `own_ports` of this machine are refused whatever is allowed."""
+    """The addresses that the operator allows; `own_ports` of this machine are always refused."""
 
     def __init__(self, allowed: Sequence[AllowedHost] = (), own_ports: Collection[int] = ()) -> None:
         self._allowed = allowed
@@ -84,7 +84,7 @@ class AgentAddresses:
 
     @classmethod
     def configured(cls, also: Sequence[AllowedHost] = ()) -> AgentAddresses:
-        """Return the addresses of the settings, and `also` others. Raises InputError for a list that cannot be used."""
+        """Return the addresses in the settings, and `also` others. Raises InputError for an invalid list."""
         config, api = settings(), configured_api()
         ports = {config.port, config.api_port, config.grpc_port, *_served_ports(config.api_file)}
         if api is not None:
@@ -93,9 +93,9 @@ class AgentAddresses:
         return cls([*allowed_hosts(config.agent_hosts), *also], ports)
 
     def problem(self, url: str) -> str | None:
-        """Return why an address must not be called, as far as its text tells; None if it may.
+        """Return why an address must not be called, as far as its text tells, or None.
 
-        The addresses of a name are judged when they are dialled.
+        The addresses of a name are checked when a connection is made.
         """
         if problem := address_problem(url):
             return f"{problem[0]} ({problem[1]})"
@@ -119,7 +119,7 @@ class AgentAddresses:
         return DialGuard(self, (parts.hostname or "").rstrip("."))
 
     def _refusal(self, host: str, address: Address, port: int) -> str | None:
-        """Return why an address that `host` stands for must not be dialled; None if it may."""
+        """Return why an address of `host` must not be connected, or None."""
         known = list(_unwrapped(address))
         if port in self._own_ports and any(map(_is_of_this_machine, known)):
             return f"port {port} of this machine is fepflow's or Prefect's own"
@@ -134,13 +134,13 @@ class AgentAddresses:
 
 @dataclass(frozen=True, slots=True)
 class DialGuard:
-    """Makes the sockets of all connections that a client makes for one host: aiohttp's socket factory."""
+    """The socket factory for all connections to one host, as aiohttp calls it."""
 
     addresses: AgentAddresses
     host: str
 
     def __call__(self, info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-        """Return a socket for what is about to be dialled; raises AddressRefusedError."""
+        """Return a socket for a new connection. Raises AddressRefusedError."""
         family, kind, protocol, _, place = info
         refusal = self.addresses._refusal(self.host, ip_address(str(place[0])), int(str(place[1])))
         if refusal is not None:
@@ -149,7 +149,7 @@ class DialGuard:
 
 
 def _served_ports(file: Path) -> Iterator[int]:
-    """Yield the ports that the network's interfaces really have, where any will do (FEPFLOW_API_PORT=0)."""
+    """Yield the actual ports of REST and gRPC if any port was allowed (FEPFLOW_API_PORT=0)."""
     try:
         places = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -162,7 +162,7 @@ def _served_ports(file: Path) -> Iterator[int]:
 def allowed_hosts(listed: str) -> list[AllowedHost]:
     """Parse the operator's list: hosts, `*.domain`s, addresses and networks, each with or without `:port`, by commas.
 
-    Raises InputError for an entry that is none of them.
+    Raises InputError for other entries.
     """
     return [_entry(text.strip()) for text in listed.split(",") if text.strip()]
 
@@ -195,7 +195,7 @@ def _unknown(text: str) -> InputError:
 
 
 def _host(located: re.Match[str]) -> str | None:
-    """Return the host in the form in which it is compared; None for what looks like an IP address and is none."""
+    """Return the host in the form in which it is compared; None for an invalid IP address."""
     if located["v6"] is not None:
         try:
             return str(IPv6Address(located["v6"]))
@@ -223,7 +223,7 @@ def _names_this_machine(host: str) -> bool:
 
 
 def _unwrapped(address: Address) -> Iterator[Address]:
-    """Yield the address, and those that a gateway would make of it; of a mapped one, the other one only."""
+    """Yield the address, and those that a gateway would translate it to; for a mapped address only the other one."""
     if isinstance(address, IPv4Address):
         yield address
         return

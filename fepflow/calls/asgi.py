@@ -1,4 +1,4 @@
-"""An ASGI application of the user's own, which an HTTP target calls in process, by httpx.ASGITransport."""
+"""An ASGI application of the user, which an HTTP target calls in process, by httpx.ASGITransport."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def open_app(name: str, folder: Path, roots: Sequence[Path], max_bytes: int) -> 
 
 
 class AsgiApp:
-    """The application as httpx.ASGITransport calls it; `content_hash` is that of its code.
+    """The application for httpx.ASGITransport; `content_hash` is that of its code.
 
-    It runs in an event loop of its own, in a daemon thread, so that one which blocks does not hold up the run. It is
-    started up before its first request and shut down at the end (ASGI's lifespan protocol). A response is cut off
-    at `max_bytes`. Whatever it raises is a TargetError with the exception's type, message, file and line.
+    It runs in a separate event loop, in a daemon thread, so that a blocking application does not delay the run. It is
+    started before its first request and shut down at the end (ASGI's lifespan protocol). A response is cut off at
+    `max_bytes`. Its exceptions become TargetErrors with type, message, file and line.
     """
 
     def __init__(self, source: Source, app: Application, max_bytes: int) -> None:
@@ -134,7 +134,7 @@ class _Response:
 class _Lifespan:
     """Start-up and shut-down of an application in one event loop (ASGI's lifespan protocol, 2.0).
 
-    An application that raises without a word about its start-up does not know the protocol, and needs none.
+    An application that raises before it answers the start-up does not know the protocol, and needs none.
     """
 
     def __init__(self, app: Application, folder: Path) -> None:
@@ -149,7 +149,7 @@ class _Lifespan:
         self._task: asyncio.Task[None] | None = None
 
     async def start_up(self) -> Failure | None:
-        """Start it up, once for all calls, however long it takes. Return why that failed, if it did."""
+        """Start the application, once for all calls. Return why that failed, if it did."""
         if self._task is None:
             self._task = asyncio.create_task(self._run())
         await self._started.wait()

@@ -1,4 +1,4 @@
-"""The interface of a system under test."""
+"""The interface of a target."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_att
 class TargetResponse:
     """The response of a target for one test case: any JSON value, and metadata.
 
-    `has_own_time` if what its metadata says of `latency_ms`, if anything, is the call's time: one that was recorded.
+    `has_own_time` is true if `latency_ms` in its metadata, if any, is the call's time, because it was recorded.
     """
 
     value: Any
@@ -32,10 +32,10 @@ class TargetResponse:
 
 @dataclass(slots=True)
 class Progress:
-    """Progress of a call of several steps, for its record if it fails, or is cut off.
+    """Progress of a call of several steps, for its record if it fails or is cut off.
 
-    `response` is the output so far (its value None before the first step is answered), `place` where the call is
-    (`step 2 of 3`), `fault` what is known to be wrong with the answer that is waited for.
+    `response` is the output so far (with the value None before the first answer), `place` the present step
+    (`step 2 of 3`), and `fault` a known mistake in the awaited answer.
     """
 
     response: TargetResponse = TargetResponse(None)
@@ -43,7 +43,7 @@ class Progress:
     fault: str = ""
 
     def describe(self, message: str) -> str:
-        """Return the message of what cut the call off, with where it was, and what was wrong there."""
+        """Return the message of an error, with the step, and any known mistake."""
         return ": ".join(part for part in (self.place, message, self.fault) if part)
 
 
@@ -53,9 +53,9 @@ progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
 
 @dataclass(frozen=True, slots=True)
 class AttemptUnderWay:
-    """The case and the repeat that the attempt under way is made for, its number from 1, and the run's budget.
+    """The present attempt: its case and repeat, its number from 1, and the run's budget.
 
-    `pace` waits until one more request may be sent: an attempt has been paced once already.
+    `pace` waits until one more request may be sent; the first one has waited already.
     """
 
     case: TestCase
@@ -77,7 +77,7 @@ traced_requests: ContextVar[list[str] | None] = ContextVar("fepflow_traced_reque
 
 
 def pass_traceparent() -> str | None:
-    """Return the trace context for one more request to the agent; None where nobody traces it."""
+    """Return the trace context for one more request to the agent; None without a trace."""
     context, requests = traceparent.get(), traced_requests.get()
     if context is not None and requests is not None:
         requests.append(context)
@@ -85,7 +85,7 @@ def pass_traceparent() -> str | None:
 
 
 class Target(Protocol):
-    """A system under test. One object serves a whole run, from one event loop, many calls at once."""
+    """A target: the agent, model or server that is evaluated. One object serves a whole run, many calls at once."""
 
     @property
     def fingerprint(self) -> str:
@@ -93,15 +93,15 @@ class Target(Protocol):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """The values that a request may hold, and no hash, message or record may show."""
+        """The values that a request may contain, but no hash, message or record may show."""
 
     def render(self, case: TestCase) -> Any:
-        """Return the request for `case` as JSON; raises JSONPathError or TargetError where none can be made."""
+        """Return the request for `case` as JSON. Raises JSONPathError or TargetError if there can be none."""
 
     async def call(self, request: Any) -> TargetResponse:
         """Send a rendered request once. Raises TargetError.
 
-        It has no deadline of its own; its caller sets one (`TargetClient.ask` does).
+        It has no deadline; its caller sets one (`TargetClient.ask` does).
         """
 
     async def aclose(self) -> None:
@@ -110,7 +110,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A turn of a conversation: its `number`, from 1, what the user says, and all `messages` until then.
+    """A turn of a conversation: its `number`, from 1, the user's input, and all `messages` so far.
 
     Messages are `{role: user | assistant, content}`; the user's `input` is the content of the last one.
     """
@@ -122,27 +122,27 @@ class Turn:
 
 @runtime_checkable
 class DescribedConversation(Protocol):
-    """A conversation that knows facts about the system under test, for the output's metadata."""
+    """A conversation that knows facts about the target, for the output's metadata."""
 
     def facts(self) -> dict[str, Any]:
-        """Return what is known now: also after a turn that failed."""
+        """Return the present facts, also after a failed turn."""
 
 
 class Conversation(Protocol):
-    """A conversation with the system under test about one test case. Its turns come one after the other."""
+    """A conversation with the target about one test case, turn by turn."""
 
     async def say(self, turn: Turn) -> TargetResponse:
-        """Send what the user says in this turn, and return the answer. Raises TargetError; has no deadline."""
+        """Send the user's message of this turn, and return the answer. Raises TargetError; has no deadline."""
 
 
 class ConversationalTarget(Target, Protocol):
-    """A target that can hold conversations of several turns.
+    """A target that can have conversations of several turns.
 
-    Where its suite may be such that it cannot, it has a property `conversation_problem`, which says why, or is None.
+    If its suite can make that impossible, it has a property `conversation_problem`: the reason, or None.
     """
 
     def converse(self, case: TestCase) -> AbstractAsyncContextManager[Conversation]:
-        """Open a conversation, which the context ends. Raises TargetError."""
+        """Open a conversation, which ends with the context. Raises TargetError."""
 
 
 UNSENT: Any = object()
@@ -152,8 +152,8 @@ UNSENT: Any = object()
 def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSENT) -> str:
     """Return the content hash of an output, 64 hexadecimal digits.
 
-    `request` is the rendered request that was sent; a case of which no request can be made is known by the reason.
-    `expected` is a part of it only if the request has it inside.
+    `request` is the rendered request; if there can be none, the reason is hashed instead. `expected` is included only
+    if the request contains it.
     """
     try:
         asked = redact_json(target.render(case) if request is UNSENT else request, target.secrets)
@@ -163,9 +163,9 @@ def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSE
 
 
 def template_context(case: TestCase, turn: Turn | None = None, session: Any = None) -> dict[str, Any]:
-    """Return the data that paths in a target's section see: the test case, as far as it is sent, and the turn.
+    """Return the data for paths in a target's section: the sent parts of the test case, and the turn.
 
-    A case that is no conversation is one of a single turn.
+    A case that is no conversation counts as one of a single turn.
     """
     turn = turn or Turn(1, case.input, ({"role": "user", "content": case.input},))
     seen = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
@@ -173,14 +173,14 @@ def template_context(case: TestCase, turn: Turn | None = None, session: Any = No
 
 
 def sent_fields(case: TestCase) -> dict[str, Any]:
-    """Return the fields that a test case has, without its checks."""
+    """Return the fields of a test case, without its checks."""
     return {
         name: getattr(case, name) for name in ("id", "input", "expected", "metadata") if name in case.model_fields_set
     }
 
 
 def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:
-    """Raise InputError if `metadata` maps to a name that fepflow itself sets."""
+    """Raise InputError if `metadata` maps to a name that fepflow sets itself."""
     if taken := [name for name in metadata if name in RESERVED_METADATA]:
         message = f"{', '.join(taken)} in an output's metadata is what fepflow says about the call"
         raise InputError(Problem(message, path=where, advice="choose another name"))

@@ -71,7 +71,7 @@ class RetryPolicy:
 
 
 class Attempt(NamedTuple):
-    """One call: when it began, how long it took in milliseconds, and its error, if it failed."""
+    """A call: its start, its duration in milliseconds, and its error, if it failed."""
 
     started_at: datetime
     latency_ms: float
@@ -115,17 +115,17 @@ class CallRecord:
     """Seconds in which the next attempt waited for its slot: it is other cases that take them."""
 
     def time_left(self) -> float:
-        """Return the seconds that the case still has; infinity where it has no deadline."""
+        """Return the remaining seconds of the case; infinity without a deadline."""
         return math.inf if self.ends_at is None else self.ends_at - asyncio.get_running_loop().time()
 
     def last_refusal(self) -> TargetError | None:
-        """Return the last error of an attempt that is no timeout: an answer, or why there was no connection."""
+        """Return the last error that is no timeout: an answer, or a failed connection."""
         errors = [attempt.error for attempt in reversed(self.attempts) if isinstance(attempt.error, TargetError)]
         return next((error for error in errors if not isinstance(error, TargetTimeoutError)), None)
 
     @property
     def may_recover(self) -> bool:
-        """True if there is no response yet, for a reason that a retry may mend."""
+        """True if there is no response yet, for a reason that a retry may fix."""
         return self.response is None and isinstance(self.error, TargetError) and self.error.retryable
 
     def output(self) -> Output:
@@ -173,7 +173,7 @@ Observe = Callable[[TestCase, CallRecord], AbstractContextManager[None]]
 
 
 class TargetClient:
-    """Calls one target for a whole run, from one event loop, many cases at once."""
+    """A client that calls one target for a whole run, from one event loop, many cases at once."""
 
     def __init__(
         self,
@@ -201,14 +201,13 @@ class TargetClient:
 
     @property
     def is_down(self) -> bool:
-        """True while the target is down, and has had time to come back."""
+        """True while the target is down, and its time to come back is over."""
         return self._circuit_breaker.down
 
     async def ask(self, case: TestCase, repeat: int = 0) -> CallRecord:
         """Call until there is a response, a non-retryable error, or no attempt left. Raises no TargetError.
 
-        Raises RunLimitExceededError when the run may make no call any more: having made none, or in the middle of a
-        conversation.
+        Raises RunLimitExceededError if the run may make no more calls, before the first call, or during a conversation.
         """
         async with self._until_known:
             return await self._ask(case, repeat)
@@ -242,10 +241,10 @@ class TargetClient:
         return record
 
     async def call_once_more(self, case: TestCase, record: CallRecord) -> bool:
-        """Make one more call for a case that has had its attempts; `record` gets the result.
+        """Make one more call for a case whose attempts are used up; `record` gets the result.
 
-        Returns False, having made no call, while the target is down. Raises RunLimitExceededError, having made
-        no call, when the run may make none any more.
+        Returns False, without a call, while the target is down. Raises RunLimitExceededError, without a call, if the
+        run may make no more calls.
         """
         try:
             await self._turn(record)
@@ -259,7 +258,7 @@ class TargetClient:
         return True
 
     async def _end_trace(self, record: CallRecord) -> None:
-        """Put the trace of the last attempt into the record. No other call has to wait for its spans."""
+        """Put the trace of the last attempt into the record. Other calls do not wait for its spans."""
         if self._traces is None or record.trace is None:
             return
         trace, record.trace = record.trace, None
@@ -281,9 +280,9 @@ class TargetClient:
         return time_limit(seconds, late)
 
     async def _turn(self, record: CallRecord) -> None:
-        """Wait until a call may be made, and take its slot, which the call gives back.
+        """Wait until a call may be made, and take its slot, which the call returns.
 
-        Callers that waited for an open circuit take a slot anew: else all of them would call at once.
+        Callers that waited for an open circuit take a new slot; otherwise all of them would call at once.
         """
         admitted = False
         while True:
@@ -302,7 +301,7 @@ class TargetClient:
             admitted = True
 
     async def _attempt(self, case: TestCase, record: CallRecord) -> TargetResponse:
-        """Make one call in a slot that was taken, and give the slot back."""
+        """Make one call in a slot, and return the slot."""
         started_at, started = utc_now(), time.monotonic()
         if not record.attempts:
             record.began, record.queued = started, 0.0

@@ -1,7 +1,7 @@
-"""Conversations with the system under test: the turns of a test case, one after the other, as one output.
+"""Conversations with the target: the turns of a test case, one after the other, as one output.
 
-The turns stand in the case, or a simulated user says them (`fepflow.calls.simulated_user`). An output has ECP's form:
-`{steps: [...], messages: [...]}`, see `fepflow.calls.steps`.
+The turns are in the case, or a simulated user makes them (`fepflow.calls.simulated_user`). An output has ECP's form,
+`{steps: [...], messages: [...]}`; see `fepflow.calls.steps`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ MAX_CHARACTERS = 20_000_000
 
 
 class ConversationTarget:
-    """A target that is asked turn by turn where a test case is a conversation, and as it is where not.
+    """A target that is called turn by turn for conversations, and directly for other cases.
 
-    `timeout` is the deadline of each turn, in seconds, of which the simulated user, one of `users`, takes nothing. A
-    target without `converse` gives such cases an error.
+    `timeout` is the deadline of each turn, in seconds, without the time of the simulated user, one of `users`. A target
+    without `converse` gives such cases an error.
     """
 
     def __init__(self, target: Target, kind: str, timeout: float, users: SimulatedUsers | None = None) -> None:
@@ -52,7 +52,7 @@ class ConversationTarget:
 
     @property
     def target(self) -> Target:
-        """The target that is asked."""
+        """The wrapped target."""
         return self._target
 
     @property
@@ -67,14 +67,14 @@ class ConversationTarget:
 
     @property
     def problem(self) -> str | None:
-        """Why the target can hold no conversation; None if it can."""
+        """Why the target can have no conversation, or None."""
         if not hasattr(self._target, "converse"):
             return f"a target of the kind {self._kind} holds no conversations: give the test case an input"
         problem: str | None = getattr(self._target, "conversation_problem", None)
         return problem
 
     def render(self, case: TestCase) -> Any:
-        """Return the request for `case`; of a conversation what the user says in it, and the request of its opening."""
+        """Return the request for `case`; for a conversation, its user's messages, and the request of its opening."""
         if not case.is_conversation:
             return self._target.render(case)
         if problem := self.problem:
@@ -85,16 +85,16 @@ class ConversationTarget:
         return {**asked, "opening": self._target.render(opening)}
 
     def _played_by(self, user: SimulatedUser) -> dict[str, Any]:
-        """Return what the model that plays a user is known by; nothing where nobody is asked."""
+        """Return the identity of the model that plays a user; empty without a simulated user."""
         if self._users is None:
             return {}
         model = self._users.model(user)
         return {"played_by": {"model": model.name, "at": model.bare_base, "parameters": dict(model.parameters)}}
 
     async def call(self, request: Any) -> TargetResponse:
-        """Call the target, or hold the conversation of the case whose attempt is under way; raises TargetError.
+        """Call the target, or have the conversation of the present attempt's case. Raises TargetError.
 
-        `progress_of_call` has what came before an error.
+        `progress_of_call` has the part before an error.
         """
         attempt = attempt_under_way.get(None)
         if attempt is None or not attempt.case.is_conversation:
@@ -121,7 +121,7 @@ class ConversationTarget:
         return progress.response
 
     async def _turns(self, attempt: AttemptUnderWay, held: _Held) -> AsyncGenerator[Any]:
-        """Yield what the user says, turn by turn."""
+        """Yield the user's messages, turn by turn."""
         user = attempt.case.user
         for turn in attempt.case.turns or ():
             yield turn.input
@@ -150,7 +150,7 @@ class ConversationTarget:
         attempt: AttemptUnderWay,
         progress: Progress,
     ) -> None:
-        """Hold the conversation to its end."""
+        """Continue the conversation to its end."""
         while True:
             progress.place = held.place
             words = await anext(turns, _NO_MORE)
@@ -185,7 +185,7 @@ _NO_MORE = object()
 
 @dataclass(slots=True)
 class _Held:
-    """A conversation as far as it was held. `turns` is their number, None where nobody knows it before."""
+    """A conversation so far. `turns` is their number, or None if it is not known before."""
 
     turns: int | None
     steps: list[Step] = field(default_factory=list)
@@ -201,7 +201,7 @@ class _Held:
         return f"turn {len(self.steps) + 1}" + (f" of {self.turns}" if self.turns else "")
 
     async def take(self, answer: TargetResponse, latency_ms: float) -> None:
-        """Add an answer; raises TargetError if all answers together are too large to be kept."""
+        """Add an answer. Raises TargetError if all answers together are too large."""
         if is_large(answer.value):
             self.characters += len(await READERS.run(lambda: encode(answer.value)))
             if self.characters > MAX_CHARACTERS:
@@ -211,7 +211,7 @@ class _Held:
         self.messages.append({"role": "assistant", "content": answer.value})
 
     def response(self) -> TargetResponse:
-        """Return it as an output."""
+        """Return the conversation as an output."""
         metadata: dict[str, Any] = {"steps": self.turns or len(self.steps) + (not self.is_complete)}
         if self.is_complete:
             metadata["completed"] = len(self.steps)

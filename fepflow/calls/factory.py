@@ -1,4 +1,4 @@
-"""Builds a target from a suite's target section."""
+"""The factory of targets, from a suite's target section."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def open_target(
     models: ModelClient | None = None,
     users: SimulatedUsers | None = None,
 ) -> Target:
-    """Open the system under test, see `_open`; it holds conversations where test cases are some, with `users`."""
+    """Open the target, see `_open`, so that it can have conversations, with `users`."""
     opened = _open(
         config,
         folder=folder,
@@ -150,7 +150,7 @@ def _http_target(
 
 
 def target_hash(opened: Target, config: target.Target, folder: Path) -> str:
-    """Return the content hash of how a target is asked, its address included; of recorded outputs, that of the file."""
+    """Return the content hash of a target's requests, with its address; for recorded outputs, that of the file."""
     if config.recorded is None:
         return opened.fingerprint
     with (folder / config.recorded.path).open("rb") as file:
@@ -158,7 +158,7 @@ def target_hash(opened: Target, config: target.Target, folder: Path) -> str:
 
 
 def load_early(section: Mapping[str, Any]) -> None:
-    """Load what a target, by its section of a suite, is going to need, so that its first call does not wait for it."""
+    """Load the libraries of a target's section, so that its first call does not wait for them."""
     match section:
         case {"http": {"url": _}} | {"ecp": {"url": _}}:
             _load_connections()

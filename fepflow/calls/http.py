@@ -1,4 +1,4 @@
-"""The system under test behind an HTTP endpoint, or as an ASGI application, called once a test case."""
+"""The target behind an HTTP endpoint, or as an ASGI application, called once for each test case."""
 
 from __future__ import annotations
 
@@ -112,17 +112,20 @@ class HttpTarget:
 
     @property
     def conversation_problem(self) -> str | None:
-        """Why it can hold no conversation: all turns would get the same request; None if it can."""
+        """Why it can have no conversation: all turns would get the same request. None if it can."""
         return self._bodies.problem
 
     @property
     def reads_session(self) -> bool:
-        """True if the session of a conversation is the endpoint's, and not made up here."""
+        """True if the endpoint sets the session of a conversation, and fepflow does not make one up."""
         return self._reading_session is not None
 
     def render(self, case: TestCase) -> Any:
-        """Return the JSON body for `case`, None for GET; `{body, url, headers}` where an address or a header depends on
-        the case. Raises JSONPathError, and TargetError for what no address or header can hold."""
+        """Return the JSON body for `case`, None for GET; `{body, url, headers}` if address or headers depend on the
+        case.
+
+        Raises JSONPathError, and TargetError for a value that no address or header can contain.
+        """
         context = template_context(case)
         return self._whole(None if self._body is None else self._body.render(context), context)
 
@@ -140,16 +143,16 @@ class HttpTarget:
         return {"body": body, "url": url, "headers": headers}
 
     async def call(self, request: Any) -> TargetResponse:
-        """Call once, following redirects within the host; raises TargetError."""
+        """Call once, following redirects within the host. Raises TargetError."""
         return await self._send(request, self._reading)
 
     @asynccontextmanager
     async def converse(self, case: TestCase) -> AsyncIterator[HttpConversation]:
-        """Open a conversation, each turn of which is a request."""
+        """Open a conversation; each turn is a request."""
         yield HttpConversation(self, case)
 
     async def say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
-        """Send a turn; return the answer and the session that goes with the next one. Raises TargetError."""
+        """Send a turn; return the answer and the session for the next turn. Raises TargetError."""
         context = template_context(case, turn, session)
         request = self._whole(self._bodies.render(context, session), context)
         if self._reading_session is None:
@@ -223,7 +226,7 @@ class HttpTarget:
         raise _redirect(message, status)
 
     def _client(self, url: httpx.URL) -> Client:
-        """Return the client for the address's scheme: a redirect may lead to the encrypted side."""
+        """Return the client for the address's scheme, because a redirect may lead from http to https."""
         if url.scheme not in self._clients:
             open_transport: Callable[[], httpx.AsyncBaseTransport]
             if self._app is not None:
@@ -234,7 +237,7 @@ class HttpTarget:
         return self._clients[url.scheme]
 
     async def aclose(self) -> None:
-        """Close all connections; an application is shut down."""
+        """Close all connections, or shut the application down."""
         for client in self._clients.values():
             await client.aclose()
         if self._app is not None:
@@ -242,7 +245,7 @@ class HttpTarget:
 
 
 class HttpConversation:
-    """A conversation with an endpoint, which tells it from others by its session or its messages."""
+    """A conversation with an endpoint, identified by its session or its messages."""
 
     def __init__(self, target: HttpTarget, case: TestCase) -> None:
         self._target = target
@@ -250,7 +253,7 @@ class HttpConversation:
         self._session: Any = None if target.reads_session else str(uuid4())
 
     async def say(self, turn: Turn) -> TargetResponse:
-        """Send what the user says as one request."""
+        """Send the user's message as one request."""
         answer, self._session = await self._target.say(self._case, turn, self._session)
         return answer
 
@@ -267,9 +270,9 @@ _CONVERSATION = {"input": "$.turn.input", "messages": "$.turn.messages", "sessio
 
 
 class _TurnBodies:
-    """The bodies of turns. `problem` is why there are none, if all turns would get the same.
+    """The bodies of turns. `problem` is set if all turns would get the same body.
 
-    Before there is a session, members of the body that would hold it are left out.
+    Before there is a session, members of the body that would contain it are left out.
     """
 
     def __init__(self, http: target.HttpTarget) -> None:
@@ -290,7 +293,7 @@ class _TurnBodies:
 
 
 def _without(value: Any, path: str) -> Any:
-    """Return a template without the members of objects that are this path, or texts with it inside."""
+    """Return a template without members of objects that are this path, or texts that contain it."""
     if isinstance(value, dict):
         kept = {name: item for name, item in value.items() if not isinstance(item, str) or path not in item}
         return {name: _without(item, path) for name, item in kept.items()}

@@ -1,6 +1,6 @@
-"""The HTTP client that agents are called through, httpx over aiohttp's connections, and its errors in plain words.
+"""The HTTP client for agents, httpx over aiohttp's connections, and its errors in plain words.
 
-No error shows more of an address than host and port.
+Errors show only host and port of an address.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 
 class Client:
-    """A client over an httpx transport, which is opened with the first request: a suite that is validated needs none.
+    """A client over an httpx transport, which is opened at the first request; validation of a suite needs none.
 
-    Each request is sent once, as it is. httpx's own client would also look for cookies, 0.1 ms a call, and keep them.
+    Each request is sent once, unchanged. httpx's own client would also look for cookies, 0.1 ms a call, and keep them.
     """
 
     def __init__(self, open_transport: Callable[[], httpx.AsyncBaseTransport]) -> None:
@@ -40,7 +40,7 @@ class Client:
         self._transport: httpx.AsyncBaseTransport | None = None
 
     async def send(self, request: httpx.Request) -> httpx.Response:
-        """Send a request; the head of the response is there."""
+        """Send a request, and return when the head of the response has arrived."""
         if self._transport is None:
             self._transport = self._open_transport()
         response = await self._transport.handle_async_request(request)
@@ -56,12 +56,12 @@ class Client:
 def connections_to(
     url: httpx.URL, most: int, timeout: httpx.Timeout, guard: DialGuard | None = None
 ) -> Callable[[], httpx.AsyncBaseTransport]:
-    """Return what opens aiohttp's connections to an address: httpx's own pool costs 7 ms a call at 64 connections.
+    """Return a factory of aiohttp connections to an address: httpx's own pool costs 7 ms a call at 64 connections.
 
     Proxies come from the environment (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY), but never for a loopback address.
-    Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR where set, else certifi's list. With a `guard` each
-    connection is made past no proxy, and only to an address that the guard lets be dialled. Raises InputError where the
-    environment names what cannot be used.
+    Certificates are checked against SSL_CERT_FILE or SSL_CERT_DIR if set, else certifi's list. With a `guard`,
+    connections use no proxy, and go only to addresses that the guard allows. Raises InputError for unusable values of
+    the environment.
     """
     is_local = is_loopback(url.host)
     proxy = None if is_local or guard is not None else _proxy_for(url)
@@ -77,7 +77,7 @@ def connections_to(
 
 
 def _proxy_for(url: httpx.URL) -> str | None:
-    """Return the proxy that the environment names for an address, if it names one."""
+    """Return the environment's proxy for an address, or None."""
     proxies = getproxies()
     proxy = proxies.get(url.scheme) or proxies.get("all")
     if not proxy or proxy_bypass(f"{url.host}:{url.port}" if url.port else url.host):
@@ -91,7 +91,7 @@ def _proxy_for(url: httpx.URL) -> str | None:
 
 
 def parse_address(url: str, path: str, base: str = "") -> httpx.URL:
-    """Parse an address that a suite gives at `path`, from `base` on; raises InputError for what is none."""
+    """Parse an address that a suite gives at `path`, relative to `base`. Raises InputError."""
     try:
         return httpx.URL(base).join(url) if base else httpx.URL(url)
     except httpx.InvalidURL:
@@ -100,7 +100,7 @@ def parse_address(url: str, path: str, base: str = "") -> httpx.URL:
 
 
 def add_headers(headers: httpx.Headers, more: Mapping[str, str], path: str) -> None:
-    """Add the headers that a suite gives at `path`; raises InputError for what no header can hold."""
+    """Add the headers that a suite gives at `path`. Raises InputError for values that no header can contain."""
     for name, value in more.items():
         if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or _CONTROL.search(value):
             problem = "has characters that a header cannot hold, such as a line break"
@@ -109,20 +109,20 @@ def add_headers(headers: httpx.Headers, more: Mapping[str, str], path: str) -> N
 
 
 def add_auth_in_address(headers: httpx.Headers, address: httpx.URL) -> None:
-    """Add the user and password of an address as basic authentication, unless a header says who asks."""
+    """Add user and password of an address as basic authentication, unless a header authenticates."""
     if address.userinfo and "Authorization" not in headers:
         credentials = f"{address.username}:{address.password}".encode()
         headers["Authorization"] = f"Basic {b64encode(credentials).decode('ascii')}"
 
 
 def address_without_secrets(url: httpx.URL) -> str:
-    """Return an address without a user for a fingerprint: without parameters that are named like a secret."""
+    """Return an address for a fingerprint, without user and without parameters that are named like a secret."""
     query = [(key, value) for key, value in url.params.multi_items() if not is_secret_parameter(key)]
     return str(url.copy_with(params=query) if query else url.copy_with(query=None))
 
 
 def timeout_of(config: target.Target) -> httpx.Timeout:
-    """Return the time limits of a target's connections: without one for reading, that of the whole call is enough."""
+    """Return the time limits of a target's connections; without a limit for reading, that of the call counts."""
     return httpx.Timeout(None, connect=config.connect_timeout, read=config.read_timeout)
 
 
@@ -142,7 +142,7 @@ _RESET = (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED)
 
 @contextmanager
 def wire_errors(url: httpx.URL, timeout: httpx.Timeout, names: SettingNames = HTTP) -> Iterator[None]:
-    """Turn whatever the HTTP client raises into a TargetError; `url` was called."""
+    """Turn all exceptions of the HTTP client into TargetErrors; `url` was called."""
     try:
         yield
     except BodyError as error:
@@ -158,7 +158,7 @@ def wire_errors(url: httpx.URL, timeout: httpx.Timeout, names: SettingNames = HT
 
 
 def refused_redirect(url: httpx.URL, location: str, status: int, secrets: frozenset[str]) -> TargetError:
-    """Return the error of a redirect to `location`, where none is followed; `url` was called."""
+    """Return the error of a redirect to `location` that is not followed; `url` was called."""
     try:
         place = host_and_port(str(url.join(location)))
     except httpx.InvalidURL:
@@ -239,6 +239,6 @@ def _no_connection(location: str, error: OSError) -> TargetError:
 
 
 def _reason(error: OSError) -> str:
-    """Return the system's words: aiohttp puts the whole address, with all that is secret in it, into `strerror`."""
+    """Return the system's message: aiohttp puts the whole address, with its secrets, into `strerror`."""
     known = isinstance(error.errno, int) and error.errno in errno.errorcode
     return os.strerror(error.errno) if known else type(error).__name__  # type: ignore[arg-type]  # a number then

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0, in which agents of ECP and A2A and servers of MCP answer: results, errors, and limits of both."""
+"""JSON-RPC 2.0, which ECP and A2A agents and MCP servers speak: results, errors, and limits of both."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 300
 
 
 class RpcError(TargetError):
-    """An error that the agent answered, with its `code`. Only one that means overload is worth another try."""
+    """An error that the agent answered, with its `code`. Only an overload is retried."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -33,8 +33,10 @@ class RpcError(TargetError):
 
 
 def parse_answer(text: str) -> Any:
-    """Return the JSON that a text holds. Raises TargetError `too_large` for more than MAX_VALUES values, ValueError for
-    what only lenient parsers take for JSON (NaN, 1e400, a key that appears twice)."""
+    """Return the JSON in a text. Raises TargetError `too_large` for more than MAX_VALUES values.
+
+    Raises ValueError for text that only lenient parsers accept (NaN, 1e400, a key that appears twice).
+    """
     if has_more_values(text, MAX_VALUES):
         message = f"the answer holds more than {MAX_VALUES:,} JSON values"
         raise TargetError(message, kind="too_large", retryable=False)
@@ -42,7 +44,7 @@ def parse_answer(text: str) -> Any:
 
 
 def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:
-    """Return the result in an answer; raises RpcError if it is an error, TargetError if it is neither."""
+    """Return the result in an answer. Raises RpcError for an error, TargetError for neither."""
     error = message.get("error")
     if error is None:
         if "result" in message:
@@ -58,10 +60,10 @@ def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:
 
 
 def malformed(message: str) -> TargetError:
-    """Return the error of an answer that breaks the protocol; the agent would give the same again."""
+    """Return the error of an answer that breaks the protocol; the agent would repeat it."""
     return TargetError(message, kind="malformed", retryable=False)
 
 
 def incompatible(message: str) -> TargetError:
-    """Return the error of an agent that cannot be evaluated: no other scenario would fare better."""
+    """Return the error of an agent that cannot be evaluated at all."""
     return TargetError(message, kind="incompatible", retryable=False)

@@ -1,11 +1,11 @@
-"""The keeper of a run's child processes: it ends what they have started, and all of them when the run is dead.
+"""The keeper of a run's child processes: it kills everything that they started, and all of them if the run is dead.
 
-A child leads a session of its own, so its group can be killed at once. What leaves the group (`setsid`, daemons) is
-known by a variable in its environment, which children of children inherit; only Linux shows the environment of others.
-A signal at the death of the parent (PR_SET_PDEATHSIG) would reach the child alone, and not what it has started.
+Each child has its own session, so its group can be killed at once. Processes that leave the group (`setsid`, daemons)
+are found by a variable in their environment, which they inherit; only Linux shows other processes' environments. A
+signal at the death of the parent (PR_SET_PDEATHSIG) would reach only the child, not what it started.
 
-As a script, `keeper.py TOKEN`, it reads a line for each child: `NUMBER PID` once it has been started, `NUMBER` when all
-that is left of it is to be killed. Its stdin ends when the run does, also by `kill -9`. Standard library only.
+As a script, `keeper.py TOKEN`, it reads a line for each child: `NUMBER PID` once it has started, `NUMBER` when the rest
+of it is to be killed. Its stdin ends with the run, also by `kill -9`. It uses only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PATIENCE = 1_000
 
 
 def main() -> None:
-    """Kill what is left of children as the run asks for it, and everything when the run is over."""
+    """Kill the rest of children when the run asks for it, and everything when the run is over."""
     token, groups, rest = sys.argv[1], dict[bytes, int](), b""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def _kill_marked(marks: list[bytes]) -> None:
-    """Kill the processes whose variable begins with one of the marks, until there are none."""
+    """Kill the processes whose variable begins with one of the marks, until none is left."""
     for _ in range(_PATIENCE if marks else 0):
         marked = [pid for pid, mark in _children() if mark.startswith(tuple(marks))]
         for pid in marked:
@@ -59,7 +59,7 @@ def _kill_marked(marks: list[bytes]) -> None:
 
 
 def _children() -> Iterator[tuple[int, bytes]]:
-    """Yield the number and the mark of each process that has one."""
+    """Yield the number and the mark of each marked process."""
     for name in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
         if name.isdecimal():
             with suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:

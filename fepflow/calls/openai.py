@@ -1,4 +1,4 @@
-"""A model as the system under test: behind an OpenAI-compatible endpoint, or of any provider that litellm knows."""
+"""A model as the target: behind an OpenAI-compatible endpoint, or of any provider that litellm knows."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _WORDS = {"provider_config: {api_key: ${NAME}}": "target.openai.api_key: ${NAME}
 
 
 class OpenAITarget:
-    """A target that asks the model of `config.openai` once a call: who calls it tries again.
+    """A target that asks the model of `config.openai` once for each call; its caller retries.
 
-    Its requests are rendered as `{messages, ...}`, with tools and parameters. The run's client of models makes them,
-    whose library is loaded here; without `models` nothing can be called. Raises InputError for a file that cannot be
+    Its requests are rendered as `{messages, ...}`, with tools and parameters. The run's client of models sends them;
+    its library is loaded here. Without `models`, nothing can be called. Raises InputError for a file that cannot be
     read, or has an invalid path in it.
     """
 
@@ -90,11 +90,11 @@ class OpenAITarget:
         self.fingerprint = content_hash("openai", redact_json(asked, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """Return the request for `case`; raises JSONPathError, and TargetError where the prompt has no place."""
+        """Return the request for `case`. Raises JSONPathError, and TargetError if the prompt has no place in it."""
         return self._request(case, case.input if _are_messages(case.input) else [_by_user(case.input)])
 
     def _request(self, case: TestCase, messages: Sequence[Mapping[str, Any]], turn: Turn | None = None) -> Any:
-        """Return the request with these messages; the prompt, if there is one, stands for the user's first one."""
+        """Return the request with these messages; a prompt replaces the user's first message."""
         context = template_context(case, turn)
         first = next((index for index, message in enumerate(messages) if message["role"] == "user"), None)
         if first is not None:
@@ -111,11 +111,11 @@ class OpenAITarget:
         return {"messages": list(map(_as_sent, messages)), **self._rest.render(context)}
 
     def request_of_turn(self, case: TestCase, turn: Turn) -> Any:
-        """Return the request of a turn, with all messages until then; raises as `render` does."""
+        """Return the request of a turn, with all messages so far. Raises as `render` does."""
         return self._request(case, turn.messages, turn)
 
     async def call(self, request: Any) -> TargetResponse:
-        """Ask the model once; raises TargetError."""
+        """Ask the model once. Raises TargetError."""
         if self._models is None or self._model is None:
             raise RuntimeError("the target was opened without a client of models")
         parent = pass_traceparent()
@@ -159,7 +159,7 @@ class OpenAITarget:
 
     @asynccontextmanager
     async def converse(self, case: TestCase) -> AsyncIterator[_Conversation]:
-        """Open a conversation: the model gets all messages with each turn."""
+        """Open a conversation; the model gets all messages with each turn."""
         yield _Conversation(self, case)
 
     async def aclose(self) -> None:
@@ -177,13 +177,13 @@ class _Conversation:
 
 
 def model_of(openai: target.OpenAITarget) -> Model:
-    """Return the model that a suite names, as litellm knows it, which takes seconds to load."""
+    """Return the model in a suite as litellm's library knows it, which takes seconds to load."""
     name = _litellm.full_name(openai.model, openai.base_url)
     return Model(name, openai.base_url, openai.api_key or (None if openai.base_url is None else _NO_KEY))
 
 
 def model_problem(openai: target.OpenAITarget) -> str | None:
-    """Return why the model cannot be asked at all: no litellm, an unknown provider, a missing key or address."""
+    """Return why the model cannot be asked: no litellm, an unknown provider, a missing key or address."""
     try:
         require("run", f"asking the model {openai.model}", "litellm", "tenacity")
     except MissingExtraError as error:
@@ -193,7 +193,7 @@ def model_problem(openai: target.OpenAITarget) -> str | None:
 
 
 def _text(openai: target.OpenAITarget, name: str, folder: Path, roots: Sequence[Path]) -> str | None:
-    """Return the text of the system message or the prompt, which may be a file's. Raises InputError."""
+    """Return the text of the system message or the prompt, perhaps from a file. Raises InputError."""
     text: str | None = getattr(openai, name)
     path = prompt_file(text or "")
     if path is None:
@@ -237,7 +237,7 @@ def _by_user(content: Any) -> dict[str, Any]:
 
 
 def _as_sent(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message whose content is a text, or a list of parts: any other value is JSON in a text."""
+    """Return a message whose content is a text or a list of parts; any other value becomes JSON text."""
     content = message.get("content")
     if content is None and not message.get("tool_calls"):
         raise TargetError("a message of this test case has no content", kind="request", retryable=False)

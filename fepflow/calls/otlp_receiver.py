@@ -1,8 +1,8 @@
-"""An OTLP/HTTP endpoint for the spans of agents, and the spool from which each run takes those of its own calls.
+"""An OTLP/HTTP endpoint for agents' spans, and the spool from which each run takes the spans of its calls.
 
-All trace ids of a run begin with the same 8 bytes, and a folder of that name is there while it lasts. Whoever receives
-a span puts it there: the run itself, another run that listens on the same port, or `fepflow serve`. So runs on one
-machine share a port, and none of them has to be the first or the last.
+All trace ids of a run begin with the same 8 bytes, and a folder of that name exists while the run lasts. Any receiver
+of a span puts it there: the run itself, another run that listens on the same port, or `fepflow serve`. So runs on one
+machine share a port, in any order of their starts and ends.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def spool_folder() -> Path:
 
 
 def remove_what_killed_runs_left(spool: Path) -> None:
-    """Remove folders of runs, and no others, into which nothing has come for a week."""
+    """Remove the folders of runs, and no others, that got no spans for a week."""
     for folder in spool.glob("[0-9a-f]" * PREFIX_LENGTH):
         with suppress(OSError):  # another run removes it, too
             if folder.stat().st_mtime < time.time() - _WEEK:
@@ -84,15 +84,15 @@ def remove_what_killed_runs_left(spool: Path) -> None:
 
 
 class Spool:
-    """The folders of runs: requests are put into them, a file each. `foreign` counts spans that belong to none."""
+    """The folders of runs, which get each request as a file. `foreign` counts spans that belong to no run."""
 
     def __init__(self) -> None:
         self.foreign = 0
 
     def put(self, request: ExportTraceServiceRequest) -> tuple[int, int]:
-        """Give a request to each run that it has spans of; return how many spans were refused, and no run can take.
+        """Give a request to each run whose spans it has. Returns the numbers of invalid and of surplus spans.
 
-        The first are those whose ids are not valid, the second those of a run whose folder is full.
+        Invalid spans have invalid ids; surplus ones belong to a run whose folder is full.
         """
         counts = Counter(trace_id[:PREFIX_LENGTH] for trace_id in trace_ids(request))
         invalid, full = counts.pop("", 0), 0
@@ -112,7 +112,8 @@ class Spool:
 
 
 class OtlpApp:
-    """The endpoint as an ASGI application, by the specification of OTLP/HTTP. Logs and metrics are taken, and dropped.
+    """The endpoint as an ASGI application, by the specification of OTLP/HTTP. Logs and metrics are accepted and
+    dropped.
 
     https://opentelemetry.io/docs/specs/otlp/#otlphttp
     """
@@ -147,7 +148,7 @@ class OtlpApp:
             await _answer(send, status, kind, message, rejected)
 
     def _take(self, body: bytes, *, is_json: bool) -> tuple[int, str, int]:
-        """Put a body into the spool; return the status, what is wrong, and how many spans were refused."""
+        """Put a body into the spool; return the status, the mistake, and the number of refused spans."""
         try:
             request = request_of_json(body) if is_json else request_of_protobuf(body)
         except OtlpError as error:
@@ -170,7 +171,7 @@ async def _chunks(receive: Receive) -> Any:
 
 
 async def _answer(send: Send, status: int, kind: str, message: str = "", rejected: int = 0) -> None:
-    """Send a response: `partial_success` of a request that was taken, else a google.rpc.Status."""
+    """Send a response: `partial_success` for an accepted request, else a google.rpc.Status."""
     from google.protobuf.json_format import MessageToJson
     from google.rpc.status_pb2 import Status
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
@@ -195,7 +196,7 @@ class Receiver:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen. Raises InputError if the port cannot be had."""
+        """Listen. Raises InputError if the port is taken."""
         import uvicorn
 
         listener = _listen(self._port)
@@ -215,7 +216,7 @@ class Receiver:
         self._thread.start()
 
     def close(self) -> None:
-        """Take no more."""
+        """Stop listening."""
         if self._thread is not None:
             self._server.should_exit = True
             self._thread.join(5)
@@ -223,7 +224,7 @@ class Receiver:
 
 
 def _listen(port: int) -> socket.socket:
-    """Return a socket that other runs of this user may listen on, too: whoever gets a span puts it in the spool."""
+    """Return a socket on which other runs of this user may listen, too; each puts its spans into the spool."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     with suppress(OSError, AttributeError):

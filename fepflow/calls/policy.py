@@ -1,6 +1,6 @@
-"""The policy of every call to the outside, of agents and of models: budget, limits, retries, circuit breaker.
+"""The policy of every call to agents and models: budget, limits, retries, circuit breaker.
 
-`fepflow.calls.client` applies it to the system under test, `fepflow.calls.models` to judges and embedding models.
+`fepflow.calls.client` applies it to the target, `fepflow.calls.models` to judges and embedding models.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LONGEST_WAIT = 60.0
 
 @asynccontextmanager
 async def time_limit(seconds: float | None, late: Callable[[], Exception]) -> AsyncIterator[asyncio.Timeout]:
-    """Raise `late()` if the body takes longer; None and infinity are no limit. A TimeoutError of the body's passes."""
+    """Raise `late()` if the body takes longer; None and infinity are no limit. The body's own TimeoutError passes."""
     try:
         async with asyncio.timeout(None if seconds is None or math.isinf(seconds) else seconds) as deadline:
             yield deadline
@@ -71,10 +71,10 @@ def seconds_to_wait(retry_after: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Retries(Generic[Error]):
-    """Up to `attempts` calls of an endpoint, as long as its errors, which are of the class `error`, are retryable.
+    """Up to `attempts` calls of an endpoint, as long as their errors, of the class `error`, are retryable.
 
-    Before the next one passes what the endpoint asked for (Retry-After), at most LONGEST_WAIT; else a random time of up
-    to `backoff` seconds, doubled with each failure, at most `longest_backoff` (full jitter).
+    The pause before the next call is the one that the endpoint asked for (Retry-After), at most LONGEST_WAIT. Otherwise
+    it is a random time of up to `backoff` seconds, doubled with each failure, at most `longest_backoff` (full jitter).
     """
 
     error: type[Error]
@@ -83,9 +83,10 @@ class Retries(Generic[Error]):
     longest_backoff: float
 
     async def run(self, call: Callable[[], Awaitable[T]], on_retry: Callable[[int, Error, float], None]) -> T:
-        """Return what `call` returns. `on_retry` gets the failed attempt's number, its error, and the pause's seconds.
+        """Return the result of `call`. `on_retry` gets the failed attempt's number, its error, and the pause in
+        seconds.
 
-        Most first calls succeed: only the others pay for tenacity, 0.2 ms of computing.
+        Most first calls succeed, so only the others pay for tenacity, 0.2 ms of CPU time.
         """
         try:
             return await call()
@@ -138,10 +139,10 @@ _ENDPOINT_WIDE = ("unauthorized", "quota")
 
 
 class CircuitBreaker:
-    """Keeps calls from an endpoint that is down; `what` names it in messages.
+    """A circuit breaker for an endpoint; `what` names it in messages.
 
-    After FAILURES failures in a row calls wait, but for one a second. Any answer lets all of them go on; if none has
-    come after GRACE_SECONDS, calls fail at once, and one a second still finds out.
+    After FAILURES failures in a row, calls wait, except one per second. Any answer lets all of them proceed. If none
+    has come after GRACE_SECONDS, calls fail at once, and one per second continues to test.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class CircuitBreaker:
         return not self.closed and time.monotonic() - self._down_since >= GRACE_SECONDS
 
     async def admit(self) -> None:
-        """Return when a call may be made; raises the error it was made with when the endpoint is down."""
+        """Wait until a call may be made. Raises the breaker's error if the endpoint is down."""
         while not self.closed:
             now = time.monotonic()
             if now >= self._next_probe:
@@ -177,11 +178,11 @@ class CircuitBreaker:
             await asyncio.sleep(self._next_probe - now)
 
     def answered(self) -> None:
-        """Take note of a response, if only a refusal."""
+        """Note a response, even a refusal."""
         self._failures = 0
 
     def failed(self, error: TargetError | ModelError, *, first: bool) -> None:
-        """Take note of a failed call, the `first` one for its case or not.
+        """Note a failed call; `first` says whether it was the first one for its case.
 
         Non-retryable errors and 429s count as responses.
         """
@@ -231,7 +232,7 @@ class AdaptiveLimiter:
         self._slowed_at = 0.0
 
     async def enter(self) -> None:
-        """Wait for a slot, in the order of coming, and for the rate; `leave` gives the slot back."""
+        """Wait for a slot, in the order of arrival, and for the rate; `leave` returns the slot."""
         turn = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         self._admit()
@@ -244,12 +245,12 @@ class AdaptiveLimiter:
             raise
 
     async def pace(self) -> None:
-        """Wait for the rate, in a slot that was taken: for one more request of the same call."""
+        """Wait for the rate, within a slot, for one more request of the same call."""
         if self._rate is not None:
             await self._rate.acquire()
 
     def leave(self) -> None:
-        """Give a slot back."""
+        """Return a slot."""
         self._under_way -= 1
         self._admit()
 
@@ -261,7 +262,7 @@ class AdaptiveLimiter:
                 self._under_way += 1
 
     def answered(self) -> None:
-        """Take note of a call that succeeded."""
+        """Note a successful call."""
         if self.slots == self._most:
             return
         self._regained += max(1.0, self._most / ROUNDS) / self.slots
@@ -269,9 +270,9 @@ class AdaptiveLimiter:
             self._change(min(self.slots + int(self._regained), self._most), None)
 
     def failed(self, error: TargetError, started: float) -> None:
-        """Take note of a failed call that began at `started` (monotonic).
+        """Note a failed call that started at `started` (monotonic).
 
-        Only overload reduces the slots, and once a round.
+        Only overload reduces the slots, and once per round.
         """
         overloaded = error.status in OVERLOAD or isinstance(error, TargetTimeoutError)
         if overloaded and self.slots > 1 and started >= self._slowed_at:
@@ -295,8 +296,8 @@ class AdaptiveLimiter:
 class RunBudget:
     """A deadline, `seconds` from now, and a budget of tokens and money. Once one is reached, no further call is made.
 
-    `left` is what is left of these seconds, if some have passed. It counts the target and the models of the checks.
-    Those are called from another thread, so it may be used from any.
+    `left` are the remaining seconds, if some have passed. The budget covers the target and the models of checks. Those
+    are called from another thread, so it is thread-safe.
     """
 
     def __init__(self, seconds: float | None = None, budget: Budget | None = None, left: float | None = None) -> None:
@@ -309,7 +310,7 @@ class RunBudget:
 
     @property
     def counts(self) -> bool:
-        """True if there is a budget to be counted for."""
+        """True if there is a budget."""
         return bool(self._budget)
 
     def left(self) -> float:
@@ -318,7 +319,7 @@ class RunBudget:
 
     @property
     def ended(self) -> str | None:
-        """The reason why no further call may be made, if none may."""
+        """The reason why no further call may be made, or None."""
         if self.left() <= 0:
             return f"the deadline of {self._seconds:g} s (deadline)"
         for name, limit in self._budget.items():

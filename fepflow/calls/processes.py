@@ -1,7 +1,7 @@
-"""Processes that run other people's programs: isolated Python functions, and ECP agents on stdin and stdout.
+"""Processes that run foreign programs: isolated Python functions, and ECP agents on stdin and stdout.
 
-Each leads a session of its own, is killed with all that it has started, and does not outlive this process, however that
-ends; see `fepflow.calls.keeper`. What it writes to stderr is read all the while. No shell is involved.
+Each has its own session, is killed with everything that it started, and does not outlive this process, however that
+ends; see `fepflow.calls.keeper`. Its stderr is read all the time. No shell is involved.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CHUNK = 65_536
 
 
 class Tail:
-    """The end of a text that may be without end."""
+    """The end of a text of unlimited length."""
 
     def __init__(self, limit: int = _TAIL) -> None:
         self._limit = limit
@@ -45,7 +45,7 @@ class Tail:
 
     @property
     def text(self) -> str:
-        """The end, as UTF-8 as far as it is."""
+        """The end as UTF-8, as far as it is valid."""
         return self._bytes.decode("utf-8", "replace")
 
     def clear(self) -> None:
@@ -54,9 +54,10 @@ class Tail:
 
 
 class ChildProcess:
-    """A process with pipes: lines of at most `limit` bytes can be read from its stdout, `stderr` has the end of that.
+    """A process with pipes: lines of at most `limit` bytes can be read from its stdout, and `stderr` has the end of its
+    stderr.
 
-    `kill` has to be called in the end, also after it has ended by itself: something that it has started may be left.
+    Always call `kill` in the end, even if it has ended by itself, because something that it started may be left.
     """
 
     def __init__(self, process: subprocess.Popen[bytes], limit: int, end: Callable[[], None]) -> None:
@@ -79,14 +80,14 @@ class ChildProcess:
         self._watching = asyncio.ensure_future(self._watch())
 
     async def _watch(self) -> None:
-        """Kill what the process leaves behind when it ends, which may hold the pipes open."""
+        """Kill the process's leftovers when it ends, because they may keep the pipes open."""
         while self._process.poll() is None:  # noqa: ASYNC110  # the system has no event for it everywhere
             await asyncio.sleep(WATCH_SECONDS)
         self._signal(signal.SIGKILL)
         self._end()
 
     async def read_line(self) -> bytes:
-        """Return the next line with its end; at the end of stdout what stands after the last line, or nothing.
+        """Return the next line with its end; at the end of stdout, the text after the last line, or nothing.
 
         Raises asyncio.LimitOverrunError for a line that is too long.
         """
@@ -109,7 +110,7 @@ class ChildProcess:
         return self._process.returncode
 
     async def ending(self, seconds: float, exited: str = "exited with code") -> str:
-        """Return how it has ended, as a predicate, once all of stderr has been read; empty if it has not by then."""
+        """Return how it ended, as a predicate, once all of stderr was read; empty if it has not ended by then."""
         code = await self.wait(seconds)
         await asyncio.wait({self._draining}, timeout=1)
         if self.was_killed or code is None:
@@ -120,7 +121,7 @@ class ChildProcess:
         return f"was killed by {signal.Signals(-code).name}{why}"
 
     def close_stdin(self) -> None:
-        """Let it read no more. What it has not read yet is lost, for it may never read it."""
+        """Close its stdin. Unread input is lost, because the process may never read it."""
         if not self.stdin.is_closing():
             self.stdin.abort()
 
@@ -129,7 +130,7 @@ class ChildProcess:
         self._signal(signal.SIGTERM)
 
     async def kill(self) -> None:
-        """Kill it and all that it has started, wait for its end, and close what connects it with us."""
+        """Kill it and everything that it started, wait for its end, and close its pipes."""
         self.was_killed = self.was_killed or self._process.poll() is None
         self._signal(signal.SIGKILL)
         self._end()
@@ -154,7 +155,7 @@ async def drain(stream: asyncio.StreamReader, tail: Tail) -> None:
 
 
 class ProcessRunner:
-    """Starts processes. Belongs to one event loop; close it there."""
+    """A starter of processes. It belongs to one event loop; close it there."""
 
     def __init__(self) -> None:
         self._keeper: subprocess.Popen[bytes] | None = None
@@ -162,9 +163,9 @@ class ProcessRunner:
         self._number = 0
 
     async def start(self, arguments: Sequence[str], env: Mapping[str, str], folder: Path, limit: int) -> ChildProcess:
-        """Start a program in `folder`, with no other variables than `env`; its path is the first of the arguments.
+        """Start a program in `folder`, with only the variables in `env`; its path is the first of the arguments.
 
-        Raises OSError when it cannot be started.
+        Raises OSError if it cannot be started.
         """
         self._number += 1
         number = self._number
@@ -191,7 +192,7 @@ class ProcessRunner:
         return child
 
     def _kept(self) -> IO[bytes]:
-        """Return the pipe to the keeper, which is started for the first process, and anew if it has been killed."""
+        """Return the pipe to the keeper, which is started for the first process, and again after it was killed."""
         if self._keeper is not None and self._keeper.poll() is not None:
             self._forget_keeper()
         if self._keeper is None:
@@ -219,7 +220,7 @@ class ProcessRunner:
         return running
 
     async def aclose(self) -> None:
-        """Kill all that is left of the processes, which have been killed, and end the keeper."""
+        """Kill the rest of the processes, and end the keeper."""
         if self._number:
             self._number = 0
             self._kept()
@@ -228,7 +229,7 @@ class ProcessRunner:
 
 
 def run_program(arguments: Sequence[str], env: Mapping[str, str], seconds: float) -> bytes:
-    """Return what a program writes to stdout until it ends, and kill its group then; nothing if it takes too long."""
+    """Return a program's output on stdout until its end, then kill its group; empty if it takes too long."""
     with subprocess.Popen(  # noqa: S603  # the suite's own program
         arguments,
         env=env,

@@ -1,4 +1,4 @@
-"""The program of a suite that speaks a protocol on stdin and stdout: found, and started with little environment."""
+"""A suite's program that speaks a protocol on stdin and stdout: found, and started with a small environment."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Command:
 
 
 def find_command(config: target.ProgramOrAddress, folder: Path) -> Command:
-    """Return the command of a suite in `folder`, nothing of which is started. Raises InputError if it cannot be."""
+    """Return the command of a suite in `folder`, without starting it. Raises InputError if it does not exist."""
     assert config.command is not None  # its callers have looked
     env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
     env |= {name: SUITE_VARIABLES[name] for name in config.env if name in SUITE_VARIABLES}
@@ -93,7 +93,7 @@ def _problem(message: str, section: str, advice: str) -> InputError:
 
 
 class Programs:
-    """The program of a suite in `folder`, looked for when it is first needed, and started anew for each connection."""
+    """The program of a suite in `folder`, found when it is first needed, and started again for each connection."""
 
     def __init__(self, config: target.ProgramOrAddress, folder: Path, trace: target.Trace | None = None) -> None:
         self._config = config
@@ -126,12 +126,12 @@ class Programs:
             raise TargetError(message, kind="not_started", retryable=False) from None
 
     async def aclose(self) -> None:
-        """Kill what is left of the processes."""
+        """Kill the rest of the processes."""
         await self._runner.aclose()
 
 
 async def obituary(process: ChildProcess, secrets: frozenset[str], name: str = "agent") -> TargetError:
-    """Return the error of a process that will not answer: how it has ended, and its last words on stderr."""
+    """Return the error of a process that will not answer: how it ended, and its last lines on stderr."""
     message = f"the {name} {await process.ending(_ENDING_SECONDS) or 'closed its stdout'}"
     stderr = process.stderr.text
     if last_words := excerpt(stderr, secrets, len(stderr))[-_SHOWN_TAIL:]:
@@ -140,7 +140,7 @@ async def obituary(process: ChildProcess, secrets: frozenset[str], name: str = "
 
 
 async def end_process(process: ChildProcess, rest: Tail) -> None:
-    """Close stdin, then send SIGTERM, then kill all that is left of it; `rest` gets the end of its stdout."""
+    """Close stdin, then send SIGTERM, then kill the rest; `rest` gets the end of its stdout."""
     reading = asyncio.ensure_future(drain(process.stdout, rest))  # so that it can write, and end
     try:
         process.close_stdin()

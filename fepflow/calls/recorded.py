@@ -1,4 +1,4 @@
-"""Recorded outputs from a file in place of a live system: the evaluation of outputs that exist already."""
+"""Recorded outputs from a file in place of a target."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class _Record:
 
 
 class RecordedTarget:
-    """Answers each test case with its record; every repeat gets the same answer unless records have a `repeat`.
+    """A target that answers each test case with its record; all repeats get the same unless records have a `repeat`.
 
-    Where the record is in the file is no part of its address: what it says is.
+    Its fingerprint depends on the records' content, not on their place in the file.
     """
 
     def __init__(self, config: target.RecordedTarget, records: dict[str, dict[int, _Record]]) -> None:
@@ -43,9 +43,9 @@ class RecordedTarget:
         self.secrets: frozenset[str] = frozenset()
 
     def render(self, case: TestCase) -> Any:
-        """Return the record of a case, `{value, metadata}`; raises TargetError `missing_output`.
+        """Return the record of a case, `{value, metadata}`. Raises TargetError `missing_output`.
 
-        Of records with a `repeat`, which one is asked for is not known here: a hash of all stands for them.
+        The repeat is not known here, so a hash of all records with a `repeat` replaces them.
         """
         if self._config.repeat is None:
             return self._answer(case.id, 1)
@@ -71,13 +71,13 @@ class RecordedTarget:
         return {**answer, "has_own_time": True} if LATENCY in self._config.metadata else answer
 
     def recorded(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield each output, as checks see it, with the id of its test case."""
+        """Yield each output in the form for checks, with the id of its test case."""
         for case_id, record in _all(self._records):
             if record.answer is not None:
                 yield case_id, output_context(Output(value=record.answer.value, metadata=record.answer.metadata))
 
     async def call(self, request: Any) -> TargetResponse:
-        """Return the recorded answer, of the repeat whose attempt is under way; raises TargetError."""
+        """Return the recorded answer for the present attempt's repeat. Raises TargetError."""
         if self._config.repeat is not None:
             request = self._answer(request["id"], attempt_under_way.get().repeat + 1)
         return TargetResponse(**request)
@@ -89,9 +89,9 @@ class RecordedTarget:
 def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[[], Sequence[str]]) -> RecordedTarget:
     """Read the records in `file`, each mapped as `config` says, and match them with test cases.
 
-    Raises InputError: what `read_records` refuses, an id that is missing or appears twice in a repeat, no output in any
-    record, and, when matched by order, a number of records that is not the number of cases. JSONPathError for an
-    invalid path.
+    Raises InputError as `read_records` does, for an id that is missing or appears twice in a repeat, if no record has
+    an output, and, if matched by order, if the numbers of records and cases differ. Raises JSONPathError for an invalid
+    path.
     """
     others = {name: path for name, path in config.metadata.items() if name != LATENCY}
     refuse_reserved_names(others, "target.recorded.metadata")
@@ -179,7 +179,7 @@ def _missing(message: str) -> TargetError:
 
 
 class GivenOutputs:
-    """The target of outputs that the store has had since the run was created; one that is not there is missing."""
+    """The target of a run that was created with outputs in the store; others are missing."""
 
     fingerprint = content_hash("given")
     secrets: frozenset[str] = frozenset()

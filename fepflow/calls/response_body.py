@@ -1,7 +1,7 @@
-"""The body of an HTTP response, read so that neither its bytes nor what they decompress to can fill the memory.
+"""The body of an HTTP response, read so that neither its bytes nor the decompressed data can fill the memory.
 
-httpx decodes each chunk as a whole: 64 kB of gzip become 64 MB before anybody can count them. So bodies come from
-`aiter_raw`, and are decompressed here, a piece at a time.
+httpx decodes each chunk as a whole: 64 kB of gzip become 64 MB before they can be counted. So bodies come from
+`aiter_raw`, and are decompressed here, in small pieces.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PIECE = 262_144
 
 
 class BodyError(Exception):
-    """The error of a body that is refused: `kind` is `too_large` or `malformed`; the message goes on from "the answer".
+    """The error of a refused body. `kind` is `too_large` or `malformed`; the message continues "the answer".
 
     `retryable` says whether the next answer may be better.
     """
@@ -133,7 +133,7 @@ class _Gzip:
 
 
 class _Deflate:
-    """Deflate as HTTP means it, with zlib's header, or as some servers send it, without."""
+    """Deflate as in HTTP, with zlib's header, or without, as some servers send it."""
 
     def __init__(self) -> None:
         self._stream: zlib._Decompress | None = None
@@ -167,9 +167,9 @@ _LINE_END = re.compile(rb"\r\n|\n|\r(?!\Z)")  # a CR at the end of what has come
 
 
 class EventParser:
-    """Server-sent events in a stream that comes in pieces, as far as an answer needs them (HTML Standard, 9.2.6).
+    """A parser of server-sent events in a stream of pieces, as far as an answer needs them (HTML Standard, 9.2.6).
 
-    Libraries for them take httpx's own decoding for granted, which no limit holds; so this is done here, on bytes.
+    Libraries for them rely on httpx's own decoding, which has no limit; so this works on bytes.
     """
 
     def __init__(self) -> None:
@@ -177,7 +177,7 @@ class EventParser:
         self._data: list[str] = []
 
     def feed(self, piece: bytes) -> Iterator[str]:
-        """Yield the data of the events that this piece ends."""
+        """Yield the data of the events that end in this piece."""
         self._pieces.append(piece)
         if b"\n" not in piece and b"\r" not in piece:
             return  # in the middle of a long line, which is put together once only
@@ -191,7 +191,7 @@ class EventParser:
                 self._data.clear()
 
     def finish(self) -> Iterator[str]:
-        """Yield the data of an event that the stream's end left without its empty line, as many servers do."""
+        """Yield the data of a last event without its empty line, which many servers leave out."""
         yield from self.feed(b"\n\n")
 
     def _field(self, line: str) -> None:

@@ -1,4 +1,4 @@
-"""The parser of HTTP responses: into an answer, or the reason why there is none."""
+"""The parser of HTTP responses: into an answer, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_esca
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """Names of the settings of an endpoint in its errors, as whoever gave its address knows them.
+    """Names of an endpoint's settings in its errors, as its user knows them.
 
-    `url` is the setting with the address; the others are None where only the address can be given.
+    `url` is the setting with the address; the others are None if only the address can be set.
     """
 
     url: str
@@ -49,11 +49,11 @@ class SettingNames:
 
     @classmethod
     def of_suite(cls, section: str) -> SettingNames:
-        """Return the names in a section of a suite, such as `target.http`."""
+        """Return the names in a section of a suite, for example `target.http`."""
         return cls(f"{section}.url", f"{section}.headers", f"{section}.max_bytes")
 
     def advice(self, status: int) -> str:
-        """Return what to look at after a response with this status; empty where nothing is known."""
+        """Return advice about settings after a response with this status; empty if there is none."""
         match status:
             case 401 | 403:
                 return (
@@ -75,9 +75,9 @@ EVALUATIONS_API = SettingNames("agent_endpoint_url")
 
 
 class ResponseParser:
-    """The parser of an endpoint's responses: where value and metadata are, and what must never be shown of them.
+    """The parser of an endpoint's responses: the paths of value and metadata, and the secrets to hide.
 
-    `names` are the settings' in errors. Raises JSONPathError for a path that is not valid.
+    `names` are the settings' names in errors. Raises JSONPathError for an invalid path.
     """
 
     def __init__(
@@ -96,8 +96,8 @@ class ResponseParser:
     def read(self, body: bytes, content_type: str, status: int) -> TargetResponse:
         """Return the answer in a complete, successful response.
 
-        Raises TargetError: `malformed` if it is not the text or JSON that it should be, `too_large` if it has more
-        than MAX_VALUES values, `missing_output` if the output path finds nothing, or the status says that there is no
+        Raises TargetError: `malformed` if it is not the expected text or JSON, `too_large` if it has more than
+        MAX_VALUES values, `missing_output` if the output path matches nothing, or the status means that there is no
         content.
         """
         if status in _NO_CONTENT:
@@ -160,9 +160,9 @@ class ResponseParser:
 
 
 def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
-    """Return the values that the paths find in `document`, by name; a path that finds nothing is left out.
+    """Return the values that the paths match in `document`, by name; a path without a match is left out.
 
-    The tool calls of an assistant's message that made none are an empty list.
+    The tool calls of an assistant's message without any are an empty list.
     """
     metadata: dict[str, Any] = {}
     for name, path in paths.items():
@@ -191,7 +191,7 @@ def status_error(
     secrets: frozenset[str],
     names: SettingNames = HTTP,
 ) -> TargetError:
-    """Return the error of a response that is no success; `body` is its beginning."""
+    """Return the error of an unsuccessful response; `body` is its beginning."""
     head = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
     parts = [head, excerpt(body, secrets), names.advice(status)]
     retryable = status >= 500 or status in _RETRYABLE_STATUS
@@ -202,7 +202,7 @@ def status_error(
 
 @lru_cache(maxsize=64)
 def _codec(charset: str) -> str | None:
-    """Return Python's name of a charset of the web; None for what is none."""
+    """Return Python's name of a charset, or None for an unknown one."""
     try:
         name = codecs.lookup(charset).name
     except (LookupError, ValueError):

@@ -51,7 +51,7 @@ _SCHEMA = {
 
 
 class Reply(NamedTuple):
-    """The reply of a simulated user: what it says next, or why it says no more."""
+    """The reply of a simulated user: its next message, or why it ends the conversation."""
 
     state: Literal["continue", "reached", "given_up"]
     message: str
@@ -59,7 +59,7 @@ class Reply(NamedTuple):
 
 
 class SimulatedUsers:
-    """The models that play users. `model_of` gives the model of one, or raises CheckArgumentsError."""
+    """The models that play users. `model_of` returns the model of one, or raises CheckArgumentsError."""
 
     def __init__(self, client: ModelClient, model_of: Callable[[SimulatedUser], Model], concurrency: int) -> None:
         self._client = client
@@ -67,20 +67,20 @@ class SimulatedUsers:
         self._concurrency = concurrency
 
     def model(self, user: SimulatedUser) -> Model:
-        """Return the model that plays this user; raises SimulatedUserError where there is none."""
+        """Return the model that plays this user. Raises SimulatedUserError if there is none."""
         try:
             return self._model_of(user)
         except CheckArgumentsError as error:
             raise SimulatedUserError(f"the simulated user cannot be asked: {error}") from None
 
     def requests(self, attempt: AttemptUnderWay) -> ModelRequests:
-        """Return the requests of one conversation, which count what they cost."""
+        """Return the requests of one conversation, which count their cost."""
         return ModelRequests(self._client, RequestContext(attempt.budget, self._concurrency, attempt.repeat))
 
     async def reply(self, user: SimulatedUser, messages: Sequence[Mapping[str, Any]], requests: ModelRequests) -> Reply:
-        """Return what the user says after these messages, from the cache if the same was asked before.
+        """Return the user's reply to these messages, from the cache if the same was asked before.
 
-        Raises SimulatedUserError if the model gives no reply that can be used, and RunLimitExceededError.
+        Raises SimulatedUserError if the model gives no usable reply, and RunLimitExceededError.
         """
         model = self.model(user)
 
@@ -116,7 +116,7 @@ def _text(content: Any) -> str:
 
 
 def _read(value: Any, *, is_first: bool) -> Reply:
-    """Return a reply as the schema has it; raises CheckArgumentsError, which the model is told."""
+    """Return a reply in the schema's form. Raises CheckArgumentsError, which is shown to the model."""
     if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in Reply._fields):
         raise CheckArgumentsError("it is no object with the texts reason, state and message")
     state, message = value["state"], value["message"].strip()

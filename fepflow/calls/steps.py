@@ -1,4 +1,4 @@
-"""Outputs of several steps: their form, which is ECP's, and what their usage comes to."""
+"""Outputs of several steps: their form, which is ECP's, and their total usage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ else is known of the answer."""
 
 @dataclass(frozen=True, slots=True)
 class StepResponse(TargetResponse):
-    """The answer of a turn that has the form of a step already."""
+    """The answer of a turn that already has the form of a step."""
 
     step: Step = field(default_factory=dict)
 
@@ -42,7 +42,7 @@ def is_number(value: Any) -> bool:
 
 
 def usage_of(steps: Iterable[Step]) -> dict[str, Any]:
-    """Return the sums over the steps that tell their usage: all numbers as `usage`, and those that budgets count."""
+    """Return the sums over the steps that report their usage: all numbers as `usage`, and those that budgets count."""
     usage: dict[str, Any] = {}
     tokens: dict[str, Any] = {}
     for step in steps:
@@ -57,8 +57,9 @@ def usage_of(steps: Iterable[Step]) -> dict[str, Any]:
 
 
 def totals_of(steps: Sequence[Step]) -> dict[str, Any]:
-    """Return the usage of all steps, `tokens` and `usd` as they are mapped included, and all tool calls if each step
-    tells its own.
+    """Return the usage of all steps, including mapped `tokens` and `usd`, and all tool calls.
+
+    Tool calls are included only if each step reports its own.
     """
     totals = usage_of(steps)
     for name in ("tokens", "usd"):

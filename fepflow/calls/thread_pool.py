@@ -1,8 +1,7 @@
-"""Threads for work that would hold up the event loop.
+"""Threads for work that would block the event loop.
 
-They are apart from asyncio's own pool, so that whatever happens here, other people's `asyncio.to_thread` has its turn.
-Python cannot stop a thread: one that overruns its limit is given up, another takes its place, and the process can end
-without it.
+They are separate from asyncio's pool, so that other uses of `asyncio.to_thread` are never delayed. Python cannot stop a
+thread: one that overruns its limit is abandoned, another one replaces it, and the process can end without it.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Outcome = tuple[Any, BaseException | None]
 
 @dataclass(eq=False)
 class _Job:
-    """Work for a thread, and which one does it since when."""
+    """Work for a thread, and its start."""
 
     work: Callable[[], Any]
     context: Context = field(default_factory=copy_context)
@@ -35,7 +34,7 @@ class _Job:
     started: float = 0.0
 
     def execute(self) -> Outcome | None:
-        """Do the work, unless it was cancelled. Its error is a value: a future cannot hold any exception."""
+        """Do the work, unless it was cancelled. An error is returned, because a future cannot hold every exception."""
         if not self.done.set_running_or_notify_cancel():
             return None
         self.thread, self.started = current_thread(), monotonic()
@@ -48,7 +47,7 @@ class _Job:
 
 
 class ThreadPool:
-    """Up to `most` daemon threads, started as they are needed; jobs begin in their order."""
+    """Up to `most` daemon threads, started on demand; jobs start in their order."""
 
     def __init__(self, name: str, most: int) -> None:
         self._name = f"fepflow-{name}"
@@ -61,10 +60,10 @@ class ThreadPool:
     async def run(
         self, work: Callable[[], T], limit: float | None = None, who: str = "it", *, abandon: bool = False
     ) -> T:
-        """Return what `work` returns, or raise what it raises.
+        """Return the result of `work`, or raise its exception.
 
-        Raises CheckTimeoutError, in the name of `who`, when it takes longer than `limit` seconds from its beginning;
-        waiting for a thread does not count. With `abandon`, work whose caller is cancelled is given up, too.
+        Raises CheckTimeoutError, in the name of `who`, if it takes longer than `limit` seconds after its start; waiting
+        for a thread does not count. With `abandon`, work whose caller is cancelled is abandoned, too.
         """
         job = self._begin(work)
         done, left = asyncio.wrap_future(job.done), limit
@@ -101,7 +100,7 @@ class ThreadPool:
         return current_thread() in self._threads
 
     def close(self) -> None:
-        """Let the threads end once they have done what they are at. No job may begin afterwards."""
+        """Let the threads end after their present jobs. No job may start afterwards."""
         with self._lock:
             for _ in self._threads:
                 self._jobs.put(None)
@@ -125,7 +124,7 @@ class ThreadPool:
                 return
 
     def _give_up(self, job: _Job) -> None:
-        """Abandon a job. A thread that runs it goes on alone, and another one takes its place."""
+        """Abandon a job. Its thread continues alone, and another one replaces it."""
         job.done.cancel()
         with self._lock:
             if job.thread in self._threads and not job.done.done():

@@ -1,4 +1,4 @@
-"""The traces of a run's calls: each call has one of its own, and waits for its spans once it is answered."""
+"""The traces of a run's calls: each call has its own, and waits for its spans after the answer."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ logger = logging.getLogger("fepflow.calls")
 
 
 def require_traces() -> None:
-    """Raise MissingExtraError unless what reads spans is installed."""
+    """Raise MissingExtraError unless the library that reads spans is installed."""
     require("otel", "target.trace", "opentelemetry.proto", "google.protobuf", "google.rpc")
 
 
 def is_traced(metadata: Mapping[str, Any] | None) -> bool:
-    """Return whether an output has the whole trace of its call; one without it is no output to be used again."""
+    """Return whether an output has the whole trace of its call; without it, the output is not reused."""
     trace = (metadata or {}).get("trace")
     return isinstance(trace, dict) and "spans" in trace and why_unknown(trace, "spans") is None
 
 
 class CallTrace:
-    """The trace of one call: its ids, and the spans that have come."""
+    """The trace of one call: its ids, and the spans received so far."""
 
     def __init__(self, trace_id: str) -> None:
         self.trace_id: Final = trace_id
@@ -71,20 +71,21 @@ class CallTrace:
 
     @property
     def roots(self) -> list[Span]:
-        """The spans that have come and are in no other of the agent's: they handle our requests."""
+        """The received spans that are inside no other span of the agent: they handle fepflow's requests."""
         return [span for span in self.spans.values() if span.parent_id in (self.call_id, None)]
 
     @property
     def orphans(self) -> int:
-        """The number of spans whose parent has not come."""
+        """The number of spans whose parent was not received."""
         known = {*self.spans, self.call_id, None}
         return sum(span.parent_id not in known for span in self.spans.values())
 
     def is_whole(self, requests: int, answered: int) -> bool:
-        """Return whether all that so many requests did has probably come; `answered` is the time in ns since 1970.
+        """Return whether all spans of this many requests have probably come; `answered` is the time in ns since 1970.
 
-        A server's span holds all that its request did. Others may be one of several, the rest of which waits in the
-        agent's exporter, unless it is the only one, and ended with the answer: exporters send what ended first first.
+        A server's span contains all that its request did. Any other span may be one of several, of which the rest waits
+        in the agent's exporter, unless it is the only one and ended with the answer: exporters send spans in the order
+        of their ends.
         """
         if self.orphans:
             return False
@@ -94,7 +95,7 @@ class CallTrace:
         return servers >= requests or (len(roots) == requests and ended_with_answer)
 
     def add(self, span: Span, now: float) -> None:
-        """Take a span; one that comes again, as exporters send what was not acknowledged, is the same."""
+        """Add a span. If it comes again, because an exporter repeats unacknowledged spans, it is the same."""
         if span.span_id in self.spans or span.span_id == self.call_id:
             return
         self.last_arrival = now
@@ -109,7 +110,7 @@ class CallTrace:
 class Traces:
     """Traces of a run's calls, from one event loop.
 
-    `listening` has to be entered before the first call. `late` counts spans that came after their case was done.
+    Enter `listening` before the first call. `late` counts spans that came after their case was done.
     """
 
     def __init__(self, config: Trace) -> None:
@@ -123,7 +124,7 @@ class Traces:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Receive spans meanwhile. Raises InputError if the port cannot be had."""
+        """Receive spans during the context. Raises InputError if the port is taken."""
         from fepflow.calls.otlp_receiver import Receiver, remove_what_killed_runs_left, spool_folder
 
         spool = spool_folder()
@@ -140,7 +141,7 @@ class Traces:
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     def begin(self, instead_of: CallTrace | None = None) -> CallTrace:
-        """Return the trace of a call that is about to be made, after one that failed."""
+        """Return the trace of a new call, after a failed one."""
         if instead_of is not None:
             self._open.pop(instead_of.trace_id, None)
         trace = CallTrace(self._prefix + secrets.token_hex(8))
@@ -150,11 +151,10 @@ class Traces:
     async def finish(
         self, trace: CallTrace, response: TargetResponse, target_secrets: frozenset[str]
     ) -> TargetResponse:
-        """Return the response with its trace, once that is whole, or the wait for it is over.
+        """Return the response with its trace, once that is complete, or the wait for it is over.
 
-        The wait ends early when it is whole as far as can be told (`CallTrace.is_whole`), and no span has come for the
-        time that the suite calls `quiet`. What the trace tells of tokens and money is the output's, if that does not
-        tell itself.
+        The wait ends early if the trace is probably complete (`CallTrace.is_whole`), and no span has come for the
+        suite's `quiet` time. Tokens and cost of the trace become the output's, if it does not report its own.
         """
         expected = max(1, len(trace.requests))
         await self._until_whole(trace, expected)
@@ -166,7 +166,7 @@ class Traces:
         return TargetResponse(response.value, {**response.metadata, **costs, "trace": content})
 
     async def abandon(self, trace: CallTrace, target_secrets: frozenset[str]) -> dict[str, Any] | None:
-        """Return the trace of a call that failed as far as it has come; None if nothing has."""
+        """Return the trace of a failed call so far, or None."""
         problem = "the call failed, and its trace is what had come until then"
         content = await self._close(trace, problem, target_secrets)
         return content if trace.spans else None
@@ -187,7 +187,7 @@ class Traces:
                     await trace.arrived.wait()
 
     def _problem(self, trace: CallTrace, expected: int) -> str | None:
-        """Return why the trace does not tell what the agent did, if it does not."""
+        """Return why the trace does not show what the agent did, or None."""
         wait = f"within {self._config.wait:g} s after the answer (target.trace.wait)"
         advice = (
             f"the agent has to continue the trace of `traceparent`, export it to {self._config.endpoint} "
@@ -227,11 +227,11 @@ class Traces:
 
     @property
     def foreign(self) -> int:
-        """The number of spans that came here and belong to no run."""
+        """The number of received spans that belong to no run."""
         return 0 if self._receiver is None else self._receiver.spool.foreign
 
     def warnings(self) -> list[str]:
-        """Return what a reader of the verdict should know of spans that are in no trace."""
+        """Return warnings for readers of the verdict about spans that are in no trace."""
         warnings = []
         if self.late:
             seconds = f"{self._config.wait:g} s"
@@ -263,7 +263,7 @@ class Traces:
 
 
 def _take(folder: Path) -> list[Span]:
-    """Return the spans of all requests in a folder, and remove those."""
+    """Return the spans of all requests in a folder, and remove them."""
     from fepflow.traces.otlp import request_of_protobuf, spans_of
 
     spans: list[Span] = []
@@ -276,9 +276,9 @@ def _take(folder: Path) -> list[Span]:
 
 
 def traced_environment(trace: Trace | None, env: Mapping[str, str], parent: str | None = None) -> dict[str, str]:
-    """Return the environment of a process that a target starts: where its spans go, and their parent, if it has one.
+    """Return the environment of a target's process: the address for its spans, and their parent, if it has one.
 
-    One that is set for all processes on the machine, or for fepflow's own spans, gives way.
+    It replaces an address that is set for the whole machine, or for fepflow's own spans.
     """
     if trace is None:
         return dict(env)
