@@ -1,4 +1,4 @@
-"""Checks: declared and typed (FEP 2.3)."""
+"""Checks, in declared and typed form (FEP 2.3)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
 
 
 def id_of_type(check_type: str) -> str:
-    """Return the id of a check of this type that has none: the type itself, with `_` for what no id may hold.
+    """Return the default id of a check of this type: the type itself, with `_` for characters that no id may have.
 
     It leaves room for the number of a second check of the type.
     """
@@ -41,7 +41,7 @@ def id_of_type(check_type: str) -> str:
 
 
 class CheckForm(BaseModel):
-    """Base of both forms of a check, so that a list of both is a list of checks for a type checker, too."""
+    """Base of both forms of a check, so that type checkers accept a list of both."""
 
     @abstractmethod
     def to_check(self) -> Check:
@@ -49,11 +49,11 @@ class CheckForm(BaseModel):
 
 
 class Check(FepModel, CheckForm):
-    """One check, declared: its type, arguments, and optionally the version of its implementation.
+    """A check in declared form: its type, arguments, and optionally the version of its implementation.
 
-    `id` and `turn` are fepflow's additions: the name under which results, metrics and thresholds know the check, and
-    the number of the turn, from 1, whose answer it sees as the output; without it the check sees the whole output.
-    A string argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2). Never changes.
+    `id` and `turn` are fepflow's additions. `id` is the name for results, metrics and thresholds. `turn` is the number
+    of a turn, from 1, whose answer the check sees as the output; without it, the check sees the whole output. A string
+    argument that starts with `$.` is a JSONPath over the evaluation context (FEP 2.3.1, 2.3.2). Never changes.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -70,7 +70,7 @@ class Check(FepModel, CheckForm):
         return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is asked; a typed check is compared by its declaration."""
+        """Compare declarations; a typed check is compared by its declaration."""
         return super().__eq__(other.to_check() if isinstance(other, TypedCheck) else other)
 
     def to_check(self) -> Check:
@@ -89,8 +89,8 @@ CHECK_KEYS = frozenset(Check.model_fields)
 def in_full(check: Any) -> Any:
     """Return the document of a check with its other keys among the arguments: `{type: contains, phrases: Paris}`.
 
-    Users write checks so. FEP's form has all arguments in `arguments`, and FEP's callers must send it. A key that
-    stands in both places stays where it is, and is refused.
+    That is the short form of suites. FEP's form has all arguments in `arguments`, and FEP's callers must send it. A key
+    in both places is left there, and is refused.
     """
     if not isinstance(check, dict) or "type" not in check or check.keys() <= CHECK_KEYS:
         return check
@@ -110,15 +110,15 @@ def checks_in_full(part: Any) -> Any:
 
 
 class TypedCheck(CheckForm):
-    """Base of the classes whose instances are checks with typed arguments; the same thing as a `Check` underneath."""
+    """Base of the classes whose instances are checks with typed arguments, equal to a `Check`."""
 
     def __eq__(self, other: object) -> bool:
-        """Compare what is asked, in whichever form."""
+        """Compare declarations, in either form."""
         return self.to_check() == other if isinstance(other, Check) else super().__eq__(other)
 
 
 def to_check(check: CheckForm) -> Check:
-    """Return either form of a check as its declaration. Raises InputError for another object."""
+    """Return the declaration of a check in either form. Raises InputError for another object."""
     if not isinstance(check, CheckForm):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
         raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))

@@ -12,8 +12,8 @@ import orjson
 def canonical_json(value: Any) -> bytes:
     """Return `value` as JSON with sorted keys and no spaces.
 
-    What JSON cannot say (NaN, a lone surrogate, a Python object) is written in Python's way: a hash must exist for
-    every value.
+    Values that JSON cannot express (NaN, a lone surrogate, a Python object) are written in Python's way, because every
+    value needs a hash.
     """
     try:
         text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS, default=repr)

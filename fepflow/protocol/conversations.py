@@ -1,4 +1,4 @@
-"""Conversations as outputs hold them, turn by turn, for those who show them."""
+"""Conversations in outputs, turn by turn, for display."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _ENDINGS = {
 
 
 class Exchange(NamedTuple):
-    """A turn: the user's message, and the step that answered it, None if none did."""
+    """A turn: the user's message, and the step that answered it, or None."""
 
     message: Any
     step: Mapping[str, Any] | None
 
 
 def exchanges(value: Any) -> list[Exchange]:
-    """Return the turns of a conversation; none of another output, which may look like one in part."""
+    """Return the turns of a conversation; empty for any other output, which may look similar."""
     steps, messages = (value.get(name) if isinstance(value, dict) else None for name in ("steps", "messages"))
     if not isinstance(steps, list) or not isinstance(messages, list):
         return []
@@ -36,7 +36,7 @@ def exchanges(value: Any) -> list[Exchange]:
 
 
 def ending(metadata: Mapping[str, Any] | None) -> str | None:
-    """Return in words how a simulated user ended the conversation, and why; None if none did."""
+    """Return in words how a simulated user ended the conversation, and why, or None."""
     user = (metadata or {}).get("user")
     words = _ENDINGS.get(str(user.get("ended"))) if isinstance(user, dict) else None
     if words is None or not isinstance(user, dict):

@@ -19,10 +19,10 @@ _set = object.__setattr__  # past pydantic's, which would validate
 
 
 class FepModel(BaseModel):
-    """A strict model that emits exactly what it was given.
+    """A strict model whose dump equals its input.
 
-    The specification's optional fields are absent or objects, never null, so dumping leaves out what was not set;
-    `expected: null`, once given, stays. Reading and dumping again is the identity.
+    The specification's optional fields are absent or objects, never null, so a dump leaves out what was not set; an
+    explicit `expected: null` stays. Reading and dumping again changes nothing.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True, ser_json_inf_nan="strings")
@@ -34,7 +34,7 @@ class FepModel(BaseModel):
     def model_dump_json(self, **options: Any) -> str:
         """Dump as pydantic does, leaving out unset fields unless told otherwise; a lone surrogate is escaped.
 
-        Raises ValueError for what has no JSON form: a value that contains itself, an object of Python.
+        Raises ValueError for values without a JSON form: a value that contains itself, a Python object.
         """
         try:
             return super().model_dump_json(**{"exclude_unset": True, **options})
@@ -48,7 +48,7 @@ class FepModel(BaseModel):
 
     @classmethod
     def model_validate_json(cls, json_data: str | bytes | bytearray, **options: Any) -> Self:
-        """Validate as pydantic does; accept lone surrogates and deep nesting, too, which its own parser refuses."""
+        """Validate as pydantic does, but also accept lone surrogates and deep nesting."""
         try:
             return super().model_validate_json(json_data, **options)
         except ValidationError as error:
@@ -69,7 +69,7 @@ def _dumps(value: Any, indent: int | None) -> str:
 
 
 def to_json_data(value: Any) -> Any:
-    """Return a value as JSON has it, with NaN and the infinities as texts. Raises for what has no such form."""
+    """Return a value as JSON data, with NaN and the infinities as texts. Raises for values without such a form."""
     if isinstance(value, dict):
         return {str(key): to_json_data(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -84,13 +84,13 @@ def to_json_data(value: Any) -> Any:
 
 
 class Result(FepModel):
-    """A model of what comes out, made by the hundred thousand. It never changes."""
+    """A model of results, which are made by the hundred thousand. It never changes."""
 
     model_config = ConfigDict(frozen=True)
 
     @classmethod
     def trusted(cls, **fields: Any) -> Self:
-        """Build an instance of fields that are known to be valid, a fifth of the price of validating them.
+        """Build an instance from valid fields, at a fifth of the cost of validating them.
 
         (`model_construct` costs more than validating.)
         """
@@ -123,9 +123,10 @@ def defaults_of(model: type[FepModel]) -> dict[str, Any]:
 
 
 def to_jsonable(value: Any) -> Any:
-    """Return a value as JSON has it, to be shown; what only code can give (a function, a class) is its name.
+    """Return a value as JSON data for display; functions and classes become their names.
 
-    What JSON cannot say at all (a value that contains itself, nests too deep, has odd keys) is a text about it.
+    Values that JSON cannot express (a value that contains itself, nests too deep, has odd keys) become a text about
+    them.
     """
     try:
         return to_jsonable_python(value, fallback=_name_of)
@@ -151,5 +152,5 @@ Timestamp = Annotated[datetime, Field(strict=False)]
 
 
 def utc_now() -> datetime:
-    """Return the time of day, in UTC, with its zone."""
+    """Return the present time in UTC, with its zone."""
     return datetime.now(UTC)

@@ -1,4 +1,4 @@
-"""Responses of models, as they are cached."""
+"""Cached responses of models."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Kind = Literal["judge", "embedding"]
 
 @dataclass(frozen=True, slots=True)
 class CachedResponse:
-    """A valid response of a model, with the usage of its requests; None is what was not reported.
+    """A valid response of a model, with the usage of its requests; None for unreported values.
 
-    `text` is the response as it came, a vector in the form of `fepflow.calls.models.embeddings`. `model` is the name in
-    the request, `response_model` the name in the response; `mode` is the output mode of a judge.
+    `text` is the unchanged response, or a vector in the form of `fepflow.calls.models.embeddings`. `model` is the name
+    in the request, `response_model` the name in the response; `mode` is the output mode of a judge.
     """
 
     kind: Kind

@@ -77,18 +77,18 @@ class CheckResult(Result):
 
     @property
     def check_id(self) -> str:
-        """The check's name in its suite; its type where it was given none."""
+        """The check's name in its suite, by default its type."""
         return str((self.metadata or {}).get("check_id", self.check_type))
 
     @property
     def check_version(self) -> str | None:
-        """The version of the check type that answered; None where no version was found."""
+        """The version of the check type that ran; None if no version was found."""
         version = (self.metadata or {}).get("check_version")
         return None if version is None else str(version)
 
     @property
     def passed(self) -> bool | None:
-        """The check's yes or no; None without one."""
+        """The check's yes or no, or None."""
         for results in (self.results, self.results.get("response")):
             if isinstance(results, dict) and isinstance(results.get("passed"), bool):
                 return bool(results["passed"])
@@ -96,12 +96,12 @@ class CheckResult(Result):
 
 
 def score_of(result: CheckResult) -> float | None:
-    """Return the number that a check found, `score` or else `value`; None for a check without one."""
+    """Return the number in a check's results, `score` or else `value`, or None."""
     return score_in(result.results)
 
 
 def score_in(results: Mapping[str, Any]) -> float | None:
-    """Return the number that the results of a check have, as `score_of` does."""
+    """Return the number in results of a check, as `score_of` does."""
     for name in ("score", "value"):
         for part in (results, results.get("response")):
             score = part.get(name) if isinstance(part, dict) else None
@@ -144,14 +144,14 @@ class TestCaseResult(Result):
 
     @property
     def passed(self) -> bool:
-        """True if it has checks, and every one of them passed: an error, or neither yes nor no, is no pass."""
+        """True if it has checks and all of them passed. An error, or a result without yes or no, is no pass."""
         return bool(self.check_results) and all(
             check.status == "completed" and check.passed for check in self.check_results
         )
 
 
 class ResultsView:
-    """Questions about all results together, be they in memory or in the store."""
+    """Methods on all results together, in memory or in the store."""
 
     if TYPE_CHECKING:
 
@@ -161,24 +161,25 @@ class ResultsView:
 
     @property
     def expected_results(self) -> int:
-        """The number of results that there should be."""
+        """The expected number of results."""
         raise NotImplementedError
 
     @property
     def pass_rate(self) -> float | None:
-        """The share of the expected results of which every check passed; None where nothing was checked.
+        """The share of the expected results of which every check passed; None if nothing was checked.
 
-        Errors, and what a run has not got to, are in the denominator: absence is never a pass.
+        Errors, and cases that a run did not reach, are in the denominator: a missing result is never a pass.
         """
         counts = [result.passed for result in self.results if result.check_results]
         return sum(counts) / self.expected_results if counts else None
 
     def estimate(self, cluster: str | Callable[[TestCase], Any] | None = None, confidence: float = 0.95) -> Estimate:
-        """Return the share of results that passed, with its interval (`low`, `high`) for such test cases.
+        """Return the share of results that passed, with its interval (`low`, `high`) for all such test cases.
 
-        `cluster` says which cases belong together: a path such as `$.test_case.metadata.document`, or a function of the
-        test case. Those of which it gives None, and all without it, are one by their content: repeats and the same case
-        under several ids tell little more than once. Results in error count as either at the ends of the interval.
+        `cluster` says which cases belong together: a path like `$.test_case.metadata.document`, or a function of the
+        test case. Cases without a cluster, and all cases without `cluster`, are grouped by their content, because
+        repeats and the same case under several ids tell little more than once. Results in error count as either at the
+        ends of the interval.
         """
         from fepflow.jsonpath.path import compile_path  # results are read without estimates, too
         from fepflow.statistics.means import mean_estimate
@@ -205,14 +206,14 @@ class ResultsView:
 
     @property
     def failed(self) -> list[TestCaseResult]:
-        """The results that did not pass, in their order, errors too."""
+        """The results that did not pass, including errors, in their order."""
         return [result for result in self.results if not result.passed]
 
     def compare(self, base: Any, **options: Any) -> fepflow.Comparison:
-        """Compare these results with those of `base`, over the test cases that they have in common.
+        """Compare these results with those of `base`, over the test cases that both have.
 
-        `base` is what `evaluate` or `run` returned, the id of a run, or a file of results; the options are those of
-        `fepflow.compare`, such as `margin=0.02`.
+        `base` is the result of `evaluate` or `run`, the id of a run, or a file of results. The options are those of
+        `fepflow.compare`, for example `margin=0.02`.
         """
         import fepflow  # its face loads what compares, which knows results
 
@@ -291,13 +292,13 @@ class EvaluationRunResult(FepModel, ResultsView):
 
     @property
     def expected_results(self) -> int:
-        """The number of results: nothing is left out here."""
+        """The number of results, of which none is left out here."""
         return len(self.results)
 
     def to_dict_list(self) -> list[dict[str, Any]]:
-        """Return a dict for each check of each output, with the keys that flex-evals has.
+        """Return a dict for each check of each output, with the keys of flex-evals.
 
-        The values are Python's own, not texts: `to_dataframe` has the table that reports have.
+        The values are Python objects, not texts; `to_dataframe` returns the table of reports.
         """
         from fepflow.protocol.tables import flat_dicts
 
@@ -313,7 +314,7 @@ class EvaluationRunResult(FepModel, ResultsView):
 
 
 def status_of(statuses: Iterable[StatusText]) -> StatusText:
-    """Return the status of several (FEP 4.1): any error is an error, else any skip is a skip, else completed."""
+    """Return the common status (FEP 4.1): error if any is an error, else skip if any is a skip, else completed."""
     seen = set(statuses)
     if "error" in seen:
         return "error"

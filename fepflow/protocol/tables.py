@@ -1,6 +1,6 @@
 """Results as a table: a row for each check of each output, for pandas and for Parquet.
 
-pandas is not one of fepflow's dependencies; the extra `dataframe` has it.
+pandas is not one of fepflow's dependencies; the extra `dataframe` installs it.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _LARGEST_INT = 2**63 - 1
 def rows_of(
     case: TestCase, output: Output | None, checks: Sequence[CheckResult], position: Mapping[str, str | int | None]
 ) -> Iterator[Row]:
-    """Yield a row with all COLUMNS for each check of an output; without checks, one whose columns about them are None.
+    """Yield a row with all COLUMNS for each check of an output; without checks, one row whose check columns are None.
 
     `output` is None while it is missing. `position` has `run_id`, `suite`, `case_index` (from 0) and `repeat` (from 1).
     """
@@ -109,7 +109,7 @@ def _of_check(check: CheckResult) -> Row:
 
 
 def rows_of_results(results: Iterable[TestCaseResult], run_id: str, suite: str | None) -> Iterator[Row]:
-    """Yield the rows of results as FEP has them."""
+    """Yield the rows of results in FEP's form."""
     indices: dict[str, int] = {}
     for result in results:
         case, output = result.execution_context.test_case, result.execution_context.output
@@ -192,7 +192,7 @@ def as_columns(rows: Iterable[Row]) -> dict[str, list[Any]]:
 
 
 def _text(value: Any) -> str | None:
-    """Return a text as it is, anything else as JSON; nothing is None."""
+    """Return a text unchanged, other values as JSON, and None for a missing value."""
     if value is None or isinstance(value, str):
         return value and _clean(value)
     try:
@@ -213,7 +213,7 @@ def _odd_json(value: Any) -> str:
 
 
 def _clean(text: str) -> str:
-    r"""Return Unicode that any file holds: half a pair becomes an escape, \ud83d, which inside JSON is its own."""
+    r"""Return Unicode that any file can hold: half a pair becomes an escape, \ud83d, as it already is inside JSON."""
     if text.isascii():
         return text
     try:

@@ -21,19 +21,19 @@ ERASED = "erased_at"
 
 
 class ScriptedTurn(FepModel):
-    """A turn of a conversation: what the user says, and checks that see its answer as the output."""
+    """A turn of a conversation: the user's message, and checks that see its answer as the output."""
 
     input: Any
     checks: Checks | None = None
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build a turn from what one of a valid case was dumped as: its checks are among those of the case."""
+        """Build a turn from the dump of a valid case; its checks are among those of the case."""
         return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
 
 class SimulatedUser(FepModel):
-    """A user whom a model plays until it says that the goal is reached or given up, for `max_turns` turns at most."""
+    """A user played by a model until it says that the goal is reached or given up, for at most `max_turns` turns."""
 
     goal: Annotated[str, Field(min_length=1, max_length=20_000, description="What the user wants to achieve.")]
     persona: Annotated[str, Field(max_length=20_000)] | None = Field(default=None, description="Who the user is.")
@@ -44,7 +44,7 @@ class SimulatedUser(FepModel):
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build one from what a valid one was dumped as."""
+        """Build one from the dump of a valid one."""
         return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
 
@@ -87,12 +87,12 @@ class TestCase(FepModel):
 
     @property
     def is_conversation(self) -> bool:
-        """True if the target is asked turn by turn."""
+        """True if the target is called turn by turn."""
         return self.turns is not None or self.user is not None
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build a case from what a valid one was dumped as, without validating it again."""
+        """Build a case from the dump of a valid one, without validating it again."""
         checks = data.get("checks")
         given = data if checks is None else {**data, "checks": [Check.trusted(check) for check in checks]}
         if (turns := data.get("turns")) is not None:
@@ -128,9 +128,9 @@ class TestCase(FepModel):
 
 
 def _input_of_conversation(data: dict[str, Any]) -> tuple[Any] | None:
-    """Return the input that is made of the turns or the user; None for a case that is no conversation.
+    """Return the input made from the turns or the user; None for a case that is no conversation.
 
-    Of turns that are not valid it is anything: they have an error of their own.
+    For invalid turns it may be anything, because they have their own error.
     """
     if (turns := data.get("turns")) is not None:
         items = turns if isinstance(turns, list) else []
@@ -141,7 +141,7 @@ def _input_of_conversation(data: dict[str, Any]) -> tuple[Any] | None:
 
 
 def _checks_of_turns(turns: list[ScriptedTurn]) -> Iterator[Check]:
-    """Yield the checks of turns as checks of their case, with ids such as `turn-2-contains`."""
+    """Yield the checks of turns as checks of their case, with ids like `turn-2-contains`."""
     for number, turn in enumerate(turns, 1):
         types: Counter[str] = Counter()
         for check in map(to_check, turn.checks or ()):
@@ -172,7 +172,7 @@ class Output(FepModel):
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """The cause, `{type, message, ...}`, if this output stands for a call that failed."""
+        """The cause, `{type, message, ...}`, if the call failed."""
         error = (self.metadata or {}).get("error")
         if not isinstance(error, dict) or "message" not in error:
             return None
@@ -180,7 +180,7 @@ class Output(FepModel):
 
     @property
     def is_partial(self) -> bool:
-        """True if this output is what there was before the call failed."""
+        """True if this output is what the call had before it failed."""
         return self.value is not None and self.failure is not None
 
 
@@ -188,7 +188,7 @@ Context = dict[str, Any]
 
 
 def evaluation_context(case: TestCase, output: Output) -> Context:
-    """Build the context of one output. An `expected` that was not given is not there: a path to it is an error."""
+    """Build the context of one output. Without `expected`, a path to it is an error."""
     test_case = {"id": case.id, "input": case.input, "metadata": case.metadata or {}}
     if "expected" in case.model_fields_set:
         test_case["expected"] = case.expected
@@ -196,17 +196,16 @@ def evaluation_context(case: TestCase, output: Output) -> Context:
 
 
 def output_context(output: Output) -> Context:
-    """Build the part of the context that is about the output. The trace of its call stands beside the metadata, too."""
+    """Build the output's part of the context. The trace of its call is beside the metadata."""
     metadata = output.metadata or {}
     seen = {"value": output.value, "metadata": metadata}
     return {**seen, "trace": metadata["trace"]} if "trace" in metadata else seen
 
 
 def turn_context(context: Context, number: int) -> Context:
-    """Return the context of a check of one turn: the answer of that turn is the value, what is known of it the
-    metadata. Raises JSONPathError for a turn that did not happen.
+    """Return the context of a check of one turn: the turn's answer as value, and its metadata.
 
-    A trace belongs to the whole conversation, so it is not there.
+    Raises JSONPathError for a turn that did not happen. A trace belongs to the whole conversation, so it is left out.
     """
     value = context["output"]["value"]
     steps = value.get("steps") if isinstance(value, dict) else None

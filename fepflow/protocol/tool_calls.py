@@ -20,7 +20,7 @@ _OTHER_ITEMS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool. `arguments` is None where they are not known: a span need not tell them."""
+    """A call of a tool. `arguments` is None if they are unknown, because a span may not have them."""
 
     name: str
     arguments: dict[str, Any] | None
@@ -29,8 +29,7 @@ class ToolCall:
 def tool_name(call: Mapping[str, Any]) -> Any:
     """Return the name in a call: `name`, `tool`, `function: {name}`, or that of `params` in a request of MCP.
 
-    A call of a tool that the provider itself runs has no name in the Responses API: it is known by its type
-    (`web_search_call`).
+    In the Responses API, a call of a tool that the provider runs has no name; its type is used (`web_search_call`).
     """
     call = _of_request(call)
     function, kind = call.get("function"), call.get("type")
@@ -56,12 +55,12 @@ def _of_request(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def read_calls(calls: Iterable[Mapping[str, Any]], location: str = "calls") -> list[ToolCall]:
-    """Read calls, in whichever form each has; raises ValueError for what is none."""
+    """Read calls, each in any of the forms. Raises ValueError for other values."""
     return [read_call(call, f"{location}[{index}]") for index, call in enumerate(calls)]
 
 
 def read_call(call: Mapping[str, Any], location: str) -> ToolCall:
-    """Read a call; raises ValueError, with its location, for what is none."""
+    """Read a call. Raises ValueError, with its location, for other values."""
     name = tool_name(call)
     if not isinstance(name, str):
         raise ValueError(f"{location} must have a name, a text")
@@ -81,7 +80,7 @@ def read_call(call: Mapping[str, Any], location: str) -> ToolCall:
 
 
 def flat_items(items: list[Any]) -> Iterator[Any]:
-    """Yield the items of a list of calls, of those of several steps, or of a message's content: what may be a call.
+    """Yield the items of a list of calls, of the lists of several steps, or of a message's content.
 
     A step whose calls are null yields None.
     """
@@ -92,7 +91,7 @@ def flat_items(items: list[Any]) -> Iterator[Any]:
 
 
 def made_no_calls(path: Path, document: Any) -> bool:
-    """Return whether `path` leads to the calls of an assistant's message which has none: null, or no such key."""
+    """Return whether `path` leads to the calls of an assistant's message without calls: null, or no such key."""
     keys = leading_keys(path.expression)
     if not isinstance(path, SingularPath) or keys[-1:] != ("tool_calls",):
         return False

@@ -15,17 +15,16 @@ Mode = Literal["interval", "point"]
 
 
 class Part(BaseModel):
-    """A part of a verdict: it never changes, and has no other fields than its own."""
+    """A part of a verdict: it never changes, and has no unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CorrectedShare(Part):
-    """The share that is right, or its difference to that of another run, by what a judge passed and by the errors that
-    it is known to make, with its interval.
+    """A share that is right, or its difference from another run, corrected for a judge's errors, with its interval.
 
-    `method` is `rogan-gladen` by the rates of labels from elsewhere, `mover` by labels drawn from this run,
-    `paired-rogan-gladen` for a difference.
+    `method` is `rogan-gladen` for labels from elsewhere, `mover` for labels drawn from this run, `paired-rogan-gladen`
+    for a difference.
     """
 
     value: float | None
@@ -56,11 +55,10 @@ class PooledValue(Part):
 class MetricVerdict(Part):
     """A metric: its estimate, its impact, and its outcome by the gate.
 
-    `n_clusters` is how many clusters the test cases belong to, None without the suite's `cluster`.
-    `impact` is the value's, `worst_impact` the worst that the interval touches; both are None without thresholds.
-    `threshold` is the gate's minimum, `maximum` its maximum. `check` is None for a metric of the outputs,
-    `corrected` for one that is not by a calibrated judge, `outcome` for one that the gate says nothing about, `pooled`
-    for one that is judged by this run alone.
+    `n_clusters` is the number of clusters of the test cases, None without the suite's `cluster`. `impact` is the
+    value's, `worst_impact` the worst one in the interval; both are None without thresholds. `threshold` is the gate's
+    minimum, `maximum` its maximum. These are None in some cases: `check` for a metric of the outputs, `corrected`
+    without a calibrated judge, `outcome` without a rule in the gate, `pooled` if it is judged by this run alone.
     """
 
     id: str
@@ -87,9 +85,9 @@ class MetricVerdict(Part):
     reason: str | None = None
 
     def over_runs(self, alone: MetricEstimate) -> MetricVerdict:
-        """Return the verdict on a metric over several runs, with what it is in one of them `alone` as its figures.
+        """Return the verdict on a metric over several runs, with its figures in one of them, `alone`.
 
-        What is corrected for a judge's errors is judged by one run.
+        A metric corrected for a judge's errors is judged by one run.
         """
         figures = {name: getattr(self, name) for name in PooledValue.model_fields}
         pooled = None if self.corrected else PooledValue(**figures)
@@ -97,17 +95,17 @@ class MetricVerdict(Part):
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
-        """The metric's estimate with what was `judged` of it."""
+        """Return the verdict on a metric from its estimate and what was `judged`."""
         corrected = CorrectedShare.of(metric.corrected)
         return cls(id=metric.id, check=metric.check_id, corrected=corrected, **_figures(metric.estimate), **judged)
 
 
 class SliceVerdict(Part):
-    """A metric over the test cases whose metadata has one value (`slice`) of a field (`by`), and how it fared.
+    """A metric over the test cases with one value (`slice`) of a metadata field (`by`), and its outcome.
 
     `threshold` is the minimum of each slice, `p` the p-value against it, adjusted for the number of slices. `corrected`
-    is None for one that is not by a calibrated judge. `outcome` is None for one that is described only. `shrunk` is the
-    value drawn towards that of all slices as far as the difference may be chance, for reading only.
+    is None without a calibrated judge. `outcome` is None if the slice is only described. `shrunk` is the value drawn
+    towards that of all slices as far as chance may explain the difference; it is only for reading.
     """
 
     metric: str
@@ -132,7 +130,7 @@ class SliceVerdict(Part):
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> SliceVerdict:
-        """The metric's estimate over the slice with what was `judged` of it."""
+        """Return the verdict on a slice from its estimate and what was `judged`."""
         corrected = CorrectedShare.of(metric.corrected)
         return cls(metric=metric.id, corrected=corrected, **_figures(metric.estimate), **judged)
 
@@ -154,7 +152,7 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 class FigureVerdict(Part):
-    """A value with its interval, None for what no result tells."""
+    """A value with its interval; None if no result shows it."""
 
     value: float | None
     low: float | None
@@ -167,8 +165,10 @@ class FigureVerdict(Part):
 
 
 class ClassVerdict(Part):
-    """A class of a classification: `n` results expect it, and `predicted` says what they were taken for, in the order
-    of the matrix's columns."""
+    """A class of a classification: `n` results expect it.
+
+    `predicted` counts their predicted labels, in the order of the matrix's columns.
+    """
 
     label: str
     n: int
@@ -179,11 +179,10 @@ class ClassVerdict(Part):
 
 
 class ConfusionVerdict(Part):
-    """The confusion matrix of a `classification` check, the most frequent classes first; precision, recall and F1 are
-    means over all classes.
+    """The confusion matrix of a `classification` check, the most frequent classes first.
 
-    `columns` are predicted labels; `(other)` is an answer that is none of the classes, `(none)` a missing one.
-    `left_out` is how many classes are too many to be shown.
+    Precision, recall and F1 are means over all classes. `columns` are predicted labels; `(other)` is an answer outside
+    of the classes, `(none)` a missing one. `left_out` is the number of classes that are not shown.
     """
 
     check: str
@@ -196,10 +195,13 @@ class ConfusionVerdict(Part):
 
 
 class DifferenceVerdict(Part):
-    """A metric here and in the baseline, over the matched test cases, the difference with its interval, and how it
-    fared. `margin` is by how much it may be worse, `p` the two-sided p-value of no difference, not adjusted.
-    `detectable` is the least regression that is shown to be beyond the margin in 80 % of such comparisons.
-    `corrected` is None for one that is not by a calibrated judge, `outcome` for one without a margin."""
+    """A metric here and in the baseline, over the matched test cases: the difference with its interval, and its
+    outcome.
+
+    `margin` is how much worse it may be, `p` the two-sided p-value of no difference, not adjusted. `detectable` is the
+    smallest regression that is shown to be beyond the margin in 80 % of such comparisons. `corrected` is None without a
+    calibrated judge, `outcome` without a margin.
+    """
 
     metric: str
     baseline: float | None
@@ -222,9 +224,10 @@ class DifferenceVerdict(Part):
 
 
 class RegressionVerdict(Part):
-    """The basis of a gate's `regression`: the baseline's name, its run and which cases matched, if there was one.
+    """The basis of a gate's `regression`: the baseline's name, its run, and the matched cases, if there was one.
 
-    `pooled` are the ids of its runs, if it is several."""
+    `pooled` are the ids of its runs, if there are several.
+    """
 
     baseline: str
     run_id: str | None = None
@@ -235,8 +238,10 @@ class RegressionVerdict(Part):
 
 
 class TopUpVerdict(Part):
-    """The size that a topped-up run reached: `reached` of at most `maximum` repeats, or test cases, as the `limit`
-    says, with so many `calls` of at most `max_calls`. `summary` says it in words."""
+    """The size that a topped-up run reached: `reached` of at most `maximum` repeats, or test cases, by its `limit`.
+
+    It made `calls` of at most `max_calls`. `summary` says so in words.
+    """
 
     limit: Literal["max_repeats", "max_cases"]
     reached: int
@@ -247,10 +252,10 @@ class TopUpVerdict(Part):
 
 
 class LooksVerdict(Part):
-    """The `number` of the run among those of the suite on this version of its target, and how the others came out.
+    """The `number` of the run among the suite's runs on this version of its target, and the outcomes of the others.
 
-    `version` is None without a name. `pooled` are the ids of the runs that are judged together with this one, at the
-    `confidence`, which is None where each is judged alone. `summary` says it in words.
+    `version` is None without a name. `pooled` are the ids of the runs that are judged together with this one, at
+    `confidence`, which is None if each is judged alone. `summary` says so in words.
     """
 
     number: int
@@ -264,7 +269,7 @@ class LooksVerdict(Part):
 
 
 class MetricChange(Part):
-    """A metric's value now and in the baseline, None where there was none, and now minus then."""
+    """A metric's value now and in the baseline, each None if it is missing, and the difference."""
 
     id: str
     value: float | None
@@ -273,9 +278,9 @@ class MetricChange(Part):
 
 
 class Comparison(Part):
-    """A run beside its baseline: that run's id and outcome, whether this one fails and that did not, each metric.
+    """A run beside its baseline: that run's id and outcome, each metric, and whether only this run fails.
 
-    `summary` names in words what was compared.
+    `summary` says in words what was compared.
     """
 
     run_id: str
@@ -286,10 +291,9 @@ class Comparison(Part):
 
 
 class ModelCosts(Part):
-    """The cost of the models of a run's checks and simulated users, as far as it is known; cached answers cost nothing.
+    """The known cost of the models of a run's checks and simulated users; cached answers cost nothing.
 
-    `requests` are all that were made, also those without an answer. Of `without_usd` answers it is not known what they
-    cost: it is not in `usd`, and it is not nothing.
+    `requests` includes those without an answer. The cost of `without_usd` answers is unknown, and is not in `usd`.
     """
 
     requests: int = 0
@@ -309,8 +313,8 @@ class ModelCosts(Part):
 class RuleOutcome(Part):
     """A rule of the gate and its outcome.
 
-    `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` say
-    what it is about, None where it is about the whole run. `reason` is a sentence with the figures.
+    `rule` is a short text that is the same in every run of the suite ("acc: at least 0.9"). `metric` and `check` are
+    the rule's subject, None if it is the whole run. `reason` is a sentence with the figures.
     """
 
     rule: str
@@ -355,7 +359,7 @@ class Verdict(Part):
 
     @classmethod
     def stored(cls, outcome: str | None, metrics: Any, verdict: Any) -> Self | None:
-        """Return the verdict that a run's columns have; None for a run without one."""
+        """Return the verdict in a run's columns; None for a run without one."""
         if not isinstance(verdict, dict) or outcome is None:
             return None
         fields = {name: value for name, value in verdict.items() if name in cls.model_fields}
@@ -363,5 +367,5 @@ class Verdict(Part):
 
     @property
     def distinct_reasons(self) -> list[str]:
-        """Why the verdict came out so, each reason once: the rule that decided, then the others."""
+        """The reasons of the verdict, each once: that of the deciding rule, then the others."""
         return list(dict.fromkeys([*(rule.reason for rule in self.rules[:1]), *self.reasons]))
