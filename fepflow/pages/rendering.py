@@ -96,7 +96,7 @@ def state(result: CheckResult | CheckMark | None) -> State:
 
 
 def score_of_mark(row: GridRow, repeat: int, check_id: str) -> str | None:
-    """Return the score of a check that has no pass or fail, as a page shows it; None without one."""
+    """Return the score of a check, as a page shows it; None without one."""
     mark = row.marks.get((repeat, check_id))
     return None if mark is None or mark.score is None else number(mark.score)
 

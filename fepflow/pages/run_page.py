@@ -126,7 +126,7 @@ def grid_view(store: Store, run: RunRecord, wanted: GridFilter, size: int = PAGE
     """Return the page of cases that is wanted."""
     indices = _case_indices(store, run, wanted)
     start = (wanted.page - 1) * size
-    rows = store.results.grid_rows(run.id, indices[start : start + size])
+    rows = store.results.grid_rows(run.id, indices[start : start + size], scores=True)
     shared = shared_check_ids(run.suite)
     own = (check_id for row in rows for _, check_id in row.marks if check_id not in shared)
     reasons = _reasons(store, run, rows, wanted.check)

@@ -763,7 +763,8 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class CheckMark:
-    """The outcome of one check of one output; `passed` is None for one without a yes or no, which may have a score."""
+    """The outcome of one check of one output; `passed` is None for one without a yes or no. The score is there if it
+    was read."""
 
     status: StatusText
     passed: bool | None

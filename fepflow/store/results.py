@@ -398,15 +398,17 @@ class Results(Repository):
         with self._database.reading() as connection:
             return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
 
-    def grid_rows(self, run_id: str, case_indices: Sequence[int], *, whole: bool = False) -> list[GridRow]:
-        """Return the rows of these cases, in this order; of the checks' results, only those without a yes or no are
-        read.
+    def grid_rows(
+        self, run_id: str, case_indices: Sequence[int], *, whole: bool = False, scores: bool = False
+    ) -> list[GridRow]:
+        """Return the rows of these cases, in this order. Scores are in the checks' results: without `scores`, only
+        those without a yes or no are read.
         """
         checks = CHECK_RESULT.c
         marks = select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed)
         here = checks.run_id == run_id, checks.case_index.in_(case_indices)
-        unjudged = select(checks.case_index, checks.repeat, checks.check_id, checks.result).where(
-            *here, checks.status == "completed", checks.passed.is_(None)
+        scored = select(checks.case_index, checks.repeat, checks.check_id, checks.result).where(
+            *here, checks.status == "completed", *([] if scores else [checks.passed.is_(None)])
         )
         with self._database.reading() as connection:
             shared = _shared_ids_of(connection, run_id)
@@ -415,14 +417,14 @@ class Results(Repository):
             by_case = defaultdict(list)
             for index, *mark in connection.execute(marks.where(*here)):
                 by_case[index].append(mark)
-            scores = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(unjudged)}
+            found = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(scored)}
         for (index, repeat), output in (self._large_outputs.whole(outputs) if whole else outputs).items():
             rows[index].outputs[repeat] = output
         for index, marks_of_case in by_case.items():
             places = ranks(declared_check_ids(rows[index].case, shared))
             marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
             for repeat, check_id, status, passed in marks_of_case:
-                score = scores.get((index, repeat, check_id))
+                score = found.get((index, repeat, check_id))
                 rows[index].marks[repeat, check_id] = CheckMark(status, passed, score)
         return [rows[index] for index in case_indices if index in rows]
 

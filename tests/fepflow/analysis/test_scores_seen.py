@@ -103,8 +103,10 @@ def test_an_error_among_scores_is_missing_and_no_zero(judged):
 
 
 def test_grid_show_and_junit_have_the_score(judged, store):
-    run, _ = judged("{type: brevity, text: $.output.value}, {type: is_empty, negate: true}")
-    row = store.results.grid_rows(run.id, [1])[0]
+    judging = "{type: brevity, text: $.output.value}, {type: is_empty, negate: true}"
+    run, _ = judged(f"{judging}, {{type: brevity, id: short, pass_at: 0.4, text: $.output.value}}")
+    row = store.results.grid_rows(run.id, [1], scores=True)[0]
+    assert (states_of(row, 1, "short"), score_of_mark(row, 0, "short")) == (["passed"], "0.5")
     assert (states_of(row, 1, "brevity"), score_of_mark(row, 0, "brevity")) == (["no verdict"], "0.5")
     assert score_of_mark(row, 0, "is_empty") is None
     (case,) = store.results.by_case(run.id, case_indices=[1])
