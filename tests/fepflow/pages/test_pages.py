@@ -79,7 +79,7 @@ def test_runs_are_listed_with_verdict_and_why_and_filtered(client: httpx.Client,
         {"until": f"{today - timedelta(days=1)}"},
         {"since": f"{today + timedelta(days=1)}"},
     ):
-        assert "0 runs No run is like that." in page(client, "/runs", **query)
+        assert "0 runs No run matches." in page(client, "/runs", **query)
 
 
 def test_an_empty_store_says_what_makes_a_run(client: httpx.Client) -> None:

@@ -84,7 +84,7 @@ def test_a_drift_is_still_told_after_the_run_that_raised_the_alarm(client: httpx
 def test_an_overview_does_not_need_prefect(client: httpx.Client, store: Store) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
     shown = page(client, "/")
-    assert "Prefect does not answer, so it is not known what is scheduled." in shown
+    assert "Prefect does not answer, so scheduled runs are unknown." in shown
     assert "No run is scheduled" not in shown
     assert "Next run" not in shown
 
