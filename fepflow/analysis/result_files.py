@@ -30,6 +30,7 @@ from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult,
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
 from fepflow.suite.reader import read_snapshot
+from fepflow.text import is_unicode
 
 MAX_BYTES = 1_000_000_000
 
@@ -143,11 +144,14 @@ def _lines(text: str, file: str) -> Iterator[TestCaseResult]:
 
 def _result(data: Any, file: str, line: int | None, path: str | None) -> TestCaseResult:
     try:
-        return TestCaseResult.model_validate_json(json.dumps(data))
+        result = TestCaseResult.model_validate_json(json.dumps(data))
     except ValidationError as error:
         first = next(iter(validation_messages(data, error)))
         where = ".".join(filter(None, (path, dotted(first.path))))
         raise InputError(Problem(f"is no result of a test case: {first.message}", file, line, where, _ADVICE)) from None
+    if not all(is_unicode(check.check_type) for check in result.check_results):
+        raise InputError(Problem("a check's type has half of a surrogate pair", file, line, path, _ADVICE))
+    return result
 
 
 @dataclass(slots=True)
@@ -179,6 +183,7 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
     suite["repeats"] = repeats
     outcome = metadata.get("outcome")
     metrics = metadata.get("metrics")
+    suite_hash = metadata.get("suite_hash")
     return FileRun(
         file,
         run_id,
@@ -192,7 +197,7 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
         metrics if isinstance(metrics, list) else (),
         not notes,
         _options(metadata.get("options")),
-        metadata.get("suite_hash") if isinstance(metadata.get("suite_hash"), str) else None,
+        suite_hash if isinstance(suite_hash, str) and re.fullmatch(r"[0-9A-Za-z_.-]{1,64}", suite_hash) else None,
         metadata.get("version") if isinstance(metadata.get("version"), str) else None,
         metadata["verdict"] if isinstance(metadata.get("verdict"), dict) else {},
         notes,

@@ -42,7 +42,7 @@ _CASES_AT_ONCE = 1_000
 _ADVICE = "write it again: fepflow baseline export FILE"
 
 _Id = Annotated[str, Field(pattern="^[0-9a-f]{32,64}$")]
-_Word = Annotated[str, Field(max_length=64)]
+_Word = Annotated[str, Field(max_length=64, pattern="^[0-9A-Za-z_.-]*$")]
 """A text of a column of this length: a hash, whose form is the concern of who made it."""
 
 
@@ -245,9 +245,20 @@ def _file_run(archive: Archive, known: _Run) -> FileRun:
         message = f"has {len(run.outputs)} results, and {len(known.outputs)} were exported"
     elif cases_hash_of(run.cases) != known.cases_hash:
         message = "has other test cases than were exported"
+    elif not _has_readable_verdict(run):
+        message = "has a verdict that is none"
     if message is not None:
         raise InputError(Problem(message, where, advice=_ADVICE))
     return run
+
+
+def _has_readable_verdict(run: FileRun) -> bool:
+    from fepflow.verdict.verdict import Verdict
+
+    try:
+        return Verdict.stored(run.outcome, list(run.metrics), run.verdict) is not None
+    except ValidationError:
+        return False
 
 
 def _require_free(store: Store, known: _Run, run: FileRun) -> None:

@@ -150,6 +150,14 @@ BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     ),
     "no suite": ("00000000", with_value("metadata", "suite", value=None), "has no suite or no verdict"),
     "bad gate": ("00000000", with_value("metadata", "suite", "gate", value={"min": 7}), "metadata.suite.gate.min"),
+    "bad verdict": ("00000000", with_value("metadata", "verdict", "reasons", value=-1), "has a verdict that is none"),
+    "no verdict": ("00000000", with_value("metadata", "verdict", value={}), "has a verdict that is none"),
+    "half a letter": (
+        "00000000",
+        with_value("results", 0, "check_results", 0, "check_type", value="\ud800"),
+        "half of a surrogate pair",
+    ),
+    "odd hash": ("baselines", with_value("runs", 0, "target_hash", value="a\0b"), "baselines.json.runs[0].target_hash"),
     "deep": ("baselines", lambda _: "[" * 100_000, "is not JSON"),
 }
 
