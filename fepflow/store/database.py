@@ -326,6 +326,7 @@ def _set_up_sqlite(connection: _DBAPIConnection, record: object) -> None:
     )(_set_modes, connection)
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA secure_delete = ON")  # else erased text stays in free pages; not every build's default
 
 
 def _set_modes(connection: _DBAPIConnection) -> None:

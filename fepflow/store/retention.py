@@ -22,6 +22,7 @@ from fepflow.store.records import (
     CHECK_RESULT,
     LABEL,
     OUTPUT,
+    REPORT,
     RUN,
     TEST_CASE,
     Baseline,
@@ -118,6 +119,7 @@ class Retention(Repository):
 
         def end(connection: Connection) -> None:
             connection.execute(delete(LABEL).where(LABEL.c.run_id == run_id))
+            connection.execute(delete(REPORT).where(REPORT.c.id == run_id))
             connection.execute(delete(RUN).where(RUN.c.id == run_id))
 
         self._database.write(end)
@@ -150,6 +152,7 @@ class Retention(Repository):
 
         count = self._database.write(erase)
         self.delete_unused_blobs()
+        self.give_back_space()  # the log of SQLite has the old rows until it is begun anew
         return count
 
     def delete_unused_blobs(self) -> int:

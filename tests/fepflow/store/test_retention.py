@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import ERASED, Output, TestCase
 from fepflow.store import retention
 from fepflow.store.maintenance import check_integrity
-from fepflow.store.records import NewCheckResult, NewLabel, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewLabel, NewOutput, NewRun, StoredReport
 from fepflow.store.store import Store
 
 NOW = datetime.now(UTC)
@@ -91,7 +92,19 @@ def test_a_deleted_run_leaves_nothing_and_others_as_they_were(store: Store, url:
     add_run(store, "gone", cases=5)
     add_run(store, "left", cases=5)
     store.labels.add(NewLabel("gone", 0, 0, "c", "passed", True, "", "ann"))
+    report_of_run = StoredReport(
+        id="gone",
+        source="refunds",
+        report_id=None,
+        model_name="m",
+        model_source=None,
+        evaluated_at=NOW,
+        tasks=[],
+        report={},
+    )
+    store.reports.set_run_reports([(store.runs.get("gone"), report_of_run)])
     store.retention.delete_run("gone")
+    assert store.reports.newest_imported() == [], "one whose run is gone would be taken for an imported one"
     report = check_integrity(url)
     assert report.problems == []
     assert {name: rows for name, rows in report.rows.items() if rows and name != "metric_total"} == {
@@ -147,6 +160,11 @@ def test_an_erased_case_holds_nothing_of_what_was_said_and_counts_as_it_did(stor
     assert store.labels.current("run-1")[0].note == ""
     assert store.requests.find_test_cases(["case-1"]) == {}
     assert "secret" in repr(next(iter(store.results.by_case("run-1"))))
+    store.retention.erase_case("case-0")
+    if url.startswith("sqlite"):  # neither in free pages nor in the log, while the store is open
+        file = Path(url.removeprefix("sqlite:///"))
+        content = b"".join(each.read_bytes() for each in file.parent.glob(f"{file.name}*"))
+        assert [text for text in (b"secret question", b"secret answer", b"secret words") if text in content] == []
     assert check_integrity(url).problems == []
     with pytest.raises(NotFoundError):
         store.retention.erase_case("nobody")
