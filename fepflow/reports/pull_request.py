@@ -64,8 +64,8 @@ def reason(run: RunRecord) -> str:
 
 
 def _safe(text: str, limit: int = 1_000) -> str:
-    """Escape text as a part of a sentence. GitHub makes a link of `#12` after it has taken the escapes away."""
-    return escape_markdown(text, limit).replace("\\#", f"\\#{WORD_JOINER}")
+    """Escape text as a part of a sentence. GitHub takes escapes away before it makes links of `#12` and `GH-12`."""
+    return re.sub(r"\\#|\bGH\\-(?=\d)", rf"\g<0>{WORD_JOINER}", escape_markdown(text, limit), flags=re.IGNORECASE)
 
 
 def _about(store: Store, run: RunRecord, limit: int) -> str:

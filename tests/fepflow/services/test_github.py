@@ -52,7 +52,9 @@ def api(server: GitHubAPI) -> GitHubAPI:
 @pytest.fixture
 def failed(fill_run: FillRun) -> RunRecord:
     """A run whose hostile answers did not pass."""
-    return fill_run([(f"@case {name}", Output(value=text), check(False, text=text)) for name, text in HOSTILE.items()])
+    return fill_run(
+        [(f"@case GH-12 {name}", Output(value=text), check(False, text=text)) for name, text in HOSTILE.items()]
+    )
 
 
 def reported(store: Store, run: RunRecord, env: dict[str, str]) -> list[str]:
@@ -86,7 +88,17 @@ def test_nothing_of_an_answer_takes_effect(store: Store, failed: RunRecord) -> N
     text = comment(store, [failed], "fepflow")
     rendered = outside_of_fences(text)
     assert "Did not pass: " in rendered
-    for active in ("@octocat", "@case", "<img", "</details><", "evil.example", "### PASS", "<!--", "::error"):
+    for active in (
+        "@octocat",
+        "@case",
+        "GH\\-12",
+        "<img",
+        "</details><",
+        "evil.example",
+        "### PASS",
+        "<!--",
+        "::error",
+    ):
         assert active not in rendered, active
     assert rendered.count("<details>") == rendered.count("</details>") == 1
     for said in HOSTILE.values():
