@@ -70,7 +70,9 @@ def test_every_option_in_the_docs_exists() -> None:
         "--from-literal",
         "--from-env-file",
         "--wait",
+        "--patch",
     }  # kubectl's, Helm's
+    others |= {"--fail", "--silent", "--location", "--header", "--output"}  # curl's
     others |= {"--rm", "--force-recreate", "--python"}  # Docker's and pip's
     others |= {"--build-arg", "--username", "--format", "--clean", "--if-exists", "--depth", "--branch"}
     others |= {"--pool-type", "--base-job-template", "--behind-tls"}  # of our modules for servers
