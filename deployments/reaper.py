@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import time
+from argparse import ArgumentParser
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -265,6 +266,7 @@ async def _main(store: Store) -> None:
 
 def main() -> None:
     """Do it until it is stopped; what goes wrong is a sentence."""
+    ArgumentParser(prog="python -m fepflow.deployments.reaper", description=__doc__).parse_args()  # it takes none
     try:
         logs.set_up("reaper")
         with Store.open(settings().store_address) as store:
