@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import UUID
@@ -63,14 +63,14 @@ async def _delete(client: PrefectClient, flow_runs: Sequence[FlowRun]) -> int:
     if not flow_runs:
         return 0
     of_these = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[each.id for each in flow_runs]))
-    artifacts = await client.read_artifacts(artifact_filter=of_these)
-    gone = await asyncio.gather(
-        *(client.delete_artifact(each.id) for each in artifacts),
-        *(client.delete_flow_run(each.id) for each in flow_runs),
-        return_exceptions=True,
-    )
-    # What is not there any more is what was wanted.
-    for error in gone:
+    while artifacts := await client.read_artifacts(artifact_filter=of_these):  # no more than a page at a time
+        await _require_gone(client.delete_artifact(each.id) for each in artifacts)
+    await _require_gone(client.delete_flow_run(each.id) for each in flow_runs)
+    return len(flow_runs)
+
+
+async def _require_gone(deletions: Iterable[Awaitable[None]]) -> None:
+    for error in await asyncio.gather(*deletions, return_exceptions=True):
+        # What is not there any more is what was wanted.
         if isinstance(error, BaseException) and not isinstance(error, ObjectNotFound):
             raise error
-    return len(flow_runs)

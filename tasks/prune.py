@@ -31,7 +31,7 @@ class Pruned:
 
     def __str__(self) -> str:
         cached = f" and {plural(self.cached, 'answer')} of models" if self.cached else ""
-        freed = f"; the store's file is {self.freed / 1e6:,.1f} MB smaller" if self.freed else ""
+        freed = f"; the store's file is {self.freed / 1e6:,.1f} MB smaller" if self.freed > 50_000 else ""
         return f"Deleted {plural(self.runs, 'run')}{cached}{freed}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -26,7 +27,8 @@ from fepflow.cli.options import Duration
 def prune(
     keep: float | None, keep_last: int, suite: str | None, labelled: bool, archive: Path | None, dry_run: bool
 ) -> None:
-    """Delete old runs with all their rows, and stored answers of models that are too old to be reused.
+    """Delete old runs, with all their rows and with their flow runs in Prefect. Stored answers of models that are too
+    old to be reused are deleted, too.
 
     With --keep and --keep-last, only runs are deleted that neither of them keeps. Runs under way, baselines, and runs
     with labels are kept. A SQLite file becomes smaller. The audit log has its own setting, FEPFLOW_AUDIT_RETENTION.
@@ -50,6 +52,18 @@ def prune(
     with open_store() as store:
         pruned = prune_store(store, keep, keep_last, suite, labelled=labelled, archive=archive)
     click.echo(f"{pruned}.")
+    _delete_in_prefect(pruned.flow_run_ids)
+
+
+def _delete_in_prefect(flow_run_ids: Sequence[str], *, artifacts_only: bool = False) -> None:
+    from fepflow.services.prefect_api import delete_flow_runs
+    from fepflow.text import plural
+
+    if not delete_flow_runs(flow_run_ids, artifacts_only=artifacts_only):
+        runs = plural(len(flow_run_ids), "flow run")
+        left = f"artifacts of {runs}" if artifacts_only else f"{runs} with logs and artifacts"
+        again = ": start it, and repeat the command" if artifacts_only else ""
+        click.echo(f"note: Prefect does not answer, and still has {left}{again}.", err=True)
 
 
 @click.command()
@@ -58,10 +72,11 @@ def prune(
 @click.option("--labels", "labelled", is_flag=True, help="Also delete labels by people.")
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool) -> None:
-    """Delete each RUN with all its rows, or erase one test case in all runs. This cannot be undone.
+    """Delete each RUN with all its rows and its flow run in Prefect, or erase one test case in all runs. This cannot
+    be undone.
 
-    RUN is an id or its beginning. --case erases input, expected value, outputs, messages of checks and people's notes.
-    Whether checks passed is kept, so the verdicts stay the same.
+    RUN is an id or its beginning. --case erases input, expected value, outputs, messages of checks and people's notes,
+    and the runs' artifacts in Prefect. Whether checks passed is kept, so the verdicts stay the same.
     """
     from fepflow.services.run_service import open_store
     from fepflow.tasks.prune import delete_runs
@@ -71,11 +86,15 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
         raise click.UsageError("Name runs, or a test case by --case ID.")
     with open_store() as store:
         if case_id is not None:
-            having = plural(len(store.retention.runs_with_case(case_id)), "run")
+            having = store.retention.runs_with_case(case_id)
             if not yes:
-                click.confirm(f"Erase what {having} hold of the test case {printable(case_id)}?", abort=True)
+                click.confirm(
+                    f"Erase what {plural(len(having), 'run')} hold of the test case {printable(case_id)}?", abort=True
+                )
             count = store.retention.erase_case(case_id)
             click.echo(f"Erased the test case {printable(case_id)} in {plural(count, 'run')}.")
+            # The verdict's page and the table of failed cases quote it.
+            _delete_in_prefect([run.flow_run_id for run in having if run.flow_run_id], artifacts_only=True)
             return
         found = [store.runs.get(run) for run in runs]
         for run in found:
@@ -85,4 +104,6 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
                 cases = plural(run.n_cases, "test case")
                 click.echo(f"{run.id[:8]}  {run.created_at:%Y-%m-%d %H:%M}  {printable(run.name)}, {cases}")
             click.confirm("Delete?", abort=True)
-        click.echo(f"{delete_runs(store, found)}.")
+        deleted = delete_runs(store, found)
+    click.echo(f"{deleted}.")
+    _delete_in_prefect(deleted.flow_run_ids)

@@ -24,6 +24,8 @@ from fepflow.services.prefect_import import import_prefect
 from fepflow.settings import Settings, settings
 
 if TYPE_CHECKING:
+    import httpx
+
     from fepflow.store.records import RunSummary
 
 
@@ -388,26 +390,68 @@ def scheduled_runs() -> ScheduledRuns:
     api = known_api()
     if api is None:
         return ScheduledRuns(False, [])
-    login = api.login or os.environ.get("PREFECT_API_AUTH_STRING")
-    key = os.environ.get("PREFECT_API_KEY")
     wanted = {
         "flow_runs": {"state": {"type": {"any_": ["SCHEDULED"]}}},
         "sort": "EXPECTED_START_TIME_ASC",
         "limit": MAX_RUNS,
     }
     try:
-        with httpx.Client(
-            auth=tuple(login.split(":", 1)) if login and ":" in login else None,  # type: ignore[arg-type]  # two texts
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=SECONDS,
-            trust_env=not api.local,
-        ) as client:
-            response = client.post(f"{api.url.rstrip('/')}/flow_runs/filter", json=wanted)
-            found = response.raise_for_status().json()
+        with _client(api, SECONDS) as client:
+            found = client.post("flow_runs/filter", json=wanted).raise_for_status().json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return ScheduledRuns(False, [])
     runs = [run for run in found if isinstance(run, dict) and run.get("expected_start_time")]
     return ScheduledRuns(True, runs)
+
+
+DELETION_SECONDS = 30.0
+"""Longest wait for a deletion: on SQLite, Prefect's server waits for other writers."""
+_IDS_AT_ONCE = 50
+
+
+def delete_flow_runs(flow_run_ids: Sequence[str], *, artifacts_only: bool = False) -> bool:
+    """Delete flow runs with their artifacts in Prefect, or these alone. One that is not there counts as deleted.
+
+    Returns False if no API is known, or it did not do it; nothing is started.
+    """
+    import httpx
+
+    api = known_api()
+    if api is None or not flow_run_ids:
+        return not flow_run_ids
+    try:
+        with _client(api, DELETION_SECONDS) as client:
+            for start in range(0, len(flow_run_ids), _IDS_AT_ONCE):
+                ids = list(flow_run_ids[start : start + _IDS_AT_ONCE])
+                wanted = {"artifacts": {"flow_run_id": {"any_": ids}}}
+                while found := client.post("artifacts/filter", json=wanted).raise_for_status().json():
+                    _delete(client, [f"artifacts/{artifact['id']}" for artifact in found])
+                if not artifacts_only:
+                    _delete(client, [f"flow_runs/{each}" for each in ids])
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError):
+        return False
+    return True
+
+
+def _delete(client: httpx.Client, paths: Sequence[str]) -> None:
+    for path in paths:
+        response = client.delete(path)
+        if response.status_code != 404:
+            response.raise_for_status()
+
+
+def _client(api: PrefectApi, seconds: float) -> httpx.Client:
+    import httpx
+
+    login = api.login or os.environ.get("PREFECT_API_AUTH_STRING")
+    key = os.environ.get("PREFECT_API_KEY")
+    return httpx.Client(
+        base_url=api.url,
+        auth=tuple(login.split(":", 1)) if login and ":" in login else None,  # type: ignore[arg-type]  # two texts
+        headers={"Authorization": f"Bearer {key}"} if key else {},
+        timeout=seconds,
+        trust_env=not api.local,
+    )
 
 
 def _is_of(scheduled: dict[str, Any], run: RunSummary) -> bool:

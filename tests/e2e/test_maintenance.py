@@ -16,6 +16,14 @@ def test_old_runs_leave_the_store_and_prefect(workplace: Workplace, stack: Stack
     workplace.write_suite(["a"])
     assert workplace.run("--quiet").returncode == 0
     run = workplace.record
+    body = {"artifacts": {"flow_run_id": {"any_": [run.flow_run_id]}}}
+    assert len(stack.api.post("/artifacts/filter", json=body).json()) == 2
+    assert workplace.fepflow("delete", "--case", "a", "--yes").stderr == ""
+    assert stack.api.post("/artifacts/filter", json=body).json() == [], "they quote the test case"
+    workplace.run("--quiet")
+    another = workplace.record
+    assert workplace.fepflow("delete", another.id, "--yes").stderr == ""
+    assert stack.api.get(f"/flow_runs/{another.flow_run_id}").status_code == 404
     pool = Pool(stack, workplace.env)
     stack.api.patch(f"/deployments/{pool.deployment}", json={"tags": ["fepflow"]}).raise_for_status()
     never_began = pool.run(suite="nowhere.yaml")  # no run of the store is of it
@@ -32,7 +40,6 @@ def test_old_runs_leave_the_store_and_prefect(workplace: Workplace, stack: Stack
     assert message.startswith("Deleted 1 run"), message
     assert stack.api.get(f"/flow_runs/{run.flow_run_id}").status_code == 404
     assert stack.api.get(f"/flow_runs/{never_began}").status_code == 404
-    body = {"artifacts": {"flow_run_id": {"any_": [run.flow_run_id]}}}
     assert stack.api.post("/artifacts/filter", json=body).json() == []
     assert "No runs yet" in workplace.fepflow("list").stdout
     assert [

@@ -96,6 +96,8 @@ def test_a_test_case_is_erased_in_all_runs(cli: Cli, store: Store, old: list[str
     done = cli("delete", "--case", "a", "--yes")
     assert done.stdout == "Erased the test case a in 3 runs.\n"
     assert [case.input for run_id in old for case in store.runs.cases(run_id)] == [None, "other"] * 3
+    store.runs.set_flow_run(old[0], "f" * 32)
+    assert "still has artifacts of 1 flow run: start it" in cli("delete", "--case", "a", "--yes").stderr
     assert cli("delete", "--case", "nobody", "--yes", "--env-file", "nowhere").exit_code == 2
     assert cli("delete", "--case", "nobody", "--yes").exit_code == 2
     assert cli("delete", "--yes").exit_code == 2
