@@ -154,15 +154,17 @@ class _Config:
             yield test, path
             return
         name = test.removeprefix("file://") if isinstance(test, str) else ""
+        if "*" in name and (names := self._source.matching(name)):
+            for each in names:
+                yield from self._of_item(each, path)
+            return
         if not name.lower().endswith((".csv", ".json", ".jsonl", ".yaml", ".yml")):
             what = f"tests from {brief(name, 80) or 'what is no text'} are left out"
             self._by_hand(what, path, "code is not executed, and nothing is fetched: write them to a file")
             return
         file = self._source.beside(name)
         if file is None:
-            self._by_hand(
-                f"{brief(name, 80)} is not a file below the config's folder", path, "a pattern is not followed"
-            )
+            self._by_hand(f"{brief(name, 80)} is not a file below the config's folder", path)
             return
         source = Source(file, name)
         if source.is_document:

@@ -124,6 +124,8 @@ class TargetReader:
             return []
         if not is_named and not (_IS_FILE.fullmatch(name) and "\n" not in name):
             return [item]
+        if "*" in name and (names := self._source.matching(name)):
+            return [text for each in names for text in self._texts_of(f"file://{each}", path)]
         text = read_beside(self._source, name)
         if text is None:
             what = f"the prompt {brief(name, 80)} is not a file below the config's folder, so it is left out"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,6 +24,7 @@ from fepflow.text import brief
 HEAD_BYTES = 65_536
 MOST_PLACED = 2_000_000
 """Characters of JSON whose parts are found by line."""
+MOST_MATCHES = 1_000
 _CHUNK = 1 << 20
 
 
@@ -155,6 +156,15 @@ class Source:
             return path if path.is_relative_to(folder) and path.is_file() else None
         except (OSError, ValueError, RuntimeError):
             return None
+
+    def matching(self, pattern: str) -> list[str]:
+        """Return the names of files that fit a pattern such as `tests/*.yaml`, below the same folder, in order."""
+        folder = self.path.parent.resolve()
+        try:
+            found = sorted(path.relative_to(folder).as_posix() for path in islice(folder.glob(pattern), MOST_MATCHES))
+        except (OSError, ValueError, NotImplementedError):  # the pattern leads out, or is absolute
+            return []
+        return [name for name in found if self.beside(name) is not None]
 
     @property
     def _format(self) -> Any:

@@ -350,3 +350,19 @@ def test_tests_in_jsonl_have_their_assertions_and_a_prompt_that_stands_twice_com
     bare = imported(tmp_path, "providers: ['https://a.example/x']\ntests: [{vars: {prompt: hi}}]")
     assert bare.suite["target"]["http"]["body"] == {"prompt": "{{$.test_case.input.prompt}}"}
     assert "the provider google:live:gemini has no counterpart" in left(twice)
+
+
+def test_patterns_are_followed_below_the_folder_of_the_config_only(tmp_path: Path) -> None:
+    folder = tmp_path / "config"
+    (folder / "tests").mkdir(parents=True)
+    (tmp_path / "outside.yaml").write_text("- vars: {q: outside}")
+    (folder / "p1.txt").write_text("One {{q}}")
+    (folder / "p2.txt").write_text("Two {{q}}")
+    (folder / "tests" / "a.yaml").write_text("- vars: {q: a}")
+    (folder / "tests" / "b.yaml").write_text("- vars: {q: b}")
+    tests = "['tests/*.yaml', '../*.yaml', 'tests/*.csv']"
+    found = imported(folder, f"prompts: ['p*.txt']\nproviders: [openai:gpt-5]\ntests: {tests}")
+    assert [case["input"]["q"] for case in found.cases] == ["a", "b"]
+    assert len(found.suite["variants"]["prompt"]) == 2
+    assert "../*.yaml is not a file below" in left(found)
+    assert "tests/*.csv is not a file below" in left(found)
