@@ -18,6 +18,7 @@ from fepflow.store.store import Store
 from fepflow.tasks.reaping import UNCLAIMED
 
 from .conftest import Stack, Workplace, wait_for
+from .test_process_loss import reap
 from .worker import working
 
 pytestmark = pytest.mark.e2e
@@ -197,6 +198,29 @@ def test_cancel_of_the_parent_stops_the_variant_under_way(workplace: Workplace, 
         wait_for(lambda: "running" not in _statuses(workplace), "the end of the run")
     agent.held.set()
     assert "completed" not in _statuses(workplace)
+
+
+@pytest.mark.battery
+def test_a_worker_takes_over_the_variants_of_a_machine_that_is_gone(
+    workplace: Workplace, agent: Agent, stack: Stack
+) -> None:
+    agent.holds = ("v2", 0.1)
+    agent.held.clear()
+    write(workplace, agent)
+    with working(stack, workplace.env) as pool:
+        flow_run_id = pool.run(suite=str(workplace.suite))
+        wait_for(lambda: agent.asked["v2", 0.1], "the third variant")
+        pool.kill()
+        agent.held.set()
+        pool.start_worker()
+        reap(workplace, stack)
+        assert _statuses(workplace) == ["completed", "completed", "pending", "pending"]
+        wait_for(lambda: stack.api.state_of(flow_run_id)[0] == "FAILED", "the end of all variants", 240)
+    assert _statuses(workplace) == ["completed"] * 4
+    assert agent.asked["v1", 0.1] == 30, "no variant with a verdict is asked again"
+    shown = json.loads(workplace.fepflow("show", flow_run_id.replace("-", ""), "--json").stdout)
+    assert [run["outcome"] for run in shown["runs"]] == ["fail", "inconclusive", "pass", "pass"]
+    assert stack.api.get(f"/flow_runs/{flow_run_id}").json()["run_count"] == 2
 
 
 @pytest.mark.battery
