@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import free_port
+
 from ..conftest import Workplace
 from ..endpoint import Endpoint, serving
 from ..served import Served, place, serve
@@ -33,7 +35,7 @@ def folder(stack: Any, agent: Endpoint, tmp_path_factory: pytest.TempPathFactory
     (folder / "prefect.yaml").write_text(OLD_DEPLOYMENTS, encoding="utf-8")
     # The proxy answers nobody: agents on this machine are not called through one.
     env = {"AGENT_URL": agent.url, "FEPFLOW_AGENT_HOSTS": "127.0.0.1", "HTTP_PROXY": "http://127.0.0.1:9"}
-    workplace = place(stack, folder, **env)
+    workplace = place(stack, folder, FEPFLOW_METRICS_PORT=str(free_port()), **env)
     workplace.write_suite(["hello"], target={"timeout": "300s"})
     return workplace
 
