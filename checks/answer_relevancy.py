@@ -1,4 +1,4 @@
-"""`answer_relevancy`: whether what an answer says helps with what was asked."""
+"""The check `answer_relevancy`: an answer keeps to the question."""
 
 from __future__ import annotations
 

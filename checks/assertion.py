@@ -1,4 +1,4 @@
-"""`assert_case`: one answer held against checks, in a test of whatever test runner."""
+"""The function `assert_case`, which checks one answer in a test of any test runner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`attribute_exists`: a path finds something."""
+"""The check `attribute_exists`: a path matches anything."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AttributeExistsCheck(BaseCheck):
         return path
 
     def __call__(self) -> dict[str, Any]:
-        """Look."""
+        """Look the path up."""
         return {"passed": (self.path is not MISSING) is not self.negate}
 
     @classmethod

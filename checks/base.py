@@ -102,8 +102,9 @@ class Options(BaseModel):
 
 
 def _read_default_paths(cls: type[BaseModel]) -> None:
-    """Make defaults that are written as paths paths, before pydantic collects them: it does not validate defaults, so
-    that a check would see the text `$.output.value` in place of the output.
+    """Turn defaults that are written as paths into paths, before pydantic collects them.
+
+    pydantic does not validate defaults, so a check would see the text `$.output.value` instead of the output.
     """
     for name, hint in get_annotations(cls).items():
         default = cls.__dict__.get(name)
@@ -184,23 +185,23 @@ class BaseCheck(TypedCheck):
         )
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Return the results of the check, a dict in the shape that its type defines; or an awaitable of it.
+        """Return the results of the check, a dict in the form of its type; or an awaitable of it.
 
-        For type checkers this is the signature that any other may override.
+        For type checkers, any other signature may override this one.
         """
         raise NotImplementedError
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
-        """Return why a result is a fail, in a sentence; None where the results say it. Of our own types only.
+        """Return why a result is a fail, in a sentence; None if the results say it. Only for fepflow's own types.
 
-        A result is explained long after it was made, where a user's class is not at hand: such a class says it in its
-        results, as `reason`.
+        A result may be explained long after it was made, where a user's class is not installed. Such a class puts the
+        sentence into its results, as `reason`.
         """
         return None
 
     def to_check(self) -> Check:
-        """Return the declarative form: type, the arguments that were given, version."""
+        """Return the declared form: type, given arguments, version."""
         fields = argument_fields(type(self)).items()
         resolved = {
             name: _as_argument(getattr(self, field)) for name, field in fields if field in self.model_fields_set
@@ -222,21 +223,19 @@ class BaseAsyncCheck(BaseCheck):
 
 @cache
 def argument_fields(check_class: type[BaseCheck]) -> dict[str, str]:
-    """Return the name of each argument, and of the field that holds it; they differ where pydantic needs the name
-    itself.
-    """
+    """Return the name of each argument, and of its field; they differ if pydantic needs the name itself."""
     return {info.alias or name: name for name, info in check_class.model_fields.items()}
 
 
 @cache
 def modifier_names(check_class: type[BaseCheck]) -> frozenset[str]:
-    """Return the arguments among MODIFIERS that the class does not define itself."""
+    """Return the modifiers that the class does not define itself as arguments."""
     return frozenset(MODIFIERS) - argument_fields(check_class).keys()
 
 
 @cache
 def default_paths(check_class: type[BaseCheck]) -> dict[str, str]:
-    """Return the paths that stand for arguments which are not given, by argument."""
+    """Return the default paths of arguments, by argument."""
     return {
         info.alias or name: str(getattr(info.default, "expression", info.default))
         for name, info in check_class.model_fields.items()
@@ -245,7 +244,7 @@ def default_paths(check_class: type[BaseCheck]) -> dict[str, str]:
 
 
 def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]:
-    """Make the parameters of `__call__` fields of the class, before pydantic collects those; their names."""
+    """Turn the parameters of `__call__` into fields, before pydantic collects the class's. Returns their names."""
     _, *parameters = signature(call).parameters.values()
     parameters_by_name = [
         item for item in parameters if item.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
@@ -265,9 +264,9 @@ def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]
 
 
 def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[[BaseCheck], Any]:
-    """`__call__` as others see it: with its parameters taken from the fields, and refusing paths.
+    """Return `__call__` for direct calls: with its parameters from the fields, and refusing paths.
 
-    What a plain function answers with a coroutine, now and then, is waited for: others get the results at once.
+    If a plain function sometimes returns a coroutine, it is awaited, so the caller gets the results at once.
     """
 
     @wraps(call)
@@ -315,10 +314,10 @@ async def _judged_later(check: BaseCheck, answer: Coroutine[Any, Any, Any]) -> A
 
 
 class AwaitableResults(dict[str, Any]):
-    """The results of a direct call, for callers who await it as for those who do not."""
+    """The results of a direct call, which may be awaited."""
 
     def __await__(self) -> Generator[None, None, Self]:
-        """Give the results themselves, without waiting."""
+        """Return the results, without waiting."""
         yield from ()
         return self
 
@@ -332,20 +331,18 @@ def _has_running_loop() -> bool:
 
 
 def _waited_for(answer: Coroutine[Any, Any, Any]) -> Any:
-    """Return the answer of a check that takes long now and then, for a caller who expects it at once."""
+    """Wait for a check that sometimes returns an awaitable, and return its answer."""
     with ThreadPoolExecutor(1) as thread:  # there may be an event loop in the caller's
         return thread.submit(asyncio.run, answer).result()
 
 
 def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
-    """`__call__` of a class for instances that are known to hold no path."""
+    """Return `__call__` of a class for instances that are known to contain no path."""
     return getattr(check_class.__call__, "__wrapped__", check_class.__call__)
 
 
 def as_text(value: Any) -> str:
-    """Return the text itself, of a field that is resolved: an enumeration's member, too, is a text, whatever it prints
-    as.
-    """
+    """Return the text of a resolved field; an enumeration's member becomes its value."""
     return value if type(value) is str else str.__str__(value)
 
 
@@ -393,7 +390,7 @@ _ONLY_KINDS = re.compile(r"must be (a )?(text|list|mapping|number|true or false|
 
 
 def _other_kind(item: ValidationMessage, arguments: Any) -> str:
-    """Return what an argument is, for a message that only says what it must be."""
+    """Return the kind of an argument, for a message that only says what it must be."""
     _, value = descend(arguments, item.path)
     return f", not {kind_name(value)}" if _ONLY_KINDS.fullmatch(item.message) else ""
 
@@ -401,7 +398,7 @@ def _other_kind(item: ValidationMessage, arguments: Any) -> str:
 def wrong_arguments(
     check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any], error: ValidationError
 ) -> CheckArgumentsError:
-    """Return the exception for arguments that the check type does not take; it names places, never values."""
+    """Return the exception for wrong arguments of a check type; it names places, never values."""
     messages = [
         replace(item, message=f"{item.message}{_other_kind(item, arguments)}")
         for item in validation_messages(arguments, error, check_class)

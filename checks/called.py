@@ -1,4 +1,4 @@
-"""Outputs of a function that is called with test cases: what it returns, and what it raises."""
+"""Outputs of a function that is called with test cases: its return values and exceptions."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CASE_PARAMETER = "test_case"
 async def outputs_of(
     function: Callable[..., Any], cases: Sequence[TestCase], repeats: int
 ) -> list[tuple[TestCase, Output]]:
-    """Call the function for each repeat of each case, and return these with their outputs.
+    """Call the function for each repeat of each case, and return the cases with their outputs.
 
-    It gets the input, or the test case if it has a parameter `test_case`. What it raises is an output that failed.
-    Calls of an async function run side by side, those of another one after another, in this thread.
+    It gets the input, or the test case if it has a parameter `test_case`. An exception becomes a failed output. Calls
+    of an async function run side by side; those of a sync one run one after another, in this thread.
     """
     wants_case = _wants_case(function)
     places = asyncio.Semaphore(CONCURRENCY)
@@ -54,7 +54,7 @@ def _wants_case(function: Callable[..., Any]) -> bool:
 
 
 def require_repeats(repeats: Any, *, calls: bool) -> int:
-    """Return the number of repeats. Raises InputError for none, and for more than one of outputs that are there."""
+    """Return the number of repeats. Raises InputError for none, and for several of existing outputs."""
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
         raise InputError(Problem(f"{repeats!r} is no number of repeats", path="repeats", advice="give 1 or more"))
     if repeats > 1 and not calls:
@@ -64,12 +64,12 @@ def require_repeats(repeats: Any, *, calls: bool) -> int:
 
 
 def output_of(value: Any, started: float) -> Output:
-    """Return what a function returned as an output, with the time that it took."""
+    """Return a function's return value as an output, with its duration."""
     return value if isinstance(value, Output) else Output(value=as_it_is_now(value), metadata=_latency(started))
 
 
 def failed_output(error: BaseException, message: str, started: float) -> Output:
-    """Return the output that stands for a call which raised; `message` is what is said of it."""
+    """Return the output of a call that raised; `message` describes the exception."""
     cause = {
         "type": "timeout_error" if isinstance(error, TimeoutError) else "unknown_error",
         "kind": "exception",
@@ -80,7 +80,7 @@ def failed_output(error: BaseException, message: str, started: float) -> Output:
 
 
 def described(error: BaseException, name: str) -> str:
-    """Return an exception in a line: a name for it, what it says, and the user's line that raised it."""
+    """Return an exception on one line: its name, its message, and the user's line that raised it."""
     return f"{name}: {one_line(str(error))}{_location(error)}"
 
 
@@ -90,7 +90,7 @@ def one_line(text: str) -> str:
 
 
 def as_it_is_now(value: Any) -> Any:
-    """Copy a value that a later call might change: a fixture is shared, and so may be the returned list."""
+    """Copy a value that a later call might change: fixtures and returned lists may be shared."""
     if not isinstance(value, list | dict):
         return value
     try:

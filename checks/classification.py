@@ -1,4 +1,4 @@
-"""`classification`: an answer that is a label is the expected one."""
+"""The check `classification`: a label is the expected one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`contains`: a text has all phrases, or none of them (FEP 2.3.5)."""
+"""The check `contains`: a text has all phrases, or none of them (FEP 2.3.5)."""
 
 from __future__ import annotations
 

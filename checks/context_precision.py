@@ -1,4 +1,4 @@
-"""`context_precision`: whether what was retrieved is of use, and the useful comes first."""
+"""The check `context_precision`: the retrieved contexts are useful, the useful ones first."""
 
 from __future__ import annotations
 
@@ -76,6 +76,6 @@ class ContextPrecisionCheck(ClaimsCheck):
 
 
 def average_precision(useful: Sequence[bool]) -> float:
-    """Return the mean, over the useful ones, of the share of useful ones up to each; 0 if none is."""
+    """Return the mean, over the useful contexts, of the share of useful ones up to each; 0 if none is useful."""
     shares = [sum(useful[:rank]) / rank for rank, holds in enumerate(useful, 1) if holds]
     return sum(shares) / len(shares) if shares else 0.0

@@ -1,4 +1,4 @@
-"""`context_recall`: whether the context holds what a right answer needs."""
+"""The check `context_recall`: the context has what a right answer needs."""
 
 from __future__ import annotations
 

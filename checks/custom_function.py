@@ -1,4 +1,4 @@
-"""`custom_function`: a Python function of yours decides."""
+"""The check `custom_function`: a Python function decides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`declared`: the result of an MCP tool is as the tool's outputSchema has it."""
+"""The check `declared`: the result of an MCP tool fits the tool's outputSchema."""
 
 from __future__ import annotations
 

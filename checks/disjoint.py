@@ -1,4 +1,4 @@
-"""`disjoint`: a collection has no forbidden item."""
+"""The check `disjoint`: a collection has no forbidden item."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ END = "<!-- The reference ends. -->\n"
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument of a check type; `default` is as a suite would have it, None for a required argument."""
+    """An argument of a check type; `default` is in a suite's form, None for a required argument."""
 
     name: str
     kind: str
@@ -75,7 +75,7 @@ def _shown(default: Any) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """Return the types that a schema allows, in words; that it may also be a path goes without saying."""
+    """Return the allowed types of a schema in words, without the path that is always allowed."""
     kinds = {word: None for branch in schema.get("anyOf", [schema]) for word in _words(branch)}
     if "number" in kinds:
         kinds.pop("whole number", None)
@@ -141,7 +141,7 @@ def _example(example: dict[str, Any]) -> Iterator[str]:
 
 
 def rewritten(page: str) -> str:
-    """Return the page with the reference between its marks as it should be."""
+    """Return the page with the present reference between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{reference()}\n{END}{after}"

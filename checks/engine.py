@@ -56,10 +56,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
-    """Read test cases. A dict with the key `input` is one as FEP writes it (2.1); anything else is the input itself.
+    """Read test cases. A dict with the key `input` is one in FEP's form (2.1); anything else is the input itself.
 
-    Cases without an id get one from their content; of those that say the same, the second one ends in `-2`. Raises
-    InputError with every error.
+    Cases without an id get one from their content; a second case with the same content gets `-2`. Raises InputError
+    with every error.
     """
     problems: list[Problem] = []
     cases = []
@@ -85,15 +85,15 @@ def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
 
 
 def _has_only_fields(item: Any) -> bool:
-    """Return whether a dict is a test case under the names of another tool; any other one is an input."""
+    """Return whether a dict is a test case with another tool's names; any other dict is an input."""
     ours = with_our_names(item)
     return isinstance(item, dict) and "input" in ours and ours.keys() <= set(TestCase.model_fields)
 
 
 def read_outputs(items: Sequence[Any]) -> list[Output]:
-    """Read outputs. A dict with the key `value` is one as FEP writes it (2.2); anything else is the value itself.
+    """Read outputs. A dict with the key `value` is one in FEP's form (2.2); anything else is the value itself.
 
-    A value that is such a dict is given as `Output(value=...)`. Raises InputError with every error.
+    Write a value that is such a dict as `Output(value=...)`. Raises InputError with every error.
     """
     problems: list[Problem] = []
     outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(items)]
@@ -103,9 +103,9 @@ def read_outputs(items: Sequence[Any]) -> list[Output]:
 
 
 def read_metadata(metadata: Any, experiment: Any) -> tuple[dict[str, Any] | None, ExperimentMetadata | None]:
-    """Return the metadata of a result, and what it says of its experiment (FEP 3.2), which may be a dict too.
+    """Return the metadata of a result, and its experiment (FEP 3.2), which may be a dict.
 
-    Raises InputError for what is neither, for members that FEP does not know, and for what JSON cannot say.
+    Raises InputError for other values, for members that FEP does not know, and for values that JSON cannot express.
     """
     if isinstance(metadata, ExperimentMetadata):
         if experiment is not None:
@@ -149,14 +149,14 @@ def _require_json(metadata: Any, path: str) -> None:
 
 
 def require_list(items: Any, path: str) -> None:
-    """Raise InputError for a single item: the letters of a text, and the names of a dict, would each be one."""
+    """Raise InputError for a single item: each letter of a text, or key of a dict, would count as an item."""
     if isinstance(items, str | bytes | Mapping | BaseModel):
         message = f"must be a list, not a single {type(items).__name__}"
         raise InputError(Problem(message, path=path, advice="write [...] around it"))
 
 
 def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
-    """Return what bounds the checks that wait at once. Raises InputError for what is no number of checks."""
+    """Return the limit on checks that wait at once. Raises InputError for an invalid number."""
     if max_async_concurrent is None:
         return None
     if not isinstance(max_async_concurrent, int) or isinstance(max_async_concurrent, bool) or max_async_concurrent < 1:
@@ -166,7 +166,7 @@ def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
 
 
 def read_checks(items: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
-    """Read checks, shared or for each case; an empty list is shared, none. A dict is a check as a suite writes it."""
+    """Read checks, shared or for each case; an empty list is shared. A dict is a check in a suite's form."""
     problems: list[Problem] = []
     if items and isinstance(items[0], Sequence) and not isinstance(items[0], str):
         per_case = [_checks(own, f"checks[{index}]", problems) for index, own in enumerate(items)]
@@ -193,9 +193,9 @@ def _checks(items: Sequence[Any], location: str, problems: list[Problem]) -> lis
 
 
 def _unknown_beside_type(check: Check, document: dict[str, Any], location: str) -> Iterator[Problem]:
-    """Yield the arguments that the check's type does not know, if any stand beside `type`.
+    """Yield unknown arguments of the check's type that are beside `type`.
 
-    In FEP's form, with all of them in `arguments`, those that are not known are ignored with a warning.
+    In FEP's form, with all arguments in `arguments`, unknown ones are ignored with a warning.
     """
     check_class = class_of(check)
     if check_class is None or document.keys() <= CHECK_KEYS:
@@ -207,7 +207,7 @@ def _unknown_beside_type(check: Check, document: dict[str, Any], location: str) 
 
 
 def _read(model: type[M], mark: str | None, item: Any, location: str, problems: list[Problem]) -> M | None:
-    """Return the model that `item` is, or is a document of: one that has `mark`. Else `item` is the value of `mark`."""
+    """Return `item` as a model if it is one or its document, which has `mark`; else `item` is the value of `mark`."""
     if isinstance(item, model):
         return item
     document = item if mark is None or (isinstance(item, dict) and mark in item) else {mark: item}
@@ -348,7 +348,7 @@ async def _case_results(
     requests: ModelRequests,
     limit: asyncio.Semaphore | None,
 ) -> list[TestCaseResult]:
-    """Return the results of test cases, in their order; a bounded number of them waits for something at once."""
+    """Return the results of test cases, in their order; a limited number of them waits at once."""
     results: dict[int, TestCaseResult] = {}
     waiting: set[asyncio.Task[None]] = set()
     last_yield = perf_counter()
@@ -388,10 +388,10 @@ def run_checks(
     requests: ModelRequests | None = None,
     limit: asyncio.Semaphore | None = None,
 ) -> list[CheckResult] | Awaitable[list[CheckResult]]:
-    """Return the results of the checks, in their order; awaitable only if one of them has to wait for something.
+    """Return the results of the checks, in their order; awaitable only if one of them has to wait.
 
-    An output that stands for a failed call cannot be checked: each check ends in a recoverable error with the cause,
-    but for those that read steps which were completed before.
+    The output of a failed call cannot be checked: each check ends in a recoverable error with the cause, except checks
+    that read only completed steps.
     """
     seen = CheckedOutput(case, output)
     if limit is not None:
@@ -402,7 +402,7 @@ def run_checks(
 
 
 class CheckedOutput:
-    """One output as its checks see it, see `run_checks`. `in_place`: a large one is not left to a thread."""
+    """An output as its checks see it, see `run_checks`. `in_place`: a large one is not passed to a thread."""
 
     def __init__(self, case: TestCase, output: Output, *, in_place: bool = False) -> None:
         self._output = output
@@ -413,14 +413,14 @@ class CheckedOutput:
     def answer(
         self, check: CompiledCheck, requests: ModelRequests | None = None
     ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result of one check; awaitable only if it has to wait for something."""
+        """Return the result of one check; awaitable only if it has to wait."""
         if self._failure is None or (self._output.is_partial and reads_only_completed_steps(check.check, self._output)):
             return check.run(self._context, requests, large=self._is_large)
         return check.failed(self._failure, None, perf_counter())
 
 
 def failure_of(output: Output) -> TargetError | None:
-    """Why there is no answer, or only a part of one, if this output stands for a call that failed."""
+    """Return why there is no answer, or only a part of one, if the call failed."""
     error = output.failure
     if error is None:
         return None
@@ -444,7 +444,7 @@ async def _result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResul
 async def _await_within(
     limit: asyncio.Semaphore, seen: CheckedOutput, checks: Sequence[CompiledCheck], requests: ModelRequests | None
 ) -> list[CheckResult]:
-    """Await the results of checks, each of which begins only when there is a place for it."""
+    """Await the results of checks, each of which starts when a place is free."""
 
     async def result_of(check: CompiledCheck) -> CheckResult:
         async with limit:
@@ -454,7 +454,7 @@ async def _await_within(
 
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
-    """Return the result of a test case (FEP 4.1) from those of its checks."""
+    """Return the result of a test case (FEP 4.1) from the results of its checks."""
     seen = construct_fast(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
     fields = {
         "status": status_of([result.status for result in results]),
@@ -492,9 +492,9 @@ def run_result(
 def require_match(
     test_cases: Sequence[TestCase], outputs: Sequence[Output] | None, per_case: Sequence[Sequence[AnyCheck]]
 ) -> None:
-    """Raise InputError if there is no test case, if not each has its output (and checks), or for an id twice.
+    """Raise InputError if there is no test case, if one lacks its output (or checks), or for a duplicate id.
 
-    Without outputs they are still to come.
+    Without outputs, they will follow.
     """
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))
@@ -516,8 +516,9 @@ _STEPS = ("output", "value", "steps")
 
 
 def reads_only_completed_steps(check: Check, output: Output) -> bool:
-    """Return whether a check sees what it would see of the whole output: only steps that are there, at least one, each
-    by its number from the beginning.
+    """Return whether a check would see the same in the whole output.
+
+    It must read only completed steps, at least one, each by its number from the beginning.
     """
     steps = output.value.get("steps") if isinstance(output.value, dict) else None
     if check.turn is not None:

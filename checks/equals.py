@@ -1,4 +1,4 @@
-"""`equals`: two values of any kind are the same."""
+"""The check `equals`: two values of any kind are equal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`exact_match`: two values are the same (FEP 2.3.5)."""
+"""The check `exact_match`: two values are equal (FEP 2.3.5)."""
 
 from __future__ import annotations
 

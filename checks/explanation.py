@@ -1,8 +1,8 @@
-"""Why a check did not pass, in a sentence: computed from its result, so that results of earlier runs have one, too.
+"""Why a check did not pass, in a sentence, computed from its result, so that results of earlier runs have one, too.
 
-Each check type says it in `check_explanation`. A check that others wrote brings its own sentence in its results, as
-`reason`: its class need not be at hand where the result is read. A sentence is one line without control characters;
-it quotes agents, so escape it where markup is read.
+Each check type defines it in `check_explanation`. A user's check returns its own sentence in its results, as `reason`,
+because its class may not be installed where the result is read. A sentence is one line without control characters. It
+quotes agents, so escape it where markup is read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OUTPUT = "$.output.value"
 
 
 def explain(check: CheckResult) -> str:
-    """Return what the check wanted and what it got, in a sentence; of one that passed what it found."""
+    """Return in a sentence what the check wanted and what it got; for a passed one, what it got."""
     if check.error is not None:
         return _line(_PLACEHOLDER.sub(r"\1", check.error.message), MAX_SENTENCE)
     if check.status == "skip":
@@ -48,10 +48,7 @@ def explain(check: CheckResult) -> str:
 
 
 def findings(check: CheckResult, limit: int) -> list[str]:
-    """Return results beyond pass or fail in full, each on a line, unless the sentence has them.
-
-    Values are cut to `limit`.
-    """
+    """Return results beyond pass or fail in full, each on a line, unless the sentence has them."""
     if check.error is not None:
         message = _PLACEHOLDER.sub(r"\1", check.error.message)
         return [] if message == explain(check) else [cut(printable(line), limit) for line in message.splitlines()]
@@ -65,14 +62,14 @@ def findings(check: CheckResult, limit: int) -> list[str]:
 
 
 def arguments_of(check: CheckResult, limit: int) -> list[str]:
-    """Return the check's arguments, each on a line, but for the output itself, configuration and defaults."""
+    """Return the check's arguments, each on a line, without the output itself, configuration and defaults."""
     resolved = ResolvedArguments(check.resolved_arguments or {})
     arguments = {name: value for name, value in _about(check).items() if resolved.path(name) != _OUTPUT}
     return [f"{_name(name)}: {_of_result(value, limit)}" for name, value in arguments.items()]
 
 
 def _under_pass_at(check: CheckResult, sentence: str) -> str:
-    """Return by how much a score is too small for a `pass_at` that the check was given; empty where it is said."""
+    """Return by how much a score is below a given `pass_at`; empty if the sentence has it."""
     least = (check.resolved_arguments or {}).get("pass_at", {}).get("value")
     score = score_of(check)
     is_number = isinstance(least, int | float) and not isinstance(least, bool)
@@ -84,7 +81,7 @@ def _under_pass_at(check: CheckResult, sentence: str) -> str:
 
 
 def _from_its_type(check: CheckResult) -> str | None:
-    """Return the sentence of the check's type; None of a type or a form of result that is not ours."""
+    """Return the sentence of the check's type; None for types or results that are not fepflow's."""
     version = (check.metadata or {}).get("check_version")
     for check_class in our_checks(check.check_type):
         if version in (None, check_class.check_version):
@@ -113,7 +110,7 @@ def _from_results(check: CheckResult) -> str:
 
 
 def _from_arguments(check: CheckResult) -> str:
-    """Describe a check that told nothing by what it got."""
+    """Describe a check without a reason by the values that it got."""
     arguments = _about(check)
     looked_up = {
         name: value for name, value in arguments.items() if ResolvedArguments(check.resolved_arguments or {}).path(name)
@@ -122,16 +119,14 @@ def _from_arguments(check: CheckResult) -> str:
 
 
 def _about(check: CheckResult) -> dict[str, Any]:
-    """Return the arguments that say what a check was about: none about models, keys and functions, and no switch that
-    is off.
-    """
+    """Return the arguments that describe a check: without models, keys and functions, and unset switches."""
     resolved = ResolvedArguments(check.resolved_arguments or {})
     arguments = {name: redacted(resolved[name]) for name in resolved if not _is_configuration(name)}
     return {name: value for name, value in arguments.items() if value not in (None, {}) and value is not False}
 
 
 def _results_of(check: CheckResult) -> dict[str, Any]:
-    """Return the results that say more than pass or fail: what they hold, or the response of a model in them."""
+    """Return the results that say more than pass or fail, perhaps from the response of a model."""
     response = check.results.get("response")
     results = response if isinstance(response, dict) else check.results
     results = {name: value for name, value in results.items() if value not in (None, "", [], {})}
@@ -153,7 +148,7 @@ def _name(name: str) -> str:
 
 
 def _is_configuration(name: str) -> bool:
-    """Return whether an argument configures a check and is not what it looks at: a model, its key, a function."""
+    """Return whether an argument is configuration, not content: a model, its key, a function."""
     return name.endswith(("_config", "_function")) or name in ("judges", "jury") or is_secret_name(name)
 
 
@@ -185,7 +180,7 @@ _QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A cause: how many results it has, the check (empty for a failed call), and the first cases that have it."""
+    """A cause: the number of its results, the check (empty for a failed call), and its first cases."""
 
     count: int
     kind: Kind
@@ -205,7 +200,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class CauseSummary:
-    """The most frequent causes, and what is to be said of the others."""
+    """The most frequent causes, and remarks about the others."""
 
     causes: list[Cause]
     remarks: list[str]
@@ -233,7 +228,7 @@ class _Pattern:
         self.add_cases(case_ids)
 
     def add_cases(self, case_ids: Sequence[str]) -> None:
-        """Note the cases, and one more than are named, by which it shows that there are more."""
+        """Note the first cases, and one more than are shown, to know that there are more."""
         new = [case_id for case_id in case_ids if case_id not in self.case_ids]
         self.case_ids += new[: MAX_CASES + 1 - len(self.case_ids)]
 
@@ -255,7 +250,7 @@ class _Pattern:
 
 
 class _Source:
-    """The messages of one check, or of one way in which calls fail."""
+    """The messages of one check, or of one kind of failed calls."""
 
     def __init__(self) -> None:
         self.patterns: dict[tuple[str, ...], _Pattern] = {}
@@ -300,7 +295,7 @@ class _Source:
 
 
 def _merged(patterns: Sequence[_Pattern]) -> _Pattern:
-    """Messages that are the same but for numbers and quoted values, as one pattern."""
+    """Merge messages that differ only in numbers and quoted values into patterns."""
     first, *others = patterns
     merged = _Pattern(first.without_numbers, list(first.case_ids), _QUOTED.split(first.without_numbers)[1::2])
     merged.count = first.count
@@ -310,13 +305,13 @@ def _merged(patterns: Sequence[_Pattern]) -> _Pattern:
 
 
 class Causes:
-    """Counts causes, in bounded memory however many results there are."""
+    """A counter of causes, in limited memory however many results there are."""
 
     def __init__(self) -> None:
         self._sources: dict[tuple[Kind, str], _Source] = {}
 
     def add(self, case_id: str, output: Output | None, checks: Sequence[CheckResult]) -> None:
-        """Count what kept one result from passing. Of a call that failed, errors of checks have nothing more to say."""
+        """Count why one result did not pass. If the call failed, errors of its checks add nothing."""
         failure = None if output is None else output.failure
         if failure is not None:
             self._add("call", *_of_call(failure), case_id)
@@ -359,7 +354,7 @@ class Causes:
 
 
 def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
-    """Return the source and the rest of a call's error: those of one HTTP status are merged."""
+    """Return the source and the rest of a call's error; those of one HTTP status are merged."""
     message = str(failure["message"])
     status, _, rest = message.partition(": ")
     return (status, rest) if failure.get("status") and status.startswith("HTTP ") else ("", message)

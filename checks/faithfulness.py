@@ -1,4 +1,4 @@
-"""`faithfulness`: whether the context supports each claim of an answer."""
+"""The check `faithfulness`: the context supports each claim of an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`is_empty`: there is nothing in a value."""
+"""The check `is_empty`: a value is empty."""
 
 from __future__ import annotations
 

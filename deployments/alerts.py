@@ -112,9 +112,9 @@ KINDS = tuple(TEXTS)
 
 
 def trigger_of(kind: str, suite: str | None, grace: float, *, every: bool = False) -> TriggerTypes:
-    """The trigger of an alert, for one suite or for any; `grace` is in seconds, for missed runs only.
+    """Return the trigger of an alert, for one suite or for any; `grace` is in seconds, for missed runs only.
 
-    An alert of verdicts is about changes of the outcome, unless `every` run is to be told of.
+    An alert about verdicts reports changes of the outcome, unless `every` is set.
     """
     if kind == "crashed":
         run = {"prefect.resource.id": "prefect.flow-run.*", "prefect.state-message": NOT_A_VERDICT}
@@ -135,7 +135,7 @@ def _suite(suite: str | None) -> dict[str, str | list[str]]:
 
 
 def _literal(text: str) -> str:
-    """A name as a pattern of Prefect's that matches it alone."""
+    """Return a name as a pattern of Prefect that matches only this name."""
     return re.sub(r"([*?[])", r"[\1]", text)
 
 
@@ -152,7 +152,9 @@ def _event(names: set[str], match: dict[str, str | list[str]], related: dict[str
 
 
 def _late(suite: str | None, grace: timedelta) -> EventTrigger:
-    """A run that Prefect calls late, 15 s after it was due, and that has not begun when the grace is over."""
+    """Return the trigger for a run that Prefect calls late, 15 s after it was due, and that has not started after the
+    grace.
+    """
     tag = {"prefect.resource.id": f"prefect.tag.{_literal(suite_tag(suite))}"} if suite else None
     return EventTrigger(
         type="event",
@@ -181,7 +183,7 @@ async def put(
     *,
     every: bool,
 ) -> dict[str, Any]:
-    """Create the alert, or update the one of this name. One that a user has paused stays paused."""
+    """Create the alert, or update the one of this name. A paused alert stays paused."""
     there = await client.read_automations_by_name(name)
     automation = AutomationCore(
         name=name,
@@ -217,7 +219,7 @@ async def _action(
 
 
 def _payload(kind: str) -> str:
-    """JSON with a text for chats and fields for programs."""
+    """Return JSON with a text for chats and fields for programs."""
     fields = '"suite": event.payload.suite, "run_id": event.payload.run_id, "outcome": event.payload.outcome'
     if kind in _NEWS:
         fields += ', "change": event.payload.change or "", "deployment": event.payload.deployment or ""'
@@ -255,7 +257,7 @@ def _require_web_address(address: str) -> None:
 
 
 def _mail_address(recipient: str) -> str:
-    """Apprise's URL for a mail through the server that FEPFLOW_SMTP_URL names."""
+    """Return Apprise's URL for a mail through the server in FEPFLOW_SMTP_URL."""
     if "@" not in recipient.strip("@") or any(char in recipient for char in " ,\n\r"):
         raise UserError(f"{recipient!r} is no e-mail address.")
     try:

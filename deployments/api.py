@@ -1,6 +1,6 @@
 """REST, gRPC and result pages: `python -m fepflow.deployments.api`, which `fepflow serve` starts.
 
-One process for all, over one store. It executes no runs: those that it is asked for are flow runs of a deployment.
+One process serves all, over one store. It executes no runs: requested runs are flow runs of a deployment.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Interfaces:
-    """Addresses of the interfaces, for programs on this machine; written to the home folder."""
+    """Addresses of the interfaces for programs on this machine, written to the home folder."""
 
     pid: int
     rest: str
@@ -62,7 +62,7 @@ class Interfaces:
 
 
 async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
-    """Serve until SIGTERM or Ctrl-C. Raises UserError where we may not listen so, InfrastructureError for a port."""
+    """Serve until SIGTERM or Ctrl-C. Raises UserError if listening is not allowed, InfrastructureError for a port."""
     with Store.open(config.store_address) as store:
         listening = listening_on(host, store, config, behind_tls=behind_tls)
         rest = bind(host, config.api_port, "FEPFLOW_API_PORT")
@@ -119,7 +119,9 @@ def _application(
 
 
 def _traces_router() -> Iterator[APIRouter]:
-    """Yield the route by which agents on other machines export their spans, where what reads them is installed."""
+    """Yield the route on which agents on other machines export their spans, if the library that reads them is
+    installed.
+    """
     with suppress(MissingExtraError):
         require_traces()
         from fepflow.calls.otlp_receiver import PATH, OtlpApp, Spool
@@ -135,7 +137,7 @@ def _grpc(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve; what goes wrong is a sentence."""
+    """Serve; print errors as sentences."""
     parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.api", description=__doc__)
     parser.add_argument("--host", default=LOOPBACK, help="address to listen on")
     parser.add_argument("--behind-tls", action="store_true", help="a proxy before us terminates TLS")

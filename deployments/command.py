@@ -1,4 +1,4 @@
-"""One request to Prefect's API by a command, with its errors as sentences."""
+"""A request of a command to Prefect's API, with its errors as sentences."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The demonstration: `python -m fepflow.deployments.demo` runs the shipped suite against the stand-in agent.
 
-Exits 0 when the run came to a verdict, whatever it says.
+It exits with 0 if the run got a verdict, whatever it is.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The HTTP server under REST and the pages: uvicorn, with deadlines and a limit of connections; ends when told to."""
+"""The HTTP server of REST and the pages: uvicorn, with deadlines, a limit of connections, and an orderly end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _logger.setLevel(logging.ERROR)  # a warning would be a line for each request th
 class HttpServer(uvicorn.Server):
     """A uvicorn server whose process does not end on a signal before the audit log and the store are closed.
 
-    `tls` is the files of the certificate chain and of its key.
+    `tls` has the files of the certificate chain and of its key.
     """
 
     def __init__(self, app: ASGIApp, *, tls: tuple[Path, Path] | None) -> None:
@@ -56,7 +56,7 @@ class HttpServer(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave them to the loop."""
+        """Leave signals to the event loop."""
         yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -72,7 +72,7 @@ class HttpServer(uvicorn.Server):
         return len(self.server_state.connections)
 
     def _make_room(self) -> bool:
-        """Close the connection on which nobody has been working for the longest time."""
+        """Close the connection that has been idle for the longest time."""
         connections: Any = self.server_state.connections
         waiting = [one for one in connections if one.waiting_since is not None]
         if waiting:
@@ -80,14 +80,14 @@ class HttpServer(uvicorn.Server):
         return bool(waiting)
 
     def stop(self) -> None:
-        """Answer what is under way, and end."""
+        """Answer the running requests, and end."""
         self.should_exit = True
 
 
 class Connection(H11Protocol):
-    """A connection of a client. The head of a request has a deadline, as its body and a client that reads nothing.
+    """A connection of a client, with deadlines for the head and the body of a request, and for reading the response.
 
-    uvicorn has a time-out for idle connections only, and stops it with the first byte.
+    uvicorn has only a time-out for idle connections, which ends with the first byte.
     """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -129,18 +129,18 @@ class Connection(H11Protocol):
         self._stalled = self.loop.call_later(BODY_SECONDS, self.transport.abort)
 
     def resume_writing(self) -> None:
-        """Go on."""
+        """Continue."""
         super().resume_writing()
         if self._stalled is not None:
             self._stalled.cancel()
 
     def leave(self) -> None:
-        """Close the connection at once, for another one."""
+        """Close the connection at once, to make room for another one."""
         self.connections.discard(self)
         self.transport.abort()
 
     def _set_deadline(self) -> None:
-        """Set a deadline where the client is to send more: one for a head, and one for a body."""
+        """Set a deadline if the client should send more: one for a head, and one for a body."""
         if self.conn.their_state is not h11.IDLE and self.cycle is not None and not self.cycle.response_complete:
             self.waiting_since = None
         phase = self.conn.their_state if self.conn.their_state in (h11.IDLE, h11.SEND_BODY) else None
@@ -170,7 +170,7 @@ class Connection(H11Protocol):
 
 
 class _StrictConnection(h11.Connection):
-    """Refuses a request whose length others may read in another way: it could hide a second request."""
+    """A connection that refuses a request of ambiguous length, which could hide a second request."""
 
     def next_event(self) -> Any:
         """Return h11's next event, or refuse the request."""
@@ -183,7 +183,7 @@ class _StrictConnection(h11.Connection):
 
 
 def bind(host: str, port: int, named_by: str) -> socket.socket:
-    """Listen there. Raises InfrastructureError, which says what chooses another port: `named_by`."""
+    """Listen on a port. Raises InfrastructureError with the setting `named_by` that chooses another port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=2048)

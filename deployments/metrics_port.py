@@ -21,9 +21,9 @@ from fepflow.store.store import Store
 
 @asynccontextmanager
 async def metrics_port(config: Settings, store: Store | None, *own: CollectorRegistry) -> AsyncIterator[None]:
-    """Serve /metrics, /livez and /readyz while the body runs, where a port is set. Nobody is asked for a key.
+    """Serve /metrics, /livez and /readyz while the body runs, if a port is set. No key is required.
 
-    `own` are metrics of the work that the process does. Raises InfrastructureError for a port that cannot be used.
+    `own` are metrics of the process's work. Raises InfrastructureError for a port that cannot be used.
     """
     if config.metrics_port is None or store is None:
         yield

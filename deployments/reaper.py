@@ -58,7 +58,7 @@ _emitted: set[tuple[str, datetime]] = set()
 
 
 async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
-    """Emit `fepflow.schedule.missed` for each schedule whose last run was never planned; what is missed, in words."""
+    """Emit `fepflow.schedule.missed` for each schedule whose last run was never planned. Returns them in words."""
     async with get_client() as client:
         missed = [
             (deployment, due)
@@ -70,7 +70,7 @@ async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
 
 
 def _due(deployment: DeploymentResponse, now: datetime, settled: timedelta) -> Iterator[datetime]:
-    """Yield the time at which the last run of each active schedule was due, if that was after its last change."""
+    """Yield when the last run of each active schedule was due, if that was after its last change."""
     if deployment.paused:
         return
     for one in deployment.schedules:
@@ -134,9 +134,9 @@ Wake = Callable[[], Awaitable[object]]
 
 
 async def keep(store: Store, stop: asyncio.Event, wake: Wake | None = None) -> None:
-    """Reap and dispatch until `stop` is set; raises what neither of them can go on after.
+    """Reap and dispatch until `stop` is set. Raises errors after which neither can continue.
 
-    `wake` is called when runs were dispatched, for a worker of this process that need not wait for its next poll.
+    `wake` is called after a dispatch, for a worker in this process that need not wait for its next poll.
     """
     dispatching = asyncio.create_task(_dispatch_repeatedly(store, wake))
     reaping = asyncio.create_task(_reap_repeatedly(store, stop))
@@ -147,7 +147,7 @@ async def keep(store: Store, stop: asyncio.Event, wake: Wake | None = None) -> N
 
 
 async def _reap_repeatedly(store: Store, stop: asyncio.Event) -> None:
-    """Look every 20 s, and once more at the end: a worker that was stopped may have left runs."""
+    """Reap every 20 s, and once more at the end, because a stopped worker may have left runs."""
     stopping = asyncio.create_task(stop.wait())
     while not stop.is_set():
         began = time.monotonic()
@@ -181,7 +181,7 @@ async def _reap(store: Store) -> None:
 
 
 async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:
-    """Look five times a second, for good; what goes wrong is said once, and tried again."""
+    """Dispatch five times a second, until cancelled. An error is reported once, and the next try follows."""
     pause, last_message = DISPATCH_SECONDS, ""
     while True:
         try:
@@ -198,9 +198,9 @@ async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:
 
 
 async def dispatch(store: Store) -> int:
-    """Start requested runs that Prefect has not been told of, the oldest first; return how many.
+    """Start requested runs that were not yet handed to Prefect, oldest first. Returns their number.
 
-    Raises InfrastructureError where the deployment is not registered, and what Prefect's client does.
+    Raises InfrastructureError if the deployment is not registered, and the errors of Prefect's client.
     """
     runs = await asyncio.to_thread(next_runs, store)
     if runs:
@@ -212,17 +212,17 @@ async def dispatch(store: Store) -> int:
 
 
 def next_runs(store: Store) -> list[RunRecord]:
-    """Return the runs that are to be started now.
+    """Return the runs to start now.
 
-    The others wait in the store: two hundred that were late at the same moment locked the database of Prefect's server
-    for minutes.
+    The others wait in the store: two hundred runs that were late at the same moment locked the database of Prefect's
+    server for minutes.
     """
     room = settings().most_waiting_runs - store.requests.count_unbegun()
     return store.requests.undispatched(room) if room > 0 else []
 
 
 async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
-    """Create the flow run of a requested run; a run that Prefect refuses has failed, and holds no other up."""
+    """Create the flow run of a requested run. A run that Prefect refuses fails, and does not delay others."""
     try:
         flow_run = await client.create_flow_run_from_deployment(
             deployment_id,
@@ -265,7 +265,7 @@ async def _main(store: Store) -> None:
 
 
 def main() -> None:
-    """Do it until it is stopped; what goes wrong is a sentence."""
+    """Run the reaper until it is stopped; print errors as sentences."""
     ArgumentParser(prog="python -m fepflow.deployments.reaper", description=__doc__).parse_args()  # it takes none
     try:
         logs.set_up("reaper")

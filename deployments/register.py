@@ -44,7 +44,9 @@ from fepflow.suite.folders import allow_below
 
 @dataclass(frozen=True)
 class Registered:
-    """A schedule as it was registered from the file: its id on the server, a hash of its definition, and whether on."""
+    """A schedule as it was registered from the file: its id on the server, a hash of its definition, and whether it is
+    on.
+    """
 
     id: str
     definition: str
@@ -52,7 +54,7 @@ class Registered:
 
 
 def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate]:
-    """The schedules of a deployment in prefect.yaml, each by its slug or else its number. Raises UserError."""
+    """Return the schedules of a deployment in prefect.yaml, by slug or number. Raises UserError."""
     written = entry.get("schedules") or ([entry["schedule"]] if isinstance(entry.get("schedule"), dict) else [])
     found = {}
     for number, config in enumerate(written, 1):
@@ -68,7 +70,7 @@ def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate
 async def put_schedules(
     client: PrefectClient, deployment_id: UUID, wanted: Mapping[str, DeploymentScheduleCreate]
 ) -> None:
-    """Bring to the server what has changed in the file since it was registered last."""
+    """Apply to the server what has changed in the file since the last registration."""
     name = f"fepflow_schedules_{deployment_id.hex}"
     variable = await client.read_variable_by_name(name)
     there = {str(schedule.id): schedule for schedule in await client.read_deployment_schedules(deployment_id)}
@@ -124,7 +126,7 @@ def _registered(value: Any) -> dict[str, Registered] | None:
 def _adopted(
     wanted: Mapping[str, DeploymentScheduleCreate], there: Sequence[DeploymentSchedule]
 ) -> dict[str, Registered]:
-    """Return the schedules that `prefect deploy` registered, as if they had come from the file as it is now."""
+    """Return the schedules that `prefect deploy` registered, as if they came from the present file."""
     found: dict[str, Registered] = {}
     for key, schedule in wanted.items():
         definition = _definition(schedule)
@@ -144,7 +146,7 @@ SHIPPED = Path(str(files("fepflow.deployments") / "prefect.yaml"))
 
 
 async def register(folder: Path, pool_type: str | None = None, job_template: dict[str, Any] | None = None) -> Path:
-    """Create the pool if it is not there, deploy everything, and return the file. Raises FepflowError."""
+    """Create the pool if needed, deploy everything, and return the file. Raises FepflowError."""
     own = folder / "prefect.yaml"
     file = own if own.is_file() else SHIPPED
     document, entries = _with_requested(*_read(file))
@@ -170,7 +172,7 @@ async def register(folder: Path, pool_type: str | None = None, job_template: dic
 
 
 def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The document, and those of its deployments whose schedules are registered here: without templates in them."""
+    """Return the document, and those of its deployments whose schedules have no templates and are registered here."""
     try:
         document = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as error:
@@ -188,7 +190,7 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 def _with_requested(
     document: dict[str, Any], entries: list[dict[str, Any]]
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Add the deployment of requested runs, which a file that was copied from an older version does not have."""
+    """Add the deployment of requested runs, which a file copied from an older version does not have."""
     if any(entry["name"] == REQUESTED for entry in entries):
         return document, entries
     shipped = next(entry for entry in _read(SHIPPED)[1] if entry["name"] == REQUESTED)
@@ -196,7 +198,7 @@ def _with_requested(
 
 
 async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
-    """The deployments that a person has paused, each with those of its automations that are."""
+    """Return the deployments that a person has paused, each with its paused automations."""
     found = {}
     for entry in entries:
         deployment = await _deployment(client, entry)
@@ -208,7 +210,7 @@ async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]
 
 
 async def _switch_off(client: PrefectClient, entries: Sequence[dict[str, Any]], off: dict[str, set[str]]) -> None:
-    """Pause those automations again: `prefect deploy` makes all of a deployment's anew."""
+    """Pause those automations again, because `prefect deploy` creates all of a deployment's automations again."""
     for entry in entries:
         deployment = await _deployment(client, entry) if off.get(entry["name"]) else None
         if deployment is not None:
@@ -246,7 +248,7 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
 
 
 def read_job_template(file: Path) -> dict[str, Any]:
-    """Return the base job template of a work pool. Raises UserError for what is none."""
+    """Return the base job template of a work pool. Raises UserError for an invalid one."""
     try:
         template = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
@@ -259,7 +261,7 @@ def read_job_template(file: Path) -> dict[str, Any]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Register, and say what."""
+    """Register, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.register", description=__doc__)
     parser.add_argument("--pool-type", metavar="TYPE", help="type of the work pool, such as kubernetes")
     parser.add_argument("--base-job-template", metavar="FILE", type=Path, help="base job template of that type, JSON")

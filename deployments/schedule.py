@@ -1,7 +1,7 @@
-"""Schedules of suites, as `fepflow schedule` makes, lists, pauses and removes them.
+"""Schedules of suites, which `fepflow schedule` creates, lists, pauses and removes.
 
-A scheduled suite is a deployment of its own, with a limit of its own: one of another suite does not wait for it, and a
-run that is due while the one before still runs is dropped.
+A scheduled suite has its own deployment and its own limit: suites do not wait for each other, and a run that is due
+while the previous one still runs is dropped.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SLUG = "fepflow"
 
 
 def schedule_of(cron: str | None, every: float | None, timezone: str) -> SCHEDULE_TYPES:
-    """A schedule by cron expression or by seconds. Raises UserError."""
+    """Return a schedule by cron expression or by seconds. Raises UserError."""
     if timezone not in available_timezones():
         raise UserError(f"There is no timezone {timezone!r}: give a name such as UTC or Europe/Berlin.")
     if cron is None:
@@ -124,10 +124,10 @@ async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, An
 
 
 async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
-    """Remove a deployment that was made here. Its runs stay: those under way go on, those that wait are dropped.
+    """Remove a deployment that was created here. Its runs stay: those under way continue, waiting ones are dropped.
 
-    Prefect deletes the deployment's limit with it, and then breaks off the runs that hold a place under it, and can
-    never record their end. So the deployment is deleted when they are over, see `delete_removed`.
+    With the deployment, Prefect deletes its limit, breaks off the runs that hold a place under it, and can never record
+    their end. So the deployment is deleted after their end, see `delete_removed`.
     """
     deployment = await _find(client, which)
     if TAG not in deployment.tags:
@@ -166,7 +166,7 @@ async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states
 
 
 async def listed(client: PrefectClient) -> dict[str, Any]:
-    """All deployments of suites that have a schedule."""
+    """Return all deployments of suites that have a schedule."""
     found = [await _described(client, one) for one in await evaluations(client) if one.schedules]
     return {"schedules": found, "worked": await _is_worked(client)}
 
@@ -179,7 +179,7 @@ async def _is_worked(client: PrefectClient) -> bool:
 
 
 async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
-    """A deployment by its name, or the one that runs the suite at this path. Raises NotFoundError or UserError."""
+    """Return a deployment by its name, or by the suite at this path. Raises NotFoundError or UserError."""
     name = which.removeprefix(f"{FLOW}/")
     path = _resolved(which)
     deployments = [one for one in await evaluations(client) if REMOVED not in one.tags]
@@ -198,7 +198,7 @@ def _resolved(path: str) -> str:
 
 
 async def evaluations(client: PrefectClient) -> list[DeploymentResponse]:
-    """All deployments of the flow that evaluates a suite, by name."""
+    """Return all deployments of the flow that evaluates a suite, by name."""
     found: list[DeploymentResponse] = []
     while page := await client.read_deployments(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), limit=200, offset=len(found)
@@ -220,7 +220,7 @@ async def _described(client: PrefectClient, deployment: DeploymentResponse) -> d
 
 
 async def _next_run(client: PrefectClient, deployment: DeploymentResponse) -> str | None:
-    """Return the time of the next run. Asking for it makes Prefect plan it now, not in some seconds."""
+    """Return the time of the next run. This request makes Prefect plan it now, not some seconds later."""
     await client.request("POST", "/deployments/{id}/schedule", path_params={"id": deployment.id}, json={})
     runs = await _runs_in(client, deployment, [StateType.SCHEDULED])
     now = datetime.now(UTC)

@@ -54,7 +54,7 @@ PREFECT = (*PYTHON, prefect_api.PREFECT_MODULE)
 
 @dataclass(frozen=True)
 class Child:
-    """A command, under the name that the log has for it, and the seconds that it may take to stop by itself."""
+    """A command, its name in the log, and the seconds that it may take to stop by itself."""
 
     name: str
     command: Sequence[str]
@@ -66,7 +66,7 @@ WORKER = Child("worker", [*PREFECT, "fepflow.deployments.worker", "--pool", POOL
 
 
 class Stack:
-    """The children of one `serve`, which carry its mark; a later one with the same mark knows them by it."""
+    """The children of one `serve`, which carry its mark; a later `serve` with the same mark finds them by it."""
 
     def __init__(self, mark: str, env: Mapping[str, str]) -> None:
         self._env = {**env, MARK: mark}
@@ -83,14 +83,14 @@ class Stack:
         click.echo(f"{name:<8} │ {redact(line, self._secrets)[: logs.MOST_CHARACTERS]}")
 
     async def supervise(self, child: Child) -> asyncio.Event:
-        """Start a child, and start it again whenever it ends; the event is set when it has ended once."""
+        """Start a child, and restart it whenever it ends; the event is set when it has ended once."""
         ended = asyncio.Event()
         process = await self._start(child)
         self._children.append((child, asyncio.create_task(self._supervise(child, process, ended))))
         return ended
 
     async def run(self, child: Child) -> int:
-        """Run a child to its end, once; return its exit code."""
+        """Run a child once, to its end; return its exit code."""
         process = await self._start(child)
         try:
             return await process.wait()
@@ -99,7 +99,7 @@ class Stack:
             raise
 
     async def stop(self) -> None:
-        """End the children, the last one first, and whatever else carries the mark."""
+        """End the children, the last one first, and all other processes with the mark."""
         while self._children:
             child, supervision = self._children.pop()
             await cancel_and_wait(supervision)
@@ -109,7 +109,7 @@ class Stack:
             relay.cancel()
 
     async def end_leftovers(self) -> int:
-        """End all processes that carry the mark, such as those that a killed `serve` has left; return how many."""
+        """End all processes with the mark, for example those of a killed `serve`; return their number."""
         marked = await asyncio.to_thread(
             lambda: [process for process in psutil.process_iter() if self._is_ours(process)]
         )
@@ -161,7 +161,7 @@ class Stack:
         say(reader.end())
 
     async def _end(self, child: Child) -> None:
-        """End a child with what it has started. SIGTERM is for the child alone: a worker ends its runs itself."""
+        """End a child and everything that it started. Only the child gets SIGTERM: a worker ends its runs itself."""
         process = self._processes[child.name]
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
@@ -234,7 +234,7 @@ def _answers(config: Settings) -> bool:
 
 
 async def _unless(stopping: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work, or leave it when the stack is stopped."""
+    """Do the work, or abandon it when the stack is stopped."""
     working, waiting = asyncio.create_task(work), asyncio.create_task(stopping.wait())
     await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -265,7 +265,7 @@ def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]
 
 
 def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:
-    """Return what no line of the log may show."""
+    """Return values that no line of the log may show."""
     passwords: Iterable[str | None] = (
         make_url(url).password for url in (env.get("FEPFLOW_STORE_URL"), env["PREFECT_API_URL"]) if url
     )
@@ -273,7 +273,7 @@ def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:
 
 
 def _alone(config: Settings) -> FileLock:
-    """Return a lock whose holder serves the home. Raises InfrastructureError if another process holds it."""
+    """Return a lock on the home folder. Raises InfrastructureError if another process has it."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = FileLock(config.home / "serve.lock", timeout=0, mode=0o600)
     note = config.home / "serve.json"
@@ -296,7 +296,7 @@ def _noted(note: Path) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve; what goes wrong is a sentence on stderr and exit code 2 or 3."""
+    """Serve; errors are sentences on stderr, with exit code 2 or 3."""
     parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.serve", description=__doc__)
     parser.add_argument("--host", default="127.0.0.1", help="address that the network's interfaces listen on")
     parser.add_argument("--behind-tls", action="store_true", help="a proxy before them terminates TLS")

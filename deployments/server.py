@@ -56,7 +56,7 @@ MAX_READ = 4_000_000
 
 
 def up(config: Settings, port: int | None = None) -> Server:
-    """Return the running server; start one if there is none. Two callers at once get the same one."""
+    """Return the running server, or start one. Two callers at once get the same server."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(config.home / "server.lock", timeout=START_SECONDS + 30, mode=0o600):
         server = running(config)
@@ -68,7 +68,7 @@ def up(config: Settings, port: int | None = None) -> Server:
 
 
 def down(config: Settings) -> Server | None:
-    """Stop the server with all its processes; None if none runs."""
+    """Stop the server with all its processes. Returns None if none runs."""
     server = running(config)
     process = server.process() if server else None
     if server is not None and process is not None:
@@ -79,7 +79,7 @@ def down(config: Settings) -> Server | None:
 
 
 def hold(config: Settings, port: int | None = None) -> None:
-    """Keep a server running until SIGTERM, and stop it then if it was started here. Raises when it ends by itself."""
+    """Keep a server running until SIGTERM, and stop it then if it was started here. Raises if it ends by itself."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     ours = running(config) is None
     try:
@@ -104,7 +104,7 @@ def _say(line: str) -> None:
 
 
 def login(config: Settings) -> str:
-    """Return the login that the server asks for, `user:password`; it is made when it is first wanted."""
+    """Return the server's login, `user:password`, which is created when it is first needed."""
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
     with FileLock(config.home / "prefect-login.lock", timeout=10, mode=0o600):
         if not config.login_file.exists():
@@ -118,10 +118,10 @@ def log_file(config: Settings) -> Path:
 
 
 def errors_in(log: Path) -> dict[str, str]:
-    """Return the errors in a server's log, a sentence for each kind, in the order in which they came first.
+    """Return the errors in a server's log, a sentence for each kind, in the order of their first occurrence.
 
-    The server goes on after them, and reports them nowhere else: a scheduler that fails leaves every deployment Active
-    and Ready in the UI, while no scheduled run ever comes.
+    The server continues after them, and reports them nowhere else: if the scheduler fails, every deployment stays
+    Active and Ready in the UI, but no scheduled run starts.
     """
     try:
         with log.open("rb") as file:
@@ -186,7 +186,7 @@ def _start(config: Settings, port: int) -> Server:
 
 
 def _environment(config: Settings, port: int) -> dict[str, str]:
-    """Return the settings of the server, which are not those of the shell that happens to start it."""
+    """Return the settings of the server, which do not depend on the shell that starts it."""
     address = f"http://127.0.0.1:{port}"
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
     return {
@@ -236,7 +236,7 @@ def _wait_until_healthy(server: Server, config: Settings) -> None:
 
 
 def end_processes(processes: Sequence[psutil.Process], seconds: float) -> None:
-    """Terminate processes, and kill those that are still there after so many seconds."""
+    """Terminate processes, and kill those that are still running after some seconds."""
     alive = processes
     for how in ("terminate", "kill"):
         for process in alive:
@@ -246,7 +246,7 @@ def end_processes(processes: Sequence[psutil.Process], seconds: float) -> None:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, anew; whoever reads it meanwhile gets it as it was, or whole."""
+    """Replace a file that only its owner may read. Readers see the old or the new content, never a part."""
     descriptor, new = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

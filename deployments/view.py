@@ -46,7 +46,7 @@ async def view(config: Settings, path: str, port: int, *, open_browser: bool) ->
 
 
 def application(store: Store, config: Settings, access: Access) -> ASGIApp:
-    """The pages, with all that is around them."""
+    """Return the pages with their middleware."""
     errors = Errors({"": html_error})
     app = FastAPI(openapi_url=None, redirect_slashes=False)
     app.router.routes.extend(probe_routes({"store": store_probe(store)}))
@@ -58,7 +58,7 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Serve; what goes wrong is a sentence."""
+    """Serve; print errors as sentences."""
     parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.view", description=__doc__)
     parser.add_argument("--path", default="/", help="page to open")
     parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any")

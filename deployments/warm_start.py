@@ -1,6 +1,6 @@
-"""Everything that a run of the worker needs, imported once by the worker's fork server: each run is forked from there.
+"""The imports of a run, loaded once by the worker's fork server, from which each run is forked.
 
-No thread is started here: a forked process has the thread that forked it, and none of the others.
+No thread is started here: a forked process has only the thread that forked it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Prefect's process worker, with runs that start warm.
+"""Prefect's process worker with a warm start.
 
-Importing Prefect and the flows computes for 3 s, ten times as long as a short run. Here a fork server imports them
-once, and each run is a process that it forks.
+Importing Prefect and the flows takes 3 s of CPU time, ten times as long as a short run. Here a fork server imports them
+once, and forks a process for each run.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def execute(flow_run_id: str, folder: str, environment: dict[str, str], reaped: 
 
 
 class WarmWorker(ProcessWorker):
-    """Prefect's process worker; a run that needs no command, environment or interpreter of its own is forked."""
+    """Prefect's process worker; a run without its own command, environment or interpreter is forked."""
 
     reaps = False
     """True if this process is the reaper, too."""
 
     @classmethod
     def __dispatch_key__(cls) -> str:
-        """Return a key of its own, as Prefect's worker for pools of processes stays what it is."""
+        """Return a separate key, so that Prefect's own worker stays registered for pools of processes."""
         return "fepflow"
 
     async def run(
@@ -112,7 +112,7 @@ class WarmWorker(ProcessWorker):
         return ProcessWorkerResult(status_code=code, identifier=str(process.pid))
 
     async def _wait(self, process: ForkServerProcess, flow_run_id: UUID) -> None:
-        """Wait for the end of a run's process, or until it has been cancelled and does not end by itself."""
+        """Wait for the end of a run's process, or until it was cancelled and does not end by itself."""
         cancelling = False
         while not await _has_ended(process, WATCH_SECONDS):
             if cancelling:
@@ -127,7 +127,7 @@ def _how_ended(code: int) -> str:
 
 
 def _has_begun(flow_run_id: str) -> bool:
-    """Return whether the store knows the run of a flow run; False while it is away."""
+    """Return whether the store has the run of a flow run; False while the store is away."""
     try:
         with Store.open(settings().store_address) as store:
             return store.runs.of_flow_run(flow_run_id) is not None or bool(
@@ -138,13 +138,13 @@ def _has_begun(flow_run_id: str) -> bool:
 
 
 def _changes(configuration: ProcessJobConfiguration) -> dict[str, str]:
-    """Return the variables of a run that the worker's own environment and settings do not have."""
+    """Return the variables of a run that are not in the worker's environment and settings."""
     own = {**os.environ, **get_current_settings().to_environment_variables(exclude_unset=True)}
     return {name: value for name, value in configuration.env.items() if value is not None and own.get(name) != value}
 
 
 async def _has_ended(process: ForkServerProcess, seconds: float) -> bool:
-    """Wait for the end of a process, at most so long."""
+    """Wait for the end of a process, for a limited time."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(process.sentinel, ended.set)
     try:
@@ -158,7 +158,7 @@ async def _has_ended(process: ForkServerProcess, seconds: float) -> bool:
 
 
 async def _end(process: ForkServerProcess) -> None:
-    """End a process that has not ended, with its group."""
+    """End a running process, with its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         if process.exitcode is not None:
             return
@@ -168,14 +168,14 @@ async def _end(process: ForkServerProcess) -> None:
 
 
 def start_fork_server() -> None:
-    """Start the process that imports what runs need. It begins in a folder whose files do not configure Prefect."""
+    """Start the process that imports the libraries of runs, in a folder whose files do not configure Prefect."""
     _context.set_forkserver_preload([PRELOADED])
     with contextlib.chdir(os.sep):
         forkserver.ensure_running()
 
 
 async def work(worker: WarmWorker, store: Store | None, *, reaps: bool, with_healthcheck: bool) -> None:
-    """Work until SIGTERM or Ctrl-C; the runs under way are ended, and what the reaper finds of them is noted.
+    """Work until SIGTERM or Ctrl-C. Then running runs are ended, and the reaper notes their state.
 
     The store is for the reaper and for metrics.
     """

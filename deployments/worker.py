@@ -18,7 +18,7 @@ ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFE
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Work until it is stopped."""
+    """Work until stopped."""
     from fepflow.prefect_settings import configured_api
     from fepflow.services.prefect_api import cheap_client
 
