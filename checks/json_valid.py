@@ -35,7 +35,3 @@ class JSONValidCheck(BaseCheck):
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
         return first_errors(results["validation_errors"], resolved["text"])
-
-
-JsonValidCheck = JSONValidCheck
-"""The name of before."""

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from fepflow.checks.is_empty import IsEmptyCheck as IsEmptyCheck
     from fepflow.checks.json_diff import JSONDiffCheck as JSONDiffCheck
     from fepflow.checks.json_valid import JSONValidCheck as JSONValidCheck
-    from fepflow.checks.json_valid import JsonValidCheck as JsonValidCheck
     from fepflow.checks.llm_judge import LLMJudgeCheck as LLMJudgeCheck
     from fepflow.checks.models.model_check import register_embedder as register_embedder
     from fepflow.checks.number import NumberCheck as NumberCheck
@@ -122,7 +121,6 @@ _HOME = {
     "JSONPathError": "fepflow.errors",
     "JSONDiffCheck": "fepflow.checks.json_diff",
     "JSONValidCheck": "fepflow.checks.json_valid",
-    "JsonValidCheck": "fepflow.checks.json_valid",
     "LLMJudgeCheck": "fepflow.checks.llm_judge",
     "RecordedScoreCheck": "fepflow.checks.recorded_score",
     "NumberCheck": "fepflow.checks.number",

@@ -146,7 +146,7 @@ def listed(items: Sequence[str]) -> str:
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
-def listed_first(items: Sequence[str], most: int, width: int = 60) -> str:
+def listed_first(items: Sequence[str], most: int, width: int | None = 60) -> str:
     """Return the first items as `listed` does, each cut to so many characters, and how many more there are."""
     first = [cut(item, width) for item in items[:most]]
     return listed([*first, f"{len(items) - most} more"] if len(items) > most else first)

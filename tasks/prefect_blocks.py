@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prefect import get_client
 from prefect.exceptions import ObjectNotFound
 
 from fepflow.errors import InfrastructureError
+from fepflow.json.values import texts_in
 from fepflow.security.redaction import remember, words_of
 from fepflow.text import text_of
 
@@ -28,13 +27,5 @@ def read_block(kind: str, name: str) -> str | None:
         return None
     except Exception as error:  # whatever httpx, pydantic and Prefect raise where the API is away, or another one
         raise InfrastructureError(f"Prefect's API does not answer: {words_of(error) or type(error).__name__}") from None
-    remember(_texts_in(value))
+    remember(text for _, text in texts_in(value))
     return None if value is None else text_of(value)
-
-
-def _texts_in(value: Any) -> list[str]:
-    """Return all texts in a value, which are secrets."""
-    if isinstance(value, str):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for item in items for text in _texts_in(item)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +9,7 @@ from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, default_paths, modi
 from fepflow.checks.core.compiled import Arguments
 from fepflow.checks.registry import find_check, is_ours
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
+from fepflow.json.values import texts_in
 from fepflow.jsonpath.path import is_path
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.check import Check
@@ -107,15 +107,3 @@ def _placeholders(prompt: str) -> list[str]:
         return TextTemplate(prompt).paths
     except JSONPathError:
         return []  # reported where the check is compiled
-
-
-def texts_in(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
-    """Yield all texts of a JSON value, but for keys, with their places."""
-    if isinstance(value, str):
-        yield location, value
-    elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from texts_in(item, (*location, key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from texts_in(item, (*location, index))

@@ -32,7 +32,7 @@ from fepflow.statistics.paired import Pairs, corrected_difference, difference, p
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import MAY_CHANGE, Gate, Suite, check_ids
-from fepflow.text import cut, listed
+from fepflow.text import listed, listed_first
 from fepflow.verdict.regression_rules import MetricDifference
 
 _MODEL_SECTIONS = {**dict.fromkeys(map(str, JUDGES), "judge"), "semantic_similarity": "embedding"}
@@ -403,12 +403,8 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
         yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
 
 
-PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
-"""Sections that say how outputs are judged."""
-
-NEWER_PARTS = ("slices", "cluster", "variant")
-"""The same, and which variant of the target is judged. Suites of before could not have them: without them a suite has
-the hash that it always had."""
+PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins", "slices", "cluster", "variant")
+"""Sections that say how outputs are judged, and which variant of the target is."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
 """Fields that decide how a target is asked. Its address, retries and limits may change between compared runs."""
@@ -451,8 +447,7 @@ def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
 def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:
     target = snapshot.get("target") or {}
     request = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
-    parts = {name: snapshot.get(name) for name in PARTS} | _only(snapshot, NEWER_PARTS)
-    return {**parts, "target": request, "repeats": repeats}
+    return {**{name: snapshot.get(name) for name in PARTS}, "target": request, "repeats": repeats}
 
 
 def _only(section: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
@@ -486,7 +481,7 @@ class MatchedCases:
         n = len(self.pairs)
         whole = f"{n} test case{'' if n == 1 else 's'} matched"
         others = [
-            f"{len(ids)} {what} ({_first(ids)})"
+            f"{len(ids)} {what} ({listed_first(ids, NAMED)})"
             for ids, what in (
                 (self.changed, "changed"),
                 (self.only_base, "only in the base"),
@@ -517,8 +512,3 @@ def match_cases(then: Contents, now: Contents) -> MatchedCases:
 def contents_of(cases: Iterable[TestCase]) -> Contents:
     """Return the contents by which cases of two runs are matched."""
     return {case.id: (index, content_hash(case.model_dump())) for index, case in enumerate(cases)}
-
-
-def _first(ids: list[str]) -> str:
-    named = [cut(case_id, 60) for case_id in ids[:NAMED]]
-    return ", ".join([*named, *([f"and {len(ids) - NAMED} more"] if len(ids) > NAMED else [])])

@@ -10,12 +10,13 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fepflow.analysis.clusters import INDEPENDENT, ClusteredCases, clusters_by
+from fepflow.json.values import texts_in
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.test_case import TestCase
@@ -288,17 +289,9 @@ def end_of_cluster(store: Store, run: RunRecord, suite: Suite, cases: int) -> in
 
 def _longest_sentences(value: Any) -> list[tuple[int, int]]:
     """Return the hashes and lengths of the longest sentences of an input, if it is long enough."""
-    text = value if isinstance(value, str) else "\n".join(_texts_in(value))
+    text = value if isinstance(value, str) else "\n".join(text for _, text in texts_in(value))
     if len(text) < LONG_TEXT:
         return []
     sentences = set(_SENTENCE.findall(text[:MOST_TEXT]))
     longest = sorted(sentences, key=lambda sentence: (len(sentence), sentence))[-SENTENCES:]
     return [(hash(sentence), len(sentence)) for sentence in longest]
-
-
-def _texts_in(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts_in(part)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from fepflow.analysis.sampling import draw
 from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
 from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.errors import UserError
+from fepflow.json.values import finite
 from fepflow.store.records import LabelDraw, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.test_cases import id_text
@@ -28,7 +28,6 @@ ENOUGH_OF_A_KIND = 10
 """Outputs of which a draw has as many, of what the judge passed and of what it failed, if there are so many."""
 
 _IDS = ("id", "case_id")
-_PASSED = "passed"
 
 
 @dataclass(frozen=True)
@@ -164,16 +163,12 @@ def field_named(judge: JudgeSpec, field: str | None) -> str:
     """Return the field of that name, or else `passed`, or the only one. Raises UserError."""
     fields = list(judge.fields)
     if field is not None and field not in fields:
-        raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {_listed(fields)}.")
+        raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {known_names(fields)}.")
     if not fields:
         raise UserError(f"{judge.check_id} gives nothing that can be compared: no boolean, number or word of an enum.")
-    if field is None and _PASSED not in fields and len(fields) > 1:
-        raise UserError(f"{judge.check_id} gives {_listed(fields)}: say what the labels are about with --field.")
-    return field or (_PASSED if _PASSED in fields else fields[0])
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names) or "none"
+    if field is None and FIELD not in fields and len(fields) > 1:
+        raise UserError(f"{judge.check_id} gives {known_names(fields)}: say what the labels are about with --field.")
+    return field or (FIELD if FIELD in fields else fields[0])
 
 
 def read_label(label: Any, judge: JudgeSpec, field: str) -> Label:
@@ -191,16 +186,11 @@ def _read(label: Any, kind: str, words: Sequence[str]) -> Label | None:
         unquoted = text.removeprefix("'")  # as a word stands in a spreadsheet that would be taken for a formula
         return text if text in words else unquoted if unquoted in words else None
     if kind == "number":
-        return _number(text)
+        try:
+            return finite(float(text))
+        except ValueError:
+            return None
     return True if text.lower() in YES else False if text.lower() in NO else None
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def _unreadable(label: Any, judge: JudgeSpec, field: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fepflow.analysis.accumulation import cases_of, suite_of
 from fepflow.analysis.clusters import ClusteredCases
-from fepflow.analysis.comparison import Contents, MatchedCases, match_cases
+from fepflow.analysis.comparison import Contents, MatchedCases, contents_of, match_cases
 from fepflow.analysis.dependence import Dependence
 from fepflow.checks.models.pairwise import AnswerPair, Position, Side
 from fepflow.protocol.content_hash import content_hash
@@ -112,7 +112,7 @@ class RunContents:
 def contents_of_run(store: Store, run: RunRecord) -> RunContents:
     """Read the cases of a run."""
     cases = list(cases_of(store, run))
-    return RunContents(run, cases, {case.id: (i, content_hash(case.model_dump())) for i, case in enumerate(cases)})
+    return RunContents(run, cases, contents_of(cases))
 
 
 def pair_runs(store: Store, one: RunContents, other: RunContents, most: int | None = None) -> PairedRuns:

@@ -15,6 +15,7 @@ from fepflow.analysis.baselines import base_of
 from fepflow.analysis.comparison import RunComparison, compare_results, results_of, results_of_base, why_not
 from fepflow.analysis.judge_reliability import LabelsByMetric
 from fepflow.errors import UserError
+from fepflow.statistics.estimate import FIGURES
 from fepflow.statistics.proportions import holm
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -136,16 +137,10 @@ def _verdict(
             baseline=each.base,
             value=each.new,
             difference=each.estimate.value,
-            low=each.estimate.low,
-            high=each.estimate.high,
-            confidence=each.estimate.confidence,
-            method=each.estimate.method,
+            **each.estimate.figures(*FIGURES, "n_clusters"),
             p=each.p,
             improved=each.improved,
             worsened=each.worsened,
-            n_expected=each.estimate.counts.expected,
-            n_completed=each.estimate.counts.completed,
-            n_clusters=each.estimate.counts.clusters.number if each.estimate.counts.clusters else None,
             margin=margins.get(each.id),
             detectable=detectable(each, margins[each.id], gate, len(margins)) if each.id in margins else None,
             corrected=CorrectedShare.of(each.corrected),

@@ -154,24 +154,18 @@ def _result(data: Any, file: str, line: int | None, path: str | None) -> TestCas
     return result
 
 
-@dataclass(slots=True)
-class _Collected:
-    cases: dict[str, TestCase] = field(default_factory=dict)
-    results: dict[tuple[str, int], TestCaseResult] = field(default_factory=dict)
-
-
 def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseResult]) -> FileRun:
     if not results:
         raise InputError(Problem("has no results", file, advice=_ADVICE))
-    found = _collect(file, results)
+    cases_by_id, units = _collect(file, results)
     metadata = document.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
-    repeats = max(repeat for _, repeat in found.results) + 1
-    indices = {case_id: index for index, case_id in enumerate(found.cases)}
+    repeats = max(repeat for _, repeat in units) + 1
+    indices = {case_id: index for index, case_id in enumerate(cases_by_id)}
     outputs, checks = [], []
     by_check: dict[str, dict[str, list[CheckResult]]] = defaultdict(lambda: defaultdict(list))
     run_id = _id(document, results)
-    for (case_id, repeat), result in found.results.items():
+    for (case_id, repeat), result in units.items():
         unit = indices[case_id], repeat
         output = result.execution_context.output
         output_hash = content_hash(run_id, *unit)
@@ -179,7 +173,7 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
         for check_id, check in _named(result.check_results):
             by_check[check_id][case_id].append(check)
             checks.append(NewCheckResult(*unit, check_id, content_hash(output_hash, check_id), check, check.passed))
-    suite, cases, notes = _suite(file, document, metadata, found.cases, by_check)
+    suite, cases, notes = _suite(file, document, metadata, cases_by_id, by_check)
     suite["repeats"] = repeats
     outcome = metadata.get("outcome")
     metrics = metadata.get("metrics")
@@ -225,27 +219,33 @@ def _id(document: Mapping[str, Any], results: Sequence[TestCaseResult]) -> str:
     return content_hash(own, [result.model_dump_json() for result in results])
 
 
-def _collect(file: str, results: Sequence[TestCaseResult]) -> _Collected:
-    """Return the results by case and repeat. The same case again is a repeat, unless its number differs."""
-    found = _Collected()
+def _collect(
+    file: str, results: Sequence[TestCaseResult]
+) -> tuple[dict[str, TestCase], dict[tuple[str, int], TestCaseResult]]:
+    """Return the cases by id, and the results by case and repeat.
+
+    The same case again is a repeat, unless its number differs.
+    """
+    cases: dict[str, TestCase] = {}
+    by_unit: dict[tuple[str, int], TestCaseResult] = {}
     seen: Counter[str] = Counter()
     for number, result in enumerate(results):
         case = result.execution_context.test_case
-        known = found.cases.setdefault(case.id, case)
+        known = cases.setdefault(case.id, case)
         if known is not case and content_hash(known.model_dump()) != content_hash(case.model_dump()):
             message = f"the test case {case.id!r} is there twice with different contents"
             raise InputError(Problem(message, file, path=f"results[{number}]", advice="ids are unique"))
         repeat = (result.metadata or {}).get("repeat")
         unit = case.id, repeat - 1 if isinstance(repeat, int) and repeat > 0 else seen[case.id]
         seen[case.id] += 1
-        if unit in found.results:
+        if unit in by_unit:
             message = f"repeat {unit[1] + 1} of the test case {case.id!r} is there twice"
             raise InputError(Problem(message, file, path=f"results[{number}]"))
         if unit[1] >= _MOST_REPEATS:
             message = f"repeat {unit[1] + 1} of the test case {case.id!r} is too many"
             raise InputError(Problem(message, file, path=f"results[{number}]", advice=f"{_MOST_REPEATS} at most"))
-        found.results[unit] = result
-    return found
+        by_unit[unit] = result
+    return cases, by_unit
 
 
 _MOST_REPEATS = 1_000

@@ -29,7 +29,6 @@ MOST_COLUMNS = 12
 )
 @click.option("--check", metavar="ID", help="Judge to compare, if the suite has several.")
 @click.option("--field", metavar="NAME", help="Field of the judge's response to compare (default: passed).")
-@click.option("--member", "former_field", hidden=True)  # the name of --field in earlier versions
 @click.option("--run", "run_id", metavar="RUN", help="Compare the verdicts of this run, instead of new ones.")
 @click.option(
     "--sample",
@@ -45,7 +44,6 @@ def calibrate(
     labels: Path | None,
     check: str | None,
     field: str | None,
-    former_field: str | None,
     run_id: str | None,
     sample: int | None,
     seed: int | None,
@@ -60,7 +58,6 @@ def calibrate(
     from fepflow.cli.console import Console
     from fepflow.services import calibrations
 
-    field = field or former_field
     if suite is None and run_id is not None and SUITE_FILE.is_file():
         suite = SUITE_FILE
     if sample is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, wraps
@@ -60,23 +61,16 @@ class Duration(click.ParamType[float]):
         return duration
 
 
-class Deadline(click.ParamType[float]):
+class Deadline(Duration):
     """A text such as 500ms or 2m, or a number of seconds, above 0."""
 
-    name = "duration"
+    def __init__(self) -> None:
+        super().__init__(math.nextafter(0.0, 1.0), sys.float_info.max, "a deadline is more than 0 s")
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return it in seconds."""
-        from fepflow.text import seconds
-
         text = str(value)
-        try:
-            duration = float(text) if text.replace(".", "", 1).isdecimal() else float(seconds(text))
-        except ValueError as error:
-            self.fail(f"{error}, or is a number of seconds", param, ctx)
-        if not 0 < duration < math.inf:
-            self.fail("a deadline is more than 0 s", param, ctx)
-        return duration
+        return super().convert(f"{text}s" if text.replace(".", "", 1).isdecimal() else text, param, ctx)
 
 
 def count_or_fraction(value: str) -> float:

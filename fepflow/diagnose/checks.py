@@ -11,7 +11,6 @@ from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.checks.base import default_paths
 from fepflow.checks.constants import CheckType
-from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import CompiledCheck, meant_argument, unknown_argument, unknown_arguments
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
@@ -23,6 +22,7 @@ from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.extras import is_installed
 from fepflow.json.codec import encode
+from fepflow.json.values import texts_in
 from fepflow.protocol.check import Check, id_of_type, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import TestCase

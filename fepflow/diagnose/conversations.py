@@ -11,7 +11,7 @@ from fepflow.calls.models import _litellm
 from fepflow.checks.core.argument_paths import paths_of
 from fepflow.checks.core.data_checks import UserModels
 from fepflow.diagnose.suite_validation import SuiteValidation
-from fepflow.errors import CheckArgumentsError, DocumentPath
+from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.test_case import SimulatedUser, TestCase
 from fepflow.settings import settings
 from fepflow.suite.reader import SPELLED_OUT
@@ -26,9 +26,11 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
         validation.error(("test_cases",), f"{first.id} is a conversation: {problem}")
     target = validation.loaded.section("target")
     if target is not None and target.ecp is not None:
-        wrong = (case for case in _conversations(validation) for turn in case.turns or () if _is_no_text(turn.input))
+        turns = ((case, turn) for case in _conversations(validation) for turn in case.turns or ())
+        wrong = (case for case, turn in turns if not isinstance(turn.input, str))
         for case in islice(wrong, SPELLED_OUT):
-            validation.error(_place(validation, case), f"{case.id}: what is said to an ECP agent is a text")
+            location = validation.place_of(case.id) or ("test_cases",)
+            validation.error(location, f"{case.id}: what is said to an ECP agent is a text")
     _validate_users(validation)
     for index, check in enumerate(validation.loaded.section("checks") or ()):
         for use in paths_of(check) if check is not None and check.turn is None else ():
@@ -57,7 +59,7 @@ def _validate_users(validation: SuiteValidation) -> None:
                 problem = _model_problem(models, case.user)
                 if problem is not None and problem not in problems:
                     problems.add(problem)
-                    location = ("user",) if case.user.model is None else _place(validation, case)
+                    location = ("user",) if case.user.model is None else validation.place_of(case.id) or ("test_cases",)
                     validation.error(location, problem)
     max_repeats = gate.top_up.max_repeats if gate is not None and gate.top_up is not None else None
     if loaded.section("repeats") == 1 and max_repeats is None:
@@ -78,14 +80,3 @@ def _users(validation: SuiteValidation) -> Iterator[TestCase]:
 
 def _conversations(validation: SuiteValidation) -> Iterator[TestCase]:
     return (case for case in validation.cases if case.is_conversation)
-
-
-def _is_no_text(said: object) -> bool:
-    return not isinstance(said, str)
-
-
-def _place(validation: SuiteValidation, case: TestCase) -> DocumentPath:
-    cases = validation.loaded.section("test_cases")
-    if not isinstance(cases, list):
-        return ("test_cases",)
-    return ("test_cases", next(index for index, other in enumerate(cases) if other.id == case.id))

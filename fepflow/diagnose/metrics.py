@@ -30,7 +30,7 @@ from fepflow.protocol.check import Check
 from fepflow.statistics.estimate import Scale
 from fepflow.statistics.means import passes_needed
 from fepflow.suite.models import Gate, Metric, Slices
-from fepflow.text import known_names, plural
+from fepflow.text import known_names, listed_first, plural
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
 from fepflow.verdict.slice_rules import cases_needed
 
@@ -335,10 +335,10 @@ def _warn_of_small_slices(
 ) -> None:
     small = [value for value, size in sorted(sizes.items()) if size < needed]
     if small:
-        more = f" and {len(small) - NAMED_SLICES} more" if len(small) > NAMED_SLICES else ""
-        listed = ", ".join(small[:NAMED_SLICES]) + more
         units = plural(needed, validation.clusters.noun if validation.clusters else "test case")
-        message = f"{len(small)} of {len(sizes)} slices have fewer than {units}: {listed}"
+        message = (
+            f"{len(small)} of {len(sizes)} slices have fewer than {units}: {listed_first(small, NAMED_SLICES, None)}"
+        )
         unless = "is judged only if it fails" if is_ignored else "can fail and not pass: see slices.small"
         validation.warn(("slices", "min"), message, f"there {metric} {unless}")
 

@@ -15,12 +15,13 @@ from fepflow.calls.base import RESERVED_METADATA
 from fepflow.calls.base import Target as OpenTarget
 from fepflow.calls.recorded import RecordedTarget
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of, texts_in
+from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of
 from fepflow.checks.registry import is_ours
 from fepflow.datasets.records import TRACES
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean, kind_name
 from fepflow.errors import DocumentPath, ValidationMessage, dotted
+from fepflow.json.values import texts_in
 from fepflow.jsonpath.path import (
     Key,
     SingularPath,
@@ -281,7 +282,7 @@ def _look_into_own_checks(validation: SuiteValidation, target: Target | None) ->
             for use in paths_of(check):
                 key = (check.type, use.location, use.expression)
                 if key not in uses:
-                    location = (*_case_location(validation, case.id), "checks", index, "arguments")
+                    location = (*(validation.place_of(case.id) or (case.id,)), "checks", index, "arguments")
                     uses[key] = _Use.of_check(use, location, file, line)
                 if uses[key].keys[:1] == ("test_case",) and not use.optional:
                     uses[key].look(context, case.id)
@@ -289,14 +290,6 @@ def _look_into_own_checks(validation: SuiteValidation, target: Target | None) ->
         if _fits_context(validation, target, known) and known.lacking:
             _report_lacking(validation, known, "test cases with this check")
         _report_misfits(validation, known, "test cases")
-
-
-def _case_location(validation: SuiteValidation, case_id: str) -> DocumentPath:
-    """Return where a case that carries checks stands in the suite; its id if it is in a file."""
-    cases = validation.loaded.section("test_cases")
-    if not isinstance(cases, list):
-        return (case_id,)
-    return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
 
 
 def _look_into_outputs(validation: SuiteValidation, opened: RecordedTarget, uses: Sequence[_Use]) -> None:

@@ -119,6 +119,13 @@ class SuiteValidation:
         source = self.loaded.section("test_cases")
         return Dataset(path=source) if isinstance(source, str) else source if isinstance(source, Dataset) else None
 
+    def place_of(self, case_id: str) -> DocumentPath | None:
+        """Return where a test case stands in the suite; None if it is in a file."""
+        cases = self.loaded.section("test_cases")
+        if not isinstance(cases, list):
+            return None
+        return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
+
     def file(self, name: str, location: DocumentPath, *, or_folder: bool = False) -> Path | None:
         """Return the file (or folder) that the suite names at `location`; None, with an error, if it cannot be read."""
         if is_address(name):

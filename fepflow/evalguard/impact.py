@@ -7,11 +7,11 @@ counts; where no range is, there is no impact, and a reason instead.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
-from fepflow.errors import Problem
 from fepflow.evalguard.models import Direction, Range
 from fepflow.suite.models import IMPACTS, Impact
 
@@ -78,71 +78,57 @@ def _ceiling(item: Range) -> float:
     return math.inf if item.max is None else item.max
 
 
-def check_ranges(metric: str, ranges: Sequence[Range], direction: Direction | None = None) -> list[Problem]:
-    """Warnings about ranges that are valid, but under which some value gets no impact or a surprising one.
+class RangeWarning(NamedTuple):
+    """A warning about ranges of a metric, with the rule of EvalGuard; `place` is the index of one range, if it is of one."""
 
-    `path` of each is as in a threshold file (`thresholds.acc[1]`). Without a `direction` either one is accepted, but
-    one it must be.
+    message: str
+    advice: str
+    rule: str = "4.3.3"
+    place: int | None = None
+
+
+def check_ranges(ranges: Sequence[Range], direction: Direction | None = None) -> Iterator[RangeWarning]:
+    """Warn of ranges that are valid, but under which some value gets no impact or a surprising one.
+
+    Without a `direction` either one is accepted, but one it must be.
     """
-    path = f"thresholds.{metric}"
-    empty = [
-        _warning(f"{path}[{index}]", f"{item} holds no value", "min must be below max", "4.3.3")
-        for index, item in enumerate(ranges)
-        if item.empty
-    ]
+    for index, item in enumerate(ranges):
+        if item.empty:
+            yield RangeWarning(f"{item} holds no value", "min must be below max", place=index)
     ordered = sorted((item for item in ranges if not item.empty), key=lambda item: (_floor(item), _ceiling(item)))
     if not ordered:
-        return [*empty, _warning(path, "has no ranges that hold a value", "add at least one", "4.3.3")]
-    return [
-        *empty,
-        *_edge_warnings(path, ordered),
-        *_seam_warnings(path, ordered),
-        *_order_warnings(path, ordered, direction),
-    ]
-
-
-def _edge_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
-    warnings = []
+        yield RangeWarning("has no ranges that hold a value", "add at least one")
+        return
     bottom, top = _floor(ordered[0]), max(map(_ceiling, ordered))
     if bottom > -math.inf:
-        advice = "leave out the lowest min"
-        warnings.append(_warning(path, f"values below {bottom:.15g} are in no range", advice, "4.3.3"))
+        yield RangeWarning(f"values below {bottom:.15g} are in no range", "leave out the lowest min")
     if top < math.inf:
-        advice = "leave out the highest max: it is exclusive"
-        warnings.append(
-            _warning(path, f"values from {top:.15g} on, {top:.15g} included, are in no range", advice, "4.3.3")
-        )
-    return warnings
-
-
-def _seam_warnings(path: str, ordered: Sequence[Range]) -> list[Problem]:
-    """Gaps and overlaps between ranges that are in order of their lower bounds."""
-    warnings = []
+        message = f"values from {top:.15g} on, {top:.15g} included, are in no range"
+        yield RangeWarning(message, "leave out the highest max: it is exclusive")
     previous = ordered[0]
     for item in ordered[1:]:
         if _floor(item) > _ceiling(previous):
             message = f"values from {_ceiling(previous):.15g} to below {_floor(item):.15g} are in no range"
-            warnings.append(_warning(path, message, f"close the gap between {previous} and {item}", "4.3.3"))
+            yield RangeWarning(message, f"close the gap between {previous} and {item}")
         elif _floor(item) < _ceiling(previous):
-            message = f"{previous} and {item} overlap"
-            warnings.append(_warning(path, message, "in both, the worse impact counts", "5.4"))
+            yield RangeWarning(f"{previous} and {item} overlap", "in both, the worse impact counts", "5.4")
         previous = max(previous, item, key=_ceiling)
-    return warnings
+    yield from _order_warnings(ordered, direction)
 
 
-def _order_warnings(path: str, ordered: Sequence[Range], direction: Direction | None) -> list[Problem]:
+def _order_warnings(ordered: Sequence[Range], direction: Direction | None) -> Iterator[RangeWarning]:
     ranks = [severity(item.impact) for item in ordered]
     falls = all(later <= earlier for earlier, later in pairwise(ranks))
     rises = all(later >= earlier for earlier, later in pairwise(ranks))
     followed = {"higher_is_better": falls, "lower_is_better": rises, None: falls or rises}
     if followed[direction]:
-        return []
+        return
     if direction is None:
         message = "the impact neither only rises nor only falls with the value"
     else:
         wrong_way = "rise" if direction == "higher_is_better" else "fall"
         message = f"the metric is {direction}, so the impact must not {wrong_way} as the value grows"
-    return [_warning(path, message, "check the impacts, and the metric's direction", "4.2.2")]
+    yield RangeWarning(message, "check the impacts, and the metric's direction", "4.2.2")
 
 
 def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> str | None:
@@ -158,7 +144,3 @@ def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> s
     if 1 < value <= 100 and 0 < max(bounds, default=0) <= 1:
         return f"the ranges lie within 0 and 1, but the value is {value:.15g}: is it a percentage?"
     return None
-
-
-def _warning(path: str, message: str, advice: str, rule: str) -> Problem:
-    return Problem(message, path=path, advice=advice, severity="warning", rule=rule)

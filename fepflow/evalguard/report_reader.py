@@ -21,7 +21,7 @@ from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number
 from fepflow.evalguard.schema_errors import validated
 from fepflow.json.values import is_deep, loads_with_nan, syntax_error
-from fepflow.security.redaction import MASK
+from fepflow.security.redaction import MASK, redact
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
 MAX_BYTES = 50_000_000
@@ -255,9 +255,7 @@ def _masked(name: str, value: str) -> str:
     # A tokenizer is no token, and neither is `add_bos_token=True`.
     if is_secret_name(name) and "tokeniz" not in name.lower() and value.lower() not in ("true", "false", "none", ""):
         return MASK
-    for secret in sorted(secrets_in_address(value), key=len, reverse=True) if "://" in value else ():
-        value = value.replace(secret, MASK)
-    return value
+    return redact(value, secrets_in_address(value)) if "://" in value else value
 
 
 def _texts(tool: Mapping[str, Any]) -> dict[str, str]:

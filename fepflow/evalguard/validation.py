@@ -5,7 +5,6 @@ A MUST that is violated is an error, a SHOULD a warning; so is whatever is allow
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -165,8 +164,6 @@ STANDARD_CATEGORIES = (
     "toxicity_detection",
 )
 """Names in EvalGuard's specification and in its own tasks: it has no other list of them."""
-
-_RANGE = re.compile(r"thresholds\.([^.\[]+)(?:\[(\d+)\])?")
 
 
 @dataclass(frozen=True)
@@ -379,10 +376,9 @@ def _check_metrics(
 def _check_ranges(
     entry: Entry, path: DocumentPath, name: str, ranges: Sequence[Range], metric: Metric | None
 ) -> Iterator[Problem]:
-    for found in check_ranges(name, ranges, metric.direction if metric else None):
-        place = _RANGE.fullmatch(found.path or "")
-        index: DocumentPath = (int(place[2]),) if place and place[2] else ()
-        yield entry.warning((*path, name, *index), found.message, found.rule or "4.3.3", found.advice)
+    for warning in check_ranges(ranges, metric.direction if metric else None):
+        place = (*path, name) if warning.place is None else (*path, name, warning.place)
+        yield entry.warning(place, warning.message, warning.rule, warning.advice)
     bounds = [abs(bound) for item in ranges for bound in (item.min, item.max) if bound is not None]
     if metric is not None and metric.type == "percentage" and 0 < max(bounds, default=0) <= 1:
         message = f"{name} is a percentage, from 0 to 100, but its ranges lie within 0 and 1"

@@ -16,7 +16,7 @@ from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Note
 from fepflow.imports.source import Source
 from fepflow.imports.values import ScorerValues, compare_means, milliseconds, plain_json
 from fepflow.imports.zip_members import Archive, MemberError, open_archive
-from fepflow.json.values import is_deep
+from fepflow.json.values import is_deep, map_leaves
 from fepflow.text import brief, plural
 
 NAME = "inspect_ai"
@@ -380,15 +380,14 @@ def _content(content: Any, sample: dict[str, Any]) -> Any:
 
 def _resolved(value: Any, sample: dict[str, Any]) -> Any:
     """Return a value with the large texts that the log keeps apart put back."""
-    if isinstance(value, str) and value.startswith(_ATTACHMENT):
-        attachments = sample.get("attachments")
-        kept = attachments.get(value.removeprefix(_ATTACHMENT)) if isinstance(attachments, dict) else None
-        return kept if isinstance(kept, str) else value
-    if isinstance(value, dict):
-        return {name: _resolved(each, sample) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_resolved(each, sample) for each in value]
-    return value
+    attachments = mapping(sample.get("attachments"))
+
+    def resolve(leaf: Any) -> Any:
+        is_reference = isinstance(leaf, str) and leaf.startswith(_ATTACHMENT)
+        kept = attachments.get(leaf.removeprefix(_ATTACHMENT)) if is_reference else None
+        return kept if isinstance(kept, str) else leaf
+
+    return map_leaves(value, resolve)
 
 
 class _LogReader:

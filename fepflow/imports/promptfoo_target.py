@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from fepflow.documents.loader import parse_document
@@ -13,6 +14,7 @@ from fepflow.errors import DocumentPath, InputError, dotted
 from fepflow.imports.imported import PLACEHOLDER_URL, Notes
 from fepflow.imports.promptfoo_templates import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source, parse_json
+from fepflow.json.values import map_leaves
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
 from fepflow.text import brief
@@ -279,7 +281,8 @@ class TargetReader:
             except InputError:
                 self._by_hand("a body that is no JSON was imported as a text", (*path, "config", "body"))
         try:
-            http["body"] = _filled(body, prompt) if body is not None else {"prompt": prompt}
+            filled = map_leaves(body, partial(_filled, prompt=prompt))
+            http["body"] = filled if body is not None else {"prompt": prompt}
         except LogicError as error:
             self._by_hand(f"the body was not imported: {error}", (*path, "config", "body"))
             http["body"] = {"prompt": prompt}
@@ -334,10 +337,6 @@ def _messages_of(text: str) -> list[dict[str, Any]] | None:
 
 def _filled(value: Any, prompt: str) -> Any:
     """Return a body of ours: `{{prompt}}` is the prompt, other names are those of the test case's input."""
-    if isinstance(value, dict):
-        return {name: _filled(item, prompt) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_filled(item, prompt) for item in value]
     if not isinstance(value, str):
         return value
     parts = re.split(r"\{\{-?\s*prompt(?:\s*\|\s*(?:dump|safe))?\s*-?\}\}", value)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
+
+from fepflow.json.values import map_leaves, texts_in
 
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*|\[\d+\])*"
 _PLACEHOLDER = re.compile(rf"\{{\{{-?\s*({_NAME})(\s*\|\s*(?:dump|safe|tojson))?\s*-?\}}\}}")
@@ -18,19 +21,15 @@ class LogicError(ValueError):
 
 def has_template(value: Any) -> bool:
     """Return whether a text, or a text inside of a value, is a template."""
-    if isinstance(value, str):
-        return _OTHER.search(value) is not None
-    if isinstance(value, dict):
-        return any(map(has_template, value.values()))
-    return isinstance(value, list) and any(map(has_template, value))
+    return any(_OTHER.search(text) for _, text in texts_in(value))
 
 
 def fill_in(value: Any, variables: Mapping[str, Any]) -> Any:
     """Return a value whose texts are filled in, as promptfoo fills them in before a test. Raises LogicError."""
-    if isinstance(value, dict):
-        return {name: fill_in(item, variables) for name, item in value.items()}
-    if isinstance(value, list):
-        return [fill_in(item, variables) for item in value]
+    return map_leaves(value, partial(_filled_in, variables=variables))
+
+
+def _filled_in(value: Any, variables: Mapping[str, Any]) -> Any:
     if not isinstance(value, str) or not _OTHER.search(value):
         return value
     _require_plain(value)

@@ -20,6 +20,7 @@ from fepflow.imports.imported import (
 from fepflow.imports.judge_checks import add_models, rubric
 from fepflow.imports.prepared import fit_ids
 from fepflow.imports.source import Source
+from fepflow.json.values import map_leaves
 from fepflow.jsonpath.path import is_path
 from fepflow.text import brief
 
@@ -183,11 +184,7 @@ class _Dataset:
 
 def literal(value: Any) -> Any:
     """Return a value as an argument of a check: a text that reads like a path is escaped."""
-    if isinstance(value, str):
-        return f"\\{value}" if is_path(value.removeprefix("\\")) else value
-    if isinstance(value, list):
-        return [literal(item) for item in value]
-    return {name: literal(item) for name, item in value.items()} if isinstance(value, dict) else value
+    return map_leaves(value, lambda leaf: f"\\{leaf}" if is_path(str(leaf).removeprefix("\\")) else leaf)
 
 
 def _spec(spec: Any) -> tuple[str, dict[str, Any] | list[Any]]:

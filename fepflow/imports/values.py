@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fepflow.imports.imported import ImportedOutput, Notes, Score, finite_number
+from fepflow.json.values import map_leaves
 from fepflow.text import brief
 
 CLOSE = 1e-4
@@ -165,13 +166,7 @@ def compare_means(notes: Notes, name: str, outputs: Sequence[ImportedOutput], re
 
 def plain_json(value: Any) -> Any:
     """Return a JSON value in which NaN and infinities are texts, as JSON has no such numbers."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, dict):
-        return {name: plain_json(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [plain_json(each) for each in value]
-    return value
+    return map_leaves(value, lambda leaf: leaf if not isinstance(leaf, float) or math.isfinite(leaf) else str(leaf))
 
 
 def milliseconds(seconds: Any) -> float | None:

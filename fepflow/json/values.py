@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from json import JSONDecodeError
 from typing import Any
 
@@ -97,6 +97,24 @@ def _location(error: JSONDecodeError) -> str:
 
 SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
 """Up to here, whatever is done with a value takes milliseconds at most."""
+
+
+def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Return a JSON value in which `change` has replaced each value that is neither an object nor a list."""
+    if isinstance(value, dict):
+        return {name: map_leaves(item, change) for name, item in value.items()}
+    if isinstance(value, list):
+        return [map_leaves(item, change) for item in value]
+    return change(value)
+
+
+def texts_in(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield all texts of a JSON value, but for keys, with their places."""
+    if isinstance(value, str):
+        yield location, value
+    elif isinstance(value, dict | list):
+        for step, item in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from texts_in(item, (*location, step))
 
 
 def is_large(value: Any) -> bool:

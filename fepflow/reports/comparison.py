@@ -13,6 +13,7 @@ from fepflow.analysis.variants import judge_variants
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
 from fepflow.reports import preferences
+from fepflow.statistics.estimate import FIGURES
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cell, escape_markdown, four_digits, interval_cell, listed, markdown_table, p_cell, text_of
@@ -245,17 +246,12 @@ def _metric(metric: MetricDifference, p_values: dict[str, float], detectable: di
         "base": metric.base,
         "new": metric.new,
         "difference": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "confidence": estimate.confidence,
-        "method": estimate.method,
+        **estimate.figures(*FIGURES),
         "p": metric.p,
         "p_adjusted": p_values.get(metric.id),
         "detectable": detectable.get(metric.id),
         "worsened": metric.worsened,
         "improved": metric.improved,
-        "n_expected": estimate.counts.expected,
-        "n_completed": estimate.counts.completed,
         **({"corrected": corrected.model_dump(mode="json", exclude_none=True)} if corrected else {}),
     }
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from fepflow.documents.yaml import dump_yaml
 from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE
-from fepflow.security.redaction import MASK
+from fepflow.security.redaction import redact
 from fepflow.security.secret_names import secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -108,14 +108,8 @@ def target_of(target: Any) -> tuple[str | None, str | None]:
         elif kind in ("ecp", "mcp") and isinstance(what, str) and "://" not in what:
             what = next(iter(shlex.split(what)), None)
         if isinstance(what, str):
-            return kind, _without_credentials(what)
+            return kind, redact(what, secrets_in_address(what)) if "://" in what else what
     return None, None
-
-
-def _without_credentials(address: str) -> str:
-    for secret in sorted(secrets_in_address(address), key=len, reverse=True) if "://" in address else ():
-        address = address.replace(secret, MASK)
-    return address
 
 
 def _dataset(test_cases: Any) -> str | None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from fepflow.analysis.variants import VariantDifference, VariantTable
 from fepflow.reports.fep import run_summary
+from fepflow.statistics.estimate import FIGURES
 
 
 def as_json(table: VariantTable) -> dict[str, Any]:
@@ -35,12 +36,7 @@ def _difference(difference: VariantDifference) -> dict[str, Any]:
         "first": metric.base,
         "value": metric.new,
         "difference": estimate.value,
-        "low": estimate.low,
-        "high": estimate.high,
-        "confidence": estimate.confidence,
-        "method": estimate.method,
+        **estimate.figures(*FIGURES),
         "p": metric.p,
         "p_adjusted": difference.p_adjusted,
-        "n_expected": estimate.counts.expected,
-        "n_completed": estimate.counts.completed,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from fepflow.text import number, percent, plural
 
@@ -113,6 +113,10 @@ class Sample(Protocol):
         """The bounds that a complete sample of so many test cases like these would have."""
 
 
+FIGURES = ("low", "high", "confidence", "method", "n_expected", "n_completed")
+"""Names of the figures of a difference, beside its value."""
+
+
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """A mean (or a quantile) over what completed, with its interval over what was expected.
@@ -141,6 +145,14 @@ class Estimate:
         for figure in (self.value, self.stderr, self.low, self.high, self.least, self.most):
             if figure is not None and not math.isfinite(figure):
                 raise ValueError(f"an estimate is made of finite numbers, or None: {self}")
+
+    def figures(self, *names: str) -> dict[str, Any]:
+        """Return these of its figures and of its counts (`n_completed`) by name, as verdicts and reports have them."""
+        counts = self.counts
+        own = {name: getattr(self, name) for name in ("value", "stderr", "low", "high", "confidence", "method")}
+        of_counts = {f"n_{name}": getattr(counts, name) for name in ("expected", "completed", "error", "skipped")}
+        figures = {**own, **of_counts, "n_clusters": counts.clusters.number if counts.clusters else None}
+        return {name: figures[name] for name in names} if names else figures
 
     @property
     def is_proportion(self) -> bool:

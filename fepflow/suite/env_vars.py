@@ -14,6 +14,7 @@ from typing import Any
 from fepflow.documents.loader import Document
 from fepflow.env_file import BLOCK
 from fepflow.errors import DocumentPath, InfrastructureError, Problem
+from fepflow.json.values import texts_in
 from fepflow.security.secret_names import holds_secret_parts, is_secret_name
 from fepflow.text import brief
 
@@ -179,9 +180,11 @@ def _literal_secrets(
     for name, value in headers.items() if isinstance(headers, dict) else ():
         if isinstance(value, str) and is_secret_name(str(name)) and is_literal_secret(value):
             yield document.problem((*place, "headers", name), *_IN_SUITE)
-    for path, name, value in _named_texts(section.get(sent), (*place, sent)):
+    for path, value in texts_in(section.get(sent), (*place, sent)):
+        name = path[-1]
         # A text of words, or a path, is something to ask; so is what a `key` is in many a body.
-        if _ONE_WORD.fullmatch(value) and is_secret_name(name) and name not in ("key", "keys"):
+        is_named = isinstance(name, str) and len(path) > len(place) + 1 and name not in ("key", "keys")
+        if is_named and _ONE_WORD.fullmatch(value) and is_secret_name(str(name)):
             yield document.problem(path, *_IN_SUITE)
     if isinstance(key := section.get("api_key"), str) and is_literal_secret(key):
         yield document.problem((*place, "api_key"), *_IN_SUITE)
@@ -223,13 +226,3 @@ _HARMLESS = re.compile(
     rf"|(?:[\w.-]{{1,40}}[=:]|[^{_CONTEXT}]{{0,7}})[\"']?(?:{_CONTEXT}[:.@/|-]?)+[\"']?|[\w.-]{{1,40}}=.{{0,7}}"
 )
 _ONE_WORD = re.compile(r"(?!\$)[^\s${}]{8,}")
-
-
-def _named_texts(value: Any, path: DocumentPath) -> Iterator[tuple[DocumentPath, str, str]]:
-    """Yield the texts in an object at any depth, with their places and names."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for name, item in items:
-        if isinstance(item, str) and isinstance(name, str):
-            yield (*path, name), name, item
-        elif isinstance(item, dict | list):
-            yield from _named_texts(item, (*path, name))

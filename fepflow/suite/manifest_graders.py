@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fepflow.errors import DocumentPath
+from fepflow.json.values import map_leaves
 from fepflow.jsonpath.path import is_path, unescape
 from fepflow.suite.manifest_parts import Grader, PartsReader
 
@@ -172,10 +173,10 @@ def literal(value: Any) -> Any:
 
     Raises ValueError for a text that starts with `\$.`, which no argument can say.
     """
-    if isinstance(value, dict):
-        return {name: literal(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [literal(item) for item in value]
+    return map_leaves(value, _literal)
+
+
+def _literal(value: Any) -> Any:
     if not isinstance(value, str) or not _is_special(value):
         return value
     if not is_path(value):

@@ -15,12 +15,14 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import chain, product
 from typing import Any
 
 from fepflow.documents.loader import Document
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, Problem, UserError
+from fepflow.json.values import map_leaves
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.env_vars import is_literal_secret
@@ -100,16 +102,12 @@ def _is(value: Any, text: str) -> bool:
 def with_variant(document: Document, variant: Variant) -> Document:
     """Return the suite of one combination. Its references have to be valid, see `problems_of_variants`."""
     sections = {name: section for name, section in document.data.items() if name != "variants"}
-    target = _filled_in(sections.get("target"), variant)
+    target = map_leaves(sections.get("target"), partial(_filled_in, variant=variant))
     return replace(document, data={**sections, "target": target, "variant": dict(variant)})
 
 
 def _filled_in(value: Any, variant: Variant) -> Any:
-    """Return `value` with the references in its texts replaced; one that is a whole text becomes the value itself."""
-    if isinstance(value, dict):
-        return {key: _filled_in(item, variant) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_filled_in(item, variant) for item in value]
+    """Return a value with the references in it replaced; one that is a whole text becomes the value itself."""
     if not isinstance(value, str):
         return value
     if whole := _REFERENCE.fullmatch(value):

@@ -38,7 +38,7 @@ from fepflow.verdict.metric_rules import (
     with_judging_kind,
 )
 from fepflow.verdict.regression_rules import Regression
-from fepflow.verdict.requirements import ImpactAtMost, Maximum, Minimum, Requirement
+from fepflow.verdict.requirements import Bound, ImpactAtMost, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
 from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
 
@@ -170,11 +170,11 @@ def _requirements(
     return [*requirements, *(limit for name, limit in _limits(gate) if name == metric.id)]
 
 
-def _limits(gate: Gate) -> list[tuple[str, Minimum | Maximum]]:
+def _limits(gate: Gate) -> list[tuple[str, Bound]]:
     """The least and largest values that the gate asks for, by metric."""
     return [
-        *((name, Minimum(least)) for name, least in gate.min.items()),
-        *((name, Maximum(most)) for name, most in gate.max.items()),
+        *((name, Bound(least)) for name, least in gate.min.items()),
+        *((name, Bound(most, is_maximum=True)) for name, most in gate.max.items()),
     ]
 
 

@@ -17,8 +17,8 @@ from fepflow.suite.models import Gate
 from fepflow.text import number, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.metric_rules import MetricRules, as_judged, warnings_of_judge
-from fepflow.verdict.requirements import Requirement
-from fepflow.verdict.verdict import Outcome, RegressionVerdict, RuleOutcome
+from fepflow.verdict.requirements import Bound, Requirement
+from fepflow.verdict.verdict import RegressionVerdict, RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,42 +57,33 @@ class Regression:
 
 
 @dataclass(frozen=True)
-class NotWorse:
-    """A Requirement: a difference from the baseline `name` is not for the worse by more than the margin."""
+class NotWorse(Bound):
+    """A Requirement: a difference from the baseline `name` is not for the worse by more than a margin."""
 
-    margin: float
-    less_is_better: bool
-    name: str
+    name: str = ""
+
+    @classmethod
+    def by(cls, margin: float, name: str, *, less_is_better: bool) -> NotWorse:
+        """Return the requirement on the difference, new minus base."""
+        return cls(margin if less_is_better else -margin, less_is_better, name)
+
+    @property
+    def _worse(self) -> str:
+        return f"worse than {self.name}{f' by more than {number(abs(self.limit))}' if self.limit else ''}"
 
     @property
     def rule(self) -> str:
         """See Requirement."""
-        return f"not worse than {self.name}{f' by more than {number(self.margin)}' if self.margin else ''}"
-
-    @property
-    def limit(self) -> float:
-        """See Requirement."""
-        return self.margin if self.less_is_better else -self.margin
-
-    def judge(self, low: float, high: float) -> Outcome:
-        """See Requirement."""
-        least, most = (-high, -low) if self.less_is_better else (low, high)
-        if least >= -self.margin:
-            return "pass"
-        return "fail" if most < -self.margin else "inconclusive"
+        return f"not {self._worse}"
 
     def standing(self, value: float | None) -> str:
         """See Requirement."""
         if value is None:
             return f"cannot be compared with {self.name}: no test case has a value in both"
         if self.judge(value, value) == "fail":
-            return f"is worse than {self.name}{f' by more than {number(self.margin)}' if self.margin else ''}"
-        return f"is {'within the margin of ' + number(self.margin) if self.margin else 'no worse'}, against {self.name}"
-
-    def crossing(self, value: float, low: float, high: float) -> str:
-        """See Requirement."""
-        passes = self.judge(value, value) == "pass"
-        return "its interval begins below" if passes is not self.less_is_better else "its interval ends above"
+            return f"is {self._worse}"
+        within = f"within the margin of {number(abs(self.limit))}" if self.limit else "no worse"
+        return f"is {within}, against {self.name}"
 
 
 def judge_differences(
@@ -109,7 +100,9 @@ def judge_differences(
     for metric, margin in margins.items():
         each = found.get(metric)
         if each is not None and each.estimate is not None and each.less_is_better is not None:
-            judged.append((as_metric(each, each.estimate), [NotWorse(margin, each.less_is_better, name)]))
+            judged.append(
+                (as_metric(each, each.estimate), [NotWorse.by(margin, name, less_is_better=each.less_is_better)])
+            )
         else:
             why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
             outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
@@ -158,7 +151,7 @@ def as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimat
 
 def _not_compared(metric: str, each: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:
     return RuleOutcome(
-        rule=f"{metric}: {NotWorse(margin, False, name).rule}",
+        rule=f"{metric}: {NotWorse.by(margin, name, less_is_better=False).rule}",
         metric=metric,
         check=each.check_id if each else None,
         outcome="inconclusive",

@@ -42,59 +42,35 @@ class Requirement(Protocol):
 
 
 @dataclass(frozen=True)
-class Minimum:
-    """The value is at least so large."""
+class Bound:
+    """A Requirement: the value is at least as large as the limit; if `is_maximum` at most."""
 
     limit: float
+    is_maximum: bool = False
 
     @property
     def rule(self) -> str:
         """See Requirement."""
-        return f"at least {number(self.limit)}"
+        return f"at {'most' if self.is_maximum else 'least'} {number(self.limit)}"
 
     def judge(self, low: float, high: float) -> Outcome:
         """See Requirement."""
-        if low >= self.limit:
-            return "pass"
-        return "fail" if high < self.limit else "inconclusive"
+        if self.is_maximum:
+            return "pass" if high <= self.limit else "fail" if low > self.limit else "inconclusive"
+        return "pass" if low >= self.limit else "fail" if high < self.limit else "inconclusive"
 
     def standing(self, value: float | None) -> str:
         """See Requirement."""
+        bound = f"the {'maximum' if self.is_maximum else 'minimum'} of {number(self.limit)}"
         if value is None:
-            return f"cannot be compared with the minimum of {number(self.limit)}"
-        return f"{'reaches' if value >= self.limit else 'is below'} the minimum of {number(self.limit)}"
+            return f"cannot be compared with {bound}"
+        holds, violates = ("keeps to", "is above") if self.is_maximum else ("reaches", "is below")
+        return f"{holds if self.judge(value, value) == 'pass' else violates} {bound}"
 
     def crossing(self, value: float, low: float, high: float) -> str:
         """See Requirement."""
-        return "its interval begins below" if value >= self.limit else "its interval ends above"
-
-
-@dataclass(frozen=True)
-class Maximum:
-    """The value is at most so large."""
-
-    limit: float
-
-    @property
-    def rule(self) -> str:
-        """See Requirement."""
-        return f"at most {number(self.limit)}"
-
-    def judge(self, low: float, high: float) -> Outcome:
-        """See Requirement."""
-        if high <= self.limit:
-            return "pass"
-        return "fail" if low > self.limit else "inconclusive"
-
-    def standing(self, value: float | None) -> str:
-        """See Requirement."""
-        if value is None:
-            return f"cannot be compared with the maximum of {number(self.limit)}"
-        return f"{'keeps to' if value <= self.limit else 'is above'} the maximum of {number(self.limit)}"
-
-    def crossing(self, value: float, low: float, high: float) -> str:
-        """See Requirement."""
-        return "its interval ends above" if value <= self.limit else "its interval begins below"
+        passes = self.judge(value, value) == "pass"
+        return "its interval begins below" if passes is not self.is_maximum else "its interval ends above"
 
 
 @dataclass(frozen=True)

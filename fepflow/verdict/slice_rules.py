@@ -18,10 +18,10 @@ from fepflow.statistics.means import Sums
 from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
 from fepflow.statistics.shrinkage import shrunk_shares
 from fepflow.suite.models import Gate
-from fepflow.text import listed, number, plural
+from fepflow.text import listed_first, number, plural
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.metric_rules import as_judged, doubt_of_pass, warnings_of_judge, with_judging_kind
-from fepflow.verdict.requirements import Minimum
+from fepflow.verdict.requirements import Bound
 from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
@@ -85,7 +85,7 @@ def judge_slices(
     slices = [
         replace(each, metric=replace(each.metric, estimate=with_judging_kind(each.metric.estimate, limits, gate)))
         for each in slices
-        for limits in ([Minimum(minima[each.metric.id])] if each.metric.id in minima else [],)
+        for limits in ([Bound(minima[each.metric.id])] if each.metric.id in minima else [],)
     ]
     shown = [each.metric for each in slices]
     slices = [replace(each, metric=as_judged(each.metric, gate.judge)) for each in slices]
@@ -95,7 +95,7 @@ def judge_slices(
     for index, p in zip(of_rules, p_values, strict=True):
         each, minimum = slices[index], minima[slices[index].metric.id]
         outcome: Outcome | None = _outcome(each, minimum, p, gate)
-        limit = Minimum(minimum)
+        limit = Bound(minimum)
         doubt = doubt_of_pass(shown[index], gate.judge, limit, gate.verdict) if outcome == "pass" else None
         outcome = "inconclusive" if doubt else outcome
         is_small = each.scale is not None and each.cases < cases_needed(minimum, each.scale, gate)
@@ -194,8 +194,8 @@ def _summary(minimum: float, slices: Sequence[_Judged]) -> tuple[Outcome, str]:
             are = "is" if len(named) == 1 else "are"
             which = f"{len(named)} of {plural(len(judged), 'slice')} {are} {words} {limit}"
             small = [each.slice.value for each in named if each.is_small] if outcome == "inconclusive" else []
-            why = f"; so few cases cannot show it even if all pass: {_first(small)}" if small else ""
-            return outcome, f"{which}: {_first([each.words for each in named])}{why}"
+            why = f"; so few cases cannot show it even if all pass: {listed_first(small, NAMED, None)}" if small else ""
+            return outcome, f"{which}: {listed_first([each.words for each in named], NAMED, None)}{why}"
     least = min(judged, key=_value)
     of = "slice" if len(judged) == 1 else "slices"
     of = f"{of} with enough cases" if len(judged) < len(slices) else of
@@ -209,14 +209,14 @@ def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
         return []
     return [
         f"NOT JUDGED (small: ignore), as so few cases cannot show a minimum of {number(minimum)}: "
-        f"{name} of {found[0].slice.by} {_first(few)}."
+        f"{name} of {found[0].slice.by} {listed_first(few, NAMED, None)}."
     ]
 
 
 def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rule: RuleOutcome) -> list[str]:
     """Warn of slices judged by a judge's raw verdicts."""
     judged = [each.shown for each in found if each.outcome is not None]
-    return [warning for metric in judged[:1] for warning in warnings_of_judge(metric, gate, [Minimum(minimum)], [rule])]
+    return [warning for metric in judged[:1] for warning in warnings_of_judge(metric, gate, [Bound(minimum)], [rule])]
 
 
 def _verdict(each: _Judged, minima: Mapping[str, float], shrunk: Mapping[tuple[str, str], float]) -> SliceVerdict:
@@ -230,11 +230,6 @@ def _verdict(each: _Judged, minima: Mapping[str, float], shrunk: Mapping[tuple[s
         shrunk=shrunk.get((metric.id, each.slice.value)),
         outcome=each.outcome,
     )
-
-
-def _first(words: Sequence[str]) -> str:
-    more = [f"{len(words) - NAMED} more"] if len(words) > NAMED else []
-    return listed([*words[:NAMED], *more])
 
 
 def _value(each: _Judged) -> float:

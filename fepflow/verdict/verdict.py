@@ -35,9 +35,7 @@ class CorrectedShare(Part):
     @classmethod
     def of(cls, estimate: Estimate | None) -> CorrectedShare | None:
         """Return the share of a corrected estimate; None for None."""
-        if estimate is None:
-            return None
-        return cls(value=estimate.value, low=estimate.low, high=estimate.high, method=estimate.method)
+        return None if estimate is None else cls(**estimate.figures(*cls.model_fields))
 
 
 class PooledValue(Part):
@@ -91,13 +89,13 @@ class MetricVerdict(Part):
         """
         figures = {name: getattr(self, name) for name in PooledValue.model_fields}
         pooled = None if self.corrected else PooledValue(**figures)
-        return self.model_copy(update={**_figures(alone.estimate), "pooled": pooled})
+        return self.model_copy(update={**alone.estimate.figures(), "pooled": pooled})
 
     @classmethod
     def of(cls, metric: MetricEstimate, **judged: Any) -> MetricVerdict:
         """Return the verdict on a metric from its estimate and what was `judged`."""
         corrected = CorrectedShare.of(metric.corrected)
-        return cls(id=metric.id, check=metric.check_id, corrected=corrected, **_figures(metric.estimate), **judged)
+        return cls(id=metric.id, check=metric.check_id, corrected=corrected, **metric.estimate.figures(), **judged)
 
 
 class SliceVerdict(Part):
@@ -132,23 +130,7 @@ class SliceVerdict(Part):
     def of(cls, metric: MetricEstimate, **judged: Any) -> SliceVerdict:
         """Return the verdict on a slice from its estimate and what was `judged`."""
         corrected = CorrectedShare.of(metric.corrected)
-        return cls(metric=metric.id, corrected=corrected, **_figures(metric.estimate), **judged)
-
-
-def _figures(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "value": estimate.value,
-        "stderr": estimate.stderr,
-        "low": estimate.low,
-        "high": estimate.high,
-        "confidence": estimate.confidence,
-        "method": estimate.method,
-        "n_expected": estimate.counts.expected,
-        "n_completed": estimate.counts.completed,
-        "n_error": estimate.counts.error,
-        "n_skipped": estimate.counts.skipped,
-        "n_clusters": estimate.counts.clusters.number if estimate.counts.clusters else None,
-    }
+        return cls(metric=metric.id, corrected=corrected, **metric.estimate.figures(), **judged)
 
 
 class FigureVerdict(Part):
@@ -161,7 +143,7 @@ class FigureVerdict(Part):
     @classmethod
     def of(cls, estimate: Estimate) -> FigureVerdict:
         """Return the figures of an estimate."""
-        return cls(value=estimate.value, low=estimate.low, high=estimate.high)
+        return cls(**estimate.figures(*cls.model_fields))
 
 
 class ClassVerdict(Part):

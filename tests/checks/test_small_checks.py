@@ -13,7 +13,7 @@ from fepflow.checks.custom_function import CustomFunctionCheck
 from fepflow.checks.engine import evaluate
 from fepflow.checks.equals import EqualsCheck
 from fepflow.checks.is_empty import IsEmptyCheck
-from fepflow.checks.json_valid import JsonValidCheck
+from fepflow.checks.json_valid import JSONValidCheck
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
 
@@ -149,7 +149,7 @@ class TestJsonValid:
         assert passed("json_valid", answer=json.dumps(list(range(50_000))), text="$.output.value")
 
     def test_it_can_be_called_directly(self):
-        assert JsonValidCheck(text="{}")()["passed"]
+        assert JSONValidCheck(text="{}")()["passed"]
 
 
 def is_short(text, limit=10):

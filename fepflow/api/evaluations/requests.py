@@ -14,12 +14,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from fepflow.checks.core.argument_paths import texts_in
 from fepflow.checks.core.compiled import require_unique_ids
 from fepflow.checks.engine import require_match
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError, dotted
-from fepflow.json.values import SMALL_CHARACTERS, parse
+from fepflow.json.values import SMALL_CHARACTERS, parse, texts_in
 from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
 from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check

@@ -169,21 +169,14 @@ def test_without_a_run_the_suite_has_to_be_valid(cli: Cli, home: Path, suite: Pa
     assert "A_KEY_THAT_IS_NOT_SET" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--field", "--member"])
-def test_scores_are_compared_when_the_field_is_named(cli: Cli, home: Path, suite: Path, run: RunRecord, option: str):
+def test_scores_are_compared_when_the_field_is_named(cli: Cli, home: Path, suite: Path, run: RunRecord):
     path = home / "scores.csv"
     path.write_text("id,label\n" + "".join(f"c{number},{number % 5}\n" for number in range(40)), encoding="utf-8")
-    done = cli("calibrate", suite, "--labels", path, "--run", "cafe", option, "score")
+    done = cli("calibrate", suite, "--labels", path, "--run", "cafe", "--field", "score")
     assert done.exit_code == 0
     assert "(quadratic weights)" in done.stdout
     assert "TPR" not in done.stdout
     assert "kappa of score 1 with people" in cli("show", "cafe").stdout
-
-
-def test_the_former_name_of_an_option_is_not_in_its_help(cli: Cli):
-    shown = cli("calibrate", "--help").stdout
-    assert "--field" in shown
-    assert "--member" not in shown
 
 
 def draw(cli: Cli, suite: Path, sheet: Path, *more: str):

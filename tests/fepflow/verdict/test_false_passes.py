@@ -19,7 +19,7 @@ from fepflow.statistics.sequential import sequential_estimate
 from fepflow.suite.models import Gate
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.requirements import Minimum
+from fepflow.verdict.requirements import Bound
 from fepflow.verdict.slice_rules import SliceEstimate
 from fepflow.verdict.verdict import Outcome
 
@@ -189,7 +189,7 @@ def looked_at_often(rng: Random, *, these_cases: bool) -> Outcome:
         repeats = look + 1 if these_cases else 1
         plain = mean_estimate(kept, counts, scale=PROPORTION)
         estimate = sequential_estimate(plain, kept, repeats, PROPORTION, these_cases=these_cases)
-        outcome = Minimum(0.9).judge(*estimate.interval)
+        outcome = Bound(0.9).judge(*estimate.interval)
         if outcome != "inconclusive":
             return outcome
     return "inconclusive"
