@@ -79,7 +79,7 @@ def _ceiling(item: Range) -> float:
 
 
 class RangeWarning(NamedTuple):
-    """A warning about ranges of a metric, with the rule of EvalGuard; `place` is the index of one range, if it is of one."""
+    """A warning about ranges of a metric, with EvalGuard's rule; `place` is the index of the range, if it is of one."""
 
     message: str
     advice: str
