@@ -7,7 +7,17 @@ from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.exported_rows import cell, first_row, member, number_of, rows_of
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment, span
+from fepflow.imports.imported import (
+    CaseList,
+    CollectedRun,
+    Imported,
+    ImportedOutput,
+    Notes,
+    Score,
+    known,
+    mapping,
+    moment,
+)
 from fepflow.imports.source import Source
 from fepflow.imports.values import ScorerValues, milliseconds, plain_json
 from fepflow.json.values import json_key
@@ -67,11 +77,8 @@ class _Reader:
     def __init__(self, source: Source, notes: Notes) -> None:
         self._source, self._notes = source, notes
         self._values = ScorerValues(notes)
-        self.cases: list[dict[str, Any]] = []
-        self._index: dict[Any, int] = {}
-        self._outputs: list[ImportedOutput] = []
-        self._repeats: dict[int, int] = {}
-        self._times: list[Any] = []
+        self.cases = CaseList()
+        self._run = CollectedRun()
 
     def add(self, line: int | None, row: dict[str, Any]) -> None:
         """Add a row; one without an output and scores is a case of a dataset."""
@@ -84,8 +91,8 @@ class _Reader:
         is_result = output is not None or error is not None or scores
         if not is_result and ("dataset_id" in row or not {"output", "scores", "experiment_id"} & row.keys()):
             return
-        repeat = self._repeats[index] = self._repeats.get(index, -1) + 1
-        self._times.append(moment(row.get("created")))
+        repeat = self._run.next_repeat(index)
+        self._run.times.append(moment(row.get("created")))
         failure = None if error is None else _message(error)
         if failure is None and output is None and not scores:
             failure = "the row has neither an output nor a score: the evaluation may not have got to it"
@@ -93,25 +100,19 @@ class _Reader:
             self._notes.by_hand("a row with an error has scores: they are left out, and it is an error", line)
         if failure is not None:
             output, scores = None, {}
-        self._outputs.append(ImportedOutput(index, plain_json(output), repeat, failure, self._metadata(row), scores))
+        output = ImportedOutput(index, plain_json(output), repeat, failure, self._metadata(row), scores)
+        self._run.outputs.append(output)
 
     def _case(self, row: dict[str, Any]) -> int:
         record = _record_id(row)
         content = plain_json([row["input"], row.get("expected")])
         key = record if record is not None else json_key(content)
-        if key not in self._index:
-            self._index[key] = len(self.cases)
-            case = {"input": content[0]} if record is None else {"id": record, "input": content[0]}
-            if content[1] is not None:
-                case["expected"] = content[1]
-            metadata = dict(row["metadata"]) if isinstance(row.get("metadata"), dict) else {}
-            metadata.pop(_SCORER_ERRORS, None)
-            if isinstance(row.get("tags"), list) and row["tags"]:
-                metadata.setdefault("tags", row["tags"])
-            if metadata:
-                case["metadata"] = plain_json(metadata)
-            self.cases.append(case)
-        index = self._index[key]
+        metadata = {name: value for name, value in mapping(row.get("metadata")).items() if name != _SCORER_ERRORS}
+        if isinstance(row.get("tags"), list) and row["tags"]:
+            metadata.setdefault("tags", row["tags"])
+        about = plain_json(metadata) or None
+        case = {**known(id=record), "input": content[0], **known(expected=content[1], metadata=about)}
+        index = self.cases.place(key, case)
         if self.cases[index]["input"] != content[0]:
             raise InputError(Problem(f"the dataset record {key} appears twice with other inputs", self._source.name))
         return index
@@ -122,9 +123,7 @@ class _Reader:
         for name, value in row.items():
             if name.startswith(_SCORE_COLUMNS):
                 found[name.partition(name[6])[2]] = value
-        metadata = mapping(row.get("metadata"))
-        errors = metadata.get(_SCORER_ERRORS)
-        for name, error in errors.items() if isinstance(errors, dict) else ():
+        for name, error in mapping(mapping(row.get("metadata")).get(_SCORER_ERRORS)).items():
             self._values.read(str(name), None)
             yield str(name), Score(error=f"the scorer failed: {error}")
             found.pop(name, None)
@@ -148,14 +147,12 @@ class _Reader:
 
     def imported(self) -> Imported:
         """Return the suite, with a run if there are outputs."""
-        checks = self._values.settle(self._outputs, "the row has no score of this name")
-        repeats = max(self._repeats.values(), default=-1) + 1
-        self._notes.came(test_case=len(self.cases), output=len(self._outputs), scorer=len(checks))
-        if len(set(self._repeats.values())) > 1 or (self._repeats and len(self._repeats) < len(self.cases)):
+        outputs, repeats = self._run.outputs, self._run.repeats
+        checks = self._values.settle(outputs, "the row has no score of this name")
+        self._notes.came(test_case=len(self.cases), output=len(outputs), scorer=len(checks))
+        if len(set(repeats.values())) > 1 or (repeats and len(repeats) < len(self.cases)):
             self._notes.by_hand("not every case has the same number of rows: what is missing is missing in the run")
-        started, ended = span(self._times)
-        run = ImportedRun(self._outputs, repeats, started_at=started, completed_at=ended, checks=checks)
-        runs = [run] if self._outputs else []
+        runs = [self._run.run(checks)] if outputs else []
         return Imported(NAME, None, self._source.path.stem, self._notes, self.cases, runs=runs)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from fepflow.imports.imported import (
     Score,
     finite_number,
     known,
+    mapping,
     text_or_none,
     unique_names,
 )
@@ -42,11 +43,7 @@ def looks_like(source: Source) -> bool:
     """Return whether the file holds goldens, or the test cases of a test run, by the names of their members."""
     if _run_of(source.data) is not None or _is_link(source.data):
         return True
-    record = source.first_record
-    if record is None and isinstance(source.data, list) and source.data:
-        record = source.data[0]
-    if not isinstance(record, dict):
-        return False
+    record = mapping(source.first_of())
     has_golden = "input" in record and bool(_MARKS & record.keys())
     return has_golden or {"scenario", "expected_outcome"} <= record.keys() or "expectedOutcome" in record
 
@@ -94,7 +91,7 @@ def _read_run(source: Source, run: dict[str, Any]) -> Imported:
             cases.append(_case(record))
             outputs.append(_output(len(cases) - 1, record))
     notes.came(test_case=len(cases), output=len(outputs), run=1)
-    name = text_or_none(run.get("identifier") or run.get("test_file")) or source.path.name.strip(".").split(".")[0]
+    name = text_or_none(run.get("identifier") or run.get("test_file")) or source.stem
     return Imported("deepeval", "test run", name[:150], notes, cases, {}, [ImportedRun(outputs)] if cases else ())
 
 
@@ -128,7 +125,9 @@ def _read_goldens(source: Source) -> Imported:
     notes = Notes(source.name)
     cases: list[dict[str, Any]] = []
     outputs: list[ImportedOutput] = []
-    for line, item in _records(source):
+    if source.is_document and source.listed("goldens") is None:
+        raise InputError(Problem("holds no list of goldens and no test run", source.name))
+    for line, item in source.items("goldens"):
         record = _plain_cells(_snake(item), notes, line) if isinstance(item, dict) else {}
         if text_or_none(record.get("scenario")) is not None and "input" not in record:
             cases.append(_conversation(record, notes, line))
@@ -158,7 +157,7 @@ def _read_goldens(source: Source) -> Imported:
             add_models(suite, {"rubric"}, notes)
     if any((case.get("metadata") or {}).get("expected_tools") for case in cases):
         notes.by_hand("expected tools are in the metadata of the test cases", advice="add a check tool_usage")
-    return Imported("deepeval", "goldens", source.path.name.split(".")[0], notes, cases, suite, runs)
+    return Imported("deepeval", "goldens", source.stem, notes, cases, suite, runs)
 
 
 def _case(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -188,17 +187,6 @@ def _conversation(record: Mapping[str, Any], notes: Notes, line: int | None) -> 
     if record.get("turns"):
         notes.by_hand("turns that a conversation begins with are left out", line)
     return {**{name: value for name, value in case.items() if name != "input"}, "user": user}
-
-
-def _records(source: Source) -> Iterator[tuple[int | None, Any]]:
-    if not source.is_document:
-        yield from source.records()
-        return
-    data = source.data.get("goldens") if isinstance(source.data, dict) else source.data
-    if not isinstance(data, list):
-        raise InputError(Problem("holds no list of goldens and no test run", source.name))
-    for index, record in enumerate(data):
-        yield source.line_of((index,)), record
 
 
 def _plain_cells(record: dict[str, Any], notes: Notes, line: int | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from fepflow.imports.imported import finite_number
+from fepflow.imports.imported import finite_number, mapping
 from fepflow.imports.source import Source
 from fepflow.json.values import is_deep
 
@@ -17,7 +17,7 @@ LISTS = ("data", "events", "items", "objects", "rows")
 def rows_of(source: Source) -> Iterator[tuple[int | None, dict[str, Any]]]:
     """Yield the rows, those of JSONL and tables with their lines; what is no object is left out."""
     if source.is_document:
-        listed = _listed(source.data)
+        listed = source.listed(*LISTS) or [source.data]
         yield from ((None, row) for row in listed if isinstance(row, dict))
         return
     is_table = source.ending in (".csv", ".tsv")
@@ -28,16 +28,7 @@ def rows_of(source: Source) -> Iterator[tuple[int | None, dict[str, Any]]]:
 
 def first_row(source: Source) -> dict[str, Any]:
     """Return the first row, to see what it looks like; without one an empty one."""
-    record = source.first_record
-    if record is None and source.is_document:
-        record = next(iter(_listed(source.data)), None)
-    return record if isinstance(record, dict) else {}
-
-
-def _listed(data: Any) -> list[Any]:
-    if isinstance(data, dict):
-        data = next((data[name] for name in LISTS if isinstance(data.get(name), list)), [data])
-    return data if isinstance(data, list) else []
+    return mapping(source.first_of(*LISTS) or source.data)
 
 
 def cell(value: Any) -> Any:

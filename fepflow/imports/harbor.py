@@ -8,6 +8,8 @@ from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.imported import (
+    CaseList,
+    CollectedRun,
     Imported,
     ImportedOutput,
     ImportedRun,
@@ -16,7 +18,6 @@ from fepflow.imports.imported import (
     known,
     mapping,
     moment,
-    span,
 )
 from fepflow.imports.source import Source
 from fepflow.imports.values import ScorerValues, milliseconds, missing_cases, plain_json
@@ -97,10 +98,9 @@ def read(source: Source) -> Imported:
 class _Reader:
     def __init__(self, source: Source, notes: Notes) -> None:
         self._source, self._notes = source, notes
-        self._cases: list[dict[str, Any]] = []
-        self._index: dict[str, int] = {}
+        self._cases = CaseList()
         self._checksums: dict[str, str] = {}
-        self._runs: dict[tuple[str, str], tuple[list[ImportedOutput], ScorerValues, dict[int, int], list[Any]]] = {}
+        self._runs: dict[tuple[str, str], tuple[CollectedRun, ScorerValues]] = {}
         self.trials = 0
 
     def add(self, trial: dict[str, Any], path: Path | None) -> None:
@@ -116,9 +116,9 @@ class _Reader:
         agent = mapping(trial.get("agent_info"))
         model = mapping(agent.get("model_info"))
         about = (str(agent.get("name") or "agent"), str(model.get("name") or ""))
-        outputs, values, repeats, times = self._runs.setdefault(about, ([], ScorerValues(self._notes), {}, []))
-        repeat = repeats[index] = repeats.get(index, -1) + 1
-        times += [moment(trial.get("started_at")), moment(trial.get("finished_at"))]
+        run, values = self._runs.setdefault(about, (CollectedRun(), ScorerValues(self._notes)))
+        repeat = run.next_repeat(index)
+        run.times += [moment(trial.get("started_at")), moment(trial.get("finished_at"))]
         error, rewards = _error(trial), _rewards(trial)
         scores = {name: values.read(name, value) for name, value in rewards.items()}
         if error is None and not scores:
@@ -133,7 +133,8 @@ class _Reader:
                     "a trial that ended in an exception has a reward: it is an error here", advice=advice
                 )
             value, scores = None, {}
-        outputs.append(ImportedOutput(index, value, repeat, error, _metadata(trial, record, model.get("name")), scores))
+        metadata = _metadata(trial, record, model.get("name"))
+        run.outputs.append(ImportedOutput(index, value, repeat, error, metadata, scores))
 
     def _trajectory(self, path: Path | None) -> dict[str, Any]:
         beside = path.parent / _TRAJECTORY if path is not None else None
@@ -149,45 +150,32 @@ class _Reader:
 
     def _case(self, trial: dict[str, Any], record: dict[str, Any]) -> int:
         name, checksum = str(trial["task_name"]), str(trial.get("task_checksum") or "")
-        if name not in self._index:
-            self._index[name] = len(self._cases)
-            self._checksums[name] = checksum
-            about = known(source=trial.get("source"))
-            case = {"id": name, "input": record.get("input", name)}
-            self._cases.append({**case, "metadata": about} if about else case)
-        elif "input" in record and self._cases[self._index[name]]["input"] == name:
-            self._cases[self._index[name]]["input"] = record["input"]
-        if checksum != self._checksums[name]:
+        about = known(source=trial.get("source")) or None
+        index = self._cases.place(name, {"id": name, "input": name, **known(metadata=about)})
+        if "input" in record and self._cases[index]["input"] == name:
+            self._cases[index]["input"] = record["input"]
+        if checksum != self._checksums.setdefault(name, checksum):
             self._notes.by_hand(
                 f"trials of the task {name} are of different versions of it: they are one test case here"
             )
-        return self._index[name]
+        return index
 
     def imported(self, expected: int = 0) -> Imported:
         """Return the tasks as a suite, with a run of each agent and model. `expected` is the job's number of trials."""
-        repeats_of_all = sum((max(repeats.values()) + 1) for _, _, repeats, _ in self._runs.values())
+        repeats_of_all = sum(max(run.repeats.values()) for run, _ in self._runs.values())
         if expected > self.trials:
             what = f"of {plural(expected, 'trial')} of the job {self.trials:,} have a result: the others are missing"
             self._notes.by_hand(what)
             self._cases += missing_cases(-(-expected // repeats_of_all) - len(self._cases))
         runs = []
-        for (agent, model), (outputs, values, repeats, times) in self._runs.items():
+        for (agent, model), (run, values) in self._runs.items():
             # Harbor counts a task as solved by its only reward, if that is 0 or 1.
             yes_or_no = values.names if len(values.names) == 1 else ()
-            checks = values.settle(outputs, "the trial has no reward of this name", yes_or_no)
-            started, ended = span(times)
-            runs.append(
-                ImportedRun(
-                    outputs,
-                    max(repeats.values()) + 1,
-                    variant={"agent": agent, **({"model": model} if model else {})} if len(self._runs) > 1 else None,
-                    started_at=started,
-                    completed_at=ended,
-                    checks=checks,
-                )
-            )
+            checks = values.settle(run.outputs, "the trial has no reward of this name", yes_or_no)
+            variant = known(agent=agent, model=model or None) if len(self._runs) > 1 else None
+            runs.append(run.run(checks, variant))
         self._notes.came(
-            test_case=len(self._cases), output=self.trials, reward=len({name for run in runs for name in run.checks})
+            test_case=len(self._cases), output=self.trials, reward=len({name for each in runs for name in each.checks})
         )
         name = (self._source.path if self._source.is_folder else self._source.path.parent).resolve().name
         return Imported(NAME, str(_VERSION), name or "harbor", self._notes, self._cases, runs=runs)

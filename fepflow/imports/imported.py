@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,6 +87,42 @@ class ImportedRun:
     started_at: datetime | None = None
     completed_at: datetime | None = None
     checks: Sequence[str] = ()
+
+
+@dataclass
+class CollectedRun:
+    """The outputs of a run as they come, in whatever order: those of one case are its repeats."""
+
+    outputs: list[ImportedOutput] = field(default_factory=list)
+    times: list[datetime | None] = field(default_factory=list)
+    """When it was at work, as far as the source tells."""
+    repeats: Counter[int] = field(default_factory=Counter)
+    """How many results each case has."""
+
+    def next_repeat(self, case: int) -> int:
+        """Return the number of the next result of a case."""
+        self.repeats[case] += 1
+        return self.repeats[case] - 1
+
+    def run(self, checks: Sequence[str] = (), variant: dict[str, str] | None = None) -> ImportedRun:
+        """Return the run, with the scorers that every case has."""
+        started, ended = span(self.times)
+        return ImportedRun(self.outputs, max(self.repeats.values(), default=1), None, variant, started, ended, checks)
+
+
+class CaseList(list[dict[str, Any]]):
+    """Test cases by a key that their source has for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[Any, int] = {}
+
+    def place(self, key: Any, case: dict[str, Any]) -> int:
+        """Return the index of the case with this key: this one, unless one came before."""
+        if key not in self.places:
+            self.places[key] = len(self)
+            self.append(case)
+        return self.places[key]
 
 
 @dataclass(frozen=True)

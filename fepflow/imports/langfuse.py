@@ -6,13 +6,24 @@ A file holds one kind of them, or several under their names; a folder holds seve
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.exported_rows import first_row, member, number_of, rows_of
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment, span
+from fepflow.imports.imported import (
+    CaseList,
+    CollectedRun,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    known,
+    mapping,
+    moment,
+)
 from fepflow.imports.source import Source
 from fepflow.imports.values import ScorerValues, milliseconds, plain_json
 from fepflow.text import plural
@@ -48,6 +59,8 @@ _NO_SCORES = frozenset(
     }
 )
 """Columns of exported traces. Those of scores have the names of the scores, and lists of values."""
+
+_NO_SCORE = "the trace has no score of this name"
 
 
 def looks_like(source: Source) -> bool:
@@ -180,8 +193,7 @@ class _Rows:
 class _Reader:
     def __init__(self, source: Source, rows: _Rows, notes: Notes) -> None:
         self._source, self._rows, self._notes = source, rows, notes
-        self._cases: list[dict[str, Any]] = []
-        self._index: dict[str, int] = {}
+        self._cases = CaseList()
 
     def imported(self) -> Imported:
         """Return cases and runs."""
@@ -219,14 +231,10 @@ class _Reader:
         metadata = row.get("metadata")
         if metadata not in (None, {}, []):
             case["metadata"] = metadata if isinstance(metadata, dict) else {"metadata": metadata}
-        self._index[case_id] = len(self._cases)
-        self._cases.append(plain_json(case))
-        return self._index[case_id]
+        return self._cases.place(case_id, plain_json(case))
 
     def _run(self, name: str | None, run_items: list[dict[str, Any]], archived: list[str]) -> ImportedRun:
-        outputs: list[ImportedOutput] = []
-        repeats: dict[int, int] = defaultdict(int)
-        values = ScorerValues(self._notes)
+        run, values = CollectedRun(), ScorerValues(self._notes)
         lost = 0
         for run_item in run_items:
             item_id = str(member(run_item, "datasetItemId", "dataset_item_id"))
@@ -234,44 +242,30 @@ class _Reader:
                 continue
             trace_id = str(member(run_item, "traceId", "trace_id"))
             trace = self._rows.traces.get(trace_id)
-            index = self._index.get(item_id)
+            index = self._cases.places.get(item_id)
             if index is None:
                 self._notes.by_hand("a dataset item is not in the export: its case has the input of the trace")
                 index = self._add_case(item_id, (trace or {}).get("input"), None, {})
-            repeat = repeats[index]
-            repeats[index] += 1
+            repeat = run.next_repeat(index)
             if trace is None:
                 lost += 1
             else:
                 observation = member(run_item, "observationId", "observation_id")
-                outputs.append(self._output(trace_id, trace, index, repeat, values, observation))
+                run.outputs.append(self._output(trace_id, trace, index, repeat, values, observation))
         if lost:
             what = f"{plural(lost, 'trace')} of a dataset run are not in the export: they are missing in the run"
             self._notes.by_hand(what, path=name, advice="export the traces, too, and import the folder")
         variant = {"run": name} if name and len(self._rows.run_items) > 1 else None
-        times = [moment(member(each, "createdAt", "created_at")) for each in run_items]
-        return self._finished(outputs, values, max(repeats.values(), default=1), variant, times)
+        run.times = [moment(member(each, "createdAt", "created_at")) for each in run_items]
+        return run.run(values.settle(run.outputs, _NO_SCORE), variant)
 
     def _traces_as_cases(self) -> ImportedRun:
-        outputs, times = [], []
-        values = ScorerValues(self._notes)
+        run, values = CollectedRun(), ScorerValues(self._notes)
         for trace_id, trace in self._rows.traces.items():
             index = self._add_case(trace_id, self._of_root(trace_id, trace, "input"), None, {})
-            outputs.append(self._output(trace_id, trace, index, 0, values, None))
-            times.append(moment(trace.get("timestamp")))
-        return self._finished(outputs, values, 1, None, times)
-
-    def _finished(
-        self,
-        outputs: list[ImportedOutput],
-        values: ScorerValues,
-        repeats: int,
-        variant: dict[str, str] | None,
-        times: Iterable[Any],
-    ) -> ImportedRun:
-        checks = values.settle(outputs, "the trace has no score of this name")
-        started, _ = span(times)
-        return ImportedRun(outputs, repeats, variant=variant, started_at=started, completed_at=started, checks=checks)
+            run.outputs.append(self._output(trace_id, trace, index, 0, values, None))
+            run.times.append(moment(trace.get("timestamp")))
+        return run.run(values.settle(run.outputs, _NO_SCORE))
 
     def _output(
         self, trace_id: str, trace: dict[str, Any], index: int, repeat: int, values: ScorerValues, observation: Any

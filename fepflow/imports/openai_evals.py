@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fepflow.errors import InputError, Problem
 from fepflow.imports.imported import (
+    CaseList,
+    CollectedRun,
     Imported,
     ImportedOutput,
     ImportedRun,
@@ -31,16 +33,13 @@ _IDEAL = ("ideal", "answer", "expected", "expected_output", "reference", "label"
 
 def looks_like(source: Source) -> bool:
     """Return whether the file holds samples (`input`, `ideal`), a log (`spec`), items, or output items."""
-    first = source.first_record
-    if first is None:
-        items = _listed(source.data)
-        first = items[0] if items else None
+    first = source.first_of("data")
     return isinstance(first, dict) and _kind(first) is not None
 
 
 def read(source: Source) -> Imported:
     """Read samples or items as test cases, a log or output items as a run."""
-    records = list(_records(source))
+    records = list(source.items("data"))
     first = next((record for _, record in records if isinstance(record, dict)), None)
     kind = None if first is None else _kind(first)
     if kind is None:
@@ -60,20 +59,6 @@ def _kind(record: Mapping[str, Any]) -> str | None:
     if "input" in record and "ideal" in record:
         return "samples"
     return None
-
-
-def _listed(data: Any) -> list[Any] | None:
-    if isinstance(data, dict):
-        data = data.get("data")
-    return data if isinstance(data, list) else None
-
-
-def _records(source: Source) -> Iterator[tuple[int | None, Any]]:
-    if not source.is_document:
-        yield from source.records()
-        return
-    for index, record in enumerate(_listed(source.data) or ()):
-        yield source.line_of(("data", index) if isinstance(source.data, dict) else (index,)), record
 
 
 def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
@@ -115,7 +100,7 @@ def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> 
         )
         check: dict[str, Any] = {"actual": "$.output.value", "expected": "$.test_case.expected"}
         suite["checks"] = [{"type": "exact_match", "arguments": {**check, "any": True} if several else check}]
-    return Imported("openai-evals", "items" if has_items else "samples", _name(source), notes, cases, suite, runs)
+    return Imported("openai-evals", "items" if has_items else "samples", source.stem, notes, cases, suite, runs)
 
 
 def _case_of_item(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,7 +140,7 @@ def _read_log(source: Source, records: Sequence[tuple[int | None, Any]]) -> Impo
         cases.append(_logged_case(sample_id, events))
         outputs.append(_logged_output(len(cases) - 1, events))
     notes.came(test_case=len(cases), output=len(outputs), run=1)
-    name = text_or_none(spec.get("eval_name") or spec.get("base_eval")) or _name(source)
+    name = text_or_none(spec.get("eval_name") or spec.get("base_eval")) or source.stem
     functions = spec.get("completion_fns")
     if isinstance(functions, list) and functions:
         for output in outputs:
@@ -212,27 +197,19 @@ def _logged_output(case: int, events: Mapping[str, Sequence[Mapping[str, Any]]])
 
 def _read_output_items(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
     notes = Notes(source.name)
-    cases: list[dict[str, Any]] = []
-    indices: dict[Any, int] = {}
-    seen: dict[int, int] = {}
-    outputs: list[ImportedOutput] = []
-    at = None
+    cases, run = CaseList(), CollectedRun()
     for line, record in records:
         item = record.get("datasource_item") if isinstance(record, dict) else None
         if not isinstance(item, dict):
             notes.by_hand("a record that is no output item is left out", line)
             continue
-        at = record.get("created_at", at)
-        key = record.get("datasource_item_id", len(cases))
-        if key not in indices:
-            indices[key] = len(cases)
-            cases.append(_case_of_item(item.get("item", item) if isinstance(item.get("item", item), dict) else item))
-        case = indices[key]
-        outputs.append(_output_of_item(case, seen.get(case, 0), record))
-        seen[case] = seen.get(case, 0) + 1
-    notes.came(test_case=len(cases), output=len(outputs), run=1)
-    run = ImportedRun(outputs, max(seen.values(), default=1), started_at=moment(at), completed_at=moment(at))
-    return Imported("openai-evals", "output items", _name(source), notes, cases, {}, [run] if outputs else ())
+        run.times.append(moment(record.get("created_at")))
+        asked = item["item"] if isinstance(item.get("item"), dict) else item
+        case = cases.place(record.get("datasource_item_id", len(cases)), _case_of_item(asked))
+        run.outputs.append(_output_of_item(case, run.next_repeat(case), record))
+    notes.came(test_case=len(cases), output=len(run.outputs), run=1)
+    runs = [run.run()] if run.outputs else []
+    return Imported("openai-evals", "output items", source.stem, notes, cases, {}, runs)
 
 
 def _output_of_item(case: int, repeat: int, record: Mapping[str, Any]) -> ImportedOutput:
@@ -265,7 +242,3 @@ def _grade(result: Mapping[str, Any]) -> Score:
     if result.get("status") in ("error", "errored"):
         return Score(error="the grader ended in an error")
     return Score.of(result.get("passed"), result.get("score"))
-
-
-def _name(source: Source) -> str:
-    return source.path.name.split(".")[0] or "openai-evals"

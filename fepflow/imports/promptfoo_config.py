@@ -93,7 +93,7 @@ class _Config:
             suite["checks"] = shared
         add_models(suite, self._types, self._notes)
         self._notes.came(test_case=len(self._cases), assertion=self._checks)
-        name = text_or_none(self._config.get("description")) or self._source.path.name.split(".")[0]
+        name = text_or_none(self._config.get("description")) or self._source.stem
         name = " ".join(name.split())[:150]
         return Imported("promptfoo", None, name, self._notes, self._cases, suite, files=targets.files)
 

@@ -74,7 +74,7 @@ def read(source: Source) -> Imported:
     if not reader.rows:
         raise InputError(Problem("holds no results", source.name))
     runs = reader.runs()
-    name = text_or_none(config.get("description")) or source.path.name.split(".")[0]
+    name = text_or_none(config.get("description")) or source.stem
     notes.came(test_case=len(reader.cases), output=len(reader.rows), run=len(runs))
     started = moment(at)
     runs = [ImportedRun(run.outputs, run.repeats, run.cases, run.variant, started, started) for run in runs]

@@ -7,9 +7,10 @@ from typing import Any
 
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.imports.imported import (
+    CaseList,
+    CollectedRun,
     Imported,
     ImportedOutput,
-    ImportedRun,
     Notes,
     Score,
     finite_number,
@@ -108,7 +109,7 @@ class _Dataset:
         suite: dict[str, Any] = {"checks": shared} if shared else {}
         add_models(suite, self._types, self._notes)
         self._notes.came(test_case=len(cases), evaluator=self._came)
-        name = text_or_none(self._data.get("name")) or self._source.path.name.split(".")[0]
+        name = text_or_none(self._data.get("name")) or self._source.stem
         return Imported("pydantic-evals", "dataset", name[:150], self._notes, cases, suite)
 
     def _case(self, item: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -217,33 +218,24 @@ def _case_of(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_report(source: Source, data: Mapping[str, Any]) -> Imported:
     notes = Notes(source.name)
-    cases: list[dict[str, Any]] = []
-    indices: dict[str, int] = {}
-    seen: dict[int, int] = {}
-    outputs: list[ImportedOutput] = []
+    cases, run = CaseList(), CollectedRun()
     for kind in ("cases", "failures"):
         for index, item in enumerate(data.get(kind) or ()):
             if not isinstance(item, dict) or "inputs" not in item:
                 notes.by_hand("a case without inputs is left out", path=f"{kind}[{index}]")
                 continue
-            repeated = text_or_none(item.get("source_case_name"))
-            key = repeated or f"{kind} {index}"
-            if key not in indices:
-                indices[key] = len(cases)
-                cases.append(_case_of(item))
-            case = indices[key]
-            repeat = seen.get(case, 0)
-            seen[case] = repeat + 1
+            case = cases.place(text_or_none(item.get("source_case_name")) or f"{kind} {index}", _case_of(item))
+            repeat = run.next_repeat(case)
             failure = text_or_none(item.get("error_message")) or "the task failed"
-            outputs.append(
+            run.outputs.append(
                 ImportedOutput(case, None, repeat, failure) if kind == "failures" else _output(case, repeat, item)
             )
     for number, _ in enumerate(data.get("report_evaluator_failures") or ()):
         notes.by_hand("an evaluator of the report failed", path=f"report_evaluator_failures[{number}]")
-    notes.came(test_case=len(cases), output=len(outputs), run=1)
-    name = text_or_none(data.get("dataset_name")) or text_or_none(data.get("name")) or source.path.name.split(".")[0]
-    run = ImportedRun(outputs, max(seen.values(), default=1))
-    return Imported("pydantic-evals", "report", name[:150], notes, cases, {}, [run] if outputs else ())
+    notes.came(test_case=len(cases), output=len(run.outputs), run=1)
+    name = text_or_none(data.get("dataset_name")) or text_or_none(data.get("name")) or source.stem
+    runs = [run.run()] if run.outputs else []
+    return Imported("pydantic-evals", "report", name[:150], notes, cases, {}, runs)
 
 
 def _output(case: int, repeat: int, item: Mapping[str, Any]) -> ImportedOutput:

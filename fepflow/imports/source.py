@@ -110,6 +110,32 @@ class Source:
         errors = ErrorCollector(self.name)
         return next((record for _, record in records(self.path, self._format, errors)), None)
 
+    def listed(self, *names: str) -> list[Any] | None:
+        """Return the list that the document is, or that it has under one of these names; None without one."""
+        data = self.data
+        if isinstance(data, dict):
+            data = next((data[name] for name in names if isinstance(data.get(name), list)), None)
+        return data if isinstance(data, list) else None
+
+    def first_of(self, *names: str) -> Any:
+        """Return the first record of a JSONL or CSV file, or of the list in a document; None without one."""
+        return self.first_record if not self.is_document else next(iter(self.listed(*names) or ()), None)
+
+    def items(self, *names: str) -> Iterator[tuple[int | None, Any]]:
+        """Yield the records of a JSONL or CSV file, or those of the list in a document, with their lines."""
+        if not self.is_document:
+            yield from self.records()
+            return
+        listed = self.listed(*names) or []
+        place = () if listed is self.data else tuple(name for name in names if self.data.get(name) is listed)[:1]
+        for index, record in enumerate(listed):
+            yield self.line_of((*place, index)), record
+
+    @property
+    def stem(self) -> str:
+        """The name up to the first point, of up to 150 characters."""
+        return self.path.name.strip(".").split(".")[0][:150]
+
     def require_first_record(self) -> None:
         """Raise InputError if the first record of a JSONL file cannot be read: why, and in which line."""
         if not self.is_folder and self.ending in (".jsonl", ".ndjson"):
