@@ -403,8 +403,12 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
         yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
 
 
-PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins", "slices", "cluster", "variant")
-"""Sections that say how outputs are judged, and which variant of the target is."""
+PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")
+"""Sections that say how outputs are judged."""
+
+NEWER_PARTS = ("slices", "cluster", "variant")
+"""The same, and which variant of the target is judged. Suites of before could not have them: without them a suite has
+the hash that it always had."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
 """Fields that decide how a target is asked. Its address, retries and limits may change between compared runs."""
@@ -447,7 +451,8 @@ def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
 def _content(snapshot: dict[str, Any], repeats: int) -> dict[str, Any]:
     target = snapshot.get("target") or {}
     request = {kind: _only(section, OF_TARGET) for kind, section in target.items() if isinstance(section, dict)}
-    return {**{name: snapshot.get(name) for name in PARTS}, "target": request, "repeats": repeats}
+    parts = {name: snapshot.get(name) for name in PARTS} | _only(snapshot, NEWER_PARTS)
+    return {**parts, "target": request, "repeats": repeats}
 
 
 def _only(section: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:

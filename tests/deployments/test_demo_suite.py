@@ -131,7 +131,7 @@ def test_an_agent_that_is_wrong_three_times_as_often_does_not_pass(suite, thresh
 
 def test_the_ranges_give_every_value_one_impact(thresholds, definitions):
     for metric, ranges in thresholds.thresholds.items():
-        assert check_ranges(metric, ranges, definitions[metric].direction) == []
+        assert list(check_ranges(ranges, definitions[metric].direction)) == []
 
 
 def test_the_catalogue_knows_what_the_thresholds_name(suite, thresholds, definitions):

@@ -129,7 +129,7 @@ async def test_cases_that_do_not_match_are_said(store: Store, plan: Plan) -> Non
     assert verdict.outcome == "pass"
     assert verdict.warnings == [
         f"Compared with main (run {first[:8]}): 50 test cases matched; not compared: 10 only in the base "
-        "(q50, q51, q52, and 7 more) and 1 only in the new run (new)."
+        "(q50, q51, q52 and 7 more) and 1 only in the new run (new)."
     ]
 
 
