@@ -31,10 +31,10 @@ from fepflow.text import shortened
 
 @dataclass
 class SuiteValidation:
-    """A suite, the content of its files, and what is wrong with it.
+    """A suite, the content of its files, and its errors.
 
-    `limit` is how many cases a run is to have, or which fraction; None is all. `version` is the name that a run gives
-    the target's version, None for that of the suite.
+    `limit` is the number or fraction of cases of a run; None is all. `version` is the run's name for the target's
+    version; None: the suite's.
     """
 
     loaded: LoadedSuite
@@ -70,12 +70,12 @@ class SuiteValidation:
 
     @property
     def errors(self) -> list[Problem]:
-        """All errors, also those with which the suite can be run."""
+        """All errors, including those with which the suite can be run."""
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
     def warnings(self) -> list[Problem]:
-        """Warnings: what is allowed, and likely not meant."""
+        """Warnings about things that are allowed, but probably not meant."""
         return [problem for problem in self.problems if problem.severity == "warning"]
 
     @property
@@ -85,13 +85,13 @@ class SuiteValidation:
 
     @property
     def notes(self) -> list[Problem]:
-        """Warnings, and errors of single checks and calls, which a run will have as results."""
+        """Warnings, and errors of single checks and calls, which a run has as results."""
         return [problem for problem in self.problems if problem.severity == "warning" or problem.is_confined]
 
     def require(self) -> Suite:
-        """Return the suite. Raises InputError with every error if one of them keeps it from running.
+        """Return the suite. Raises InputError with every error if one of them prevents a run.
 
-        InfrastructureError if all that is wrong is that something could not be reached.
+        Raises InfrastructureError if the only problem is that something could not be reached.
         """
         if self.is_only_unreachable:
             raise InfrastructureError("\n".join(problem.message for problem in self.unreachable))
@@ -101,7 +101,7 @@ class SuiteValidation:
 
     @property
     def is_only_unreachable(self) -> bool:
-        """True if the suite cannot be run now, and no error is one of the suite."""
+        """True if the suite cannot be run now, but has no error itself."""
         return bool(self.unreachable) and all(problem in self.unreachable for problem in self.errors)
 
     def error(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
@@ -109,13 +109,13 @@ class SuiteValidation:
         self.problems.append(self.loaded.document.problem(location, message, advice))
 
     def warn(self, location: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Add a warning at `location` of the suite: it can be run with it."""
+        """Add a warning at `location` of the suite, which can still be run."""
         problem = self.loaded.document.problem(location, message, advice)
         self.problems.append(replace(problem, severity="warning"))
 
     @property
     def dataset(self) -> Dataset | None:
-        """The file of the test cases; None if they stand in the suite, or are not valid."""
+        """The file of the test cases; None if they are in the suite, or not valid."""
         source = self.loaded.section("test_cases")
         return Dataset(path=source) if isinstance(source, str) else source if isinstance(source, Dataset) else None
 
@@ -127,7 +127,7 @@ class SuiteValidation:
         return ("test_cases", next(index for index, case in enumerate(cases) if case.id == case_id))
 
     def file(self, name: str, location: DocumentPath, *, or_folder: bool = False) -> Path | None:
-        """Return the file (or folder) that the suite names at `location`; None, with an error, if it cannot be read."""
+        """Return the file or folder named at `location`; None, with an error, if it cannot be read."""
         if is_address(name):
             self.error(location, "is an address, but a file of this machine is read here", "download it")
             return None
@@ -152,14 +152,14 @@ class SuiteValidation:
         return None
 
     def beside(self, name: str) -> str:
-        """Return a file that the suite names as messages call it: from the working directory, an address as it is."""
+        """Return the name of a suite's file in messages: relative to the working directory, an address unchanged."""
         if is_address(name):
             return redact(public_address(name), self.loaded.secrets)
         return str(self.path.parent / name)
 
 
 def validate_cases(validation: SuiteValidation) -> None:
-    """Read the test cases, from the suite or its file, and find what is wrong with them."""
+    """Read the test cases, from the suite or its file, and report their errors."""
     source = validation.loaded.section("test_cases")
     dataset = validation.dataset
     if dataset is not None:
@@ -200,9 +200,9 @@ def _read_dataset(validation: SuiteValidation, dataset: Dataset) -> None:
 
 
 def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
-    """Return what gives checks their default paths, and a conversation the check that all of its turns were answered.
+    """Return a function that adds default paths to checks, and to conversations the check that all turns were answered.
 
-    Every case of an ecp target has that already, and outputs that are read were never asked for.
+    Every case of an ecp target has that check already, and recorded outputs were never asked for.
     """
     target = validation.loaded.section("target")
     is_asked = target is not None and target.kind not in ("ecp", "recorded", "given")
@@ -221,7 +221,7 @@ def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
 
 
 def _fetched(validation: SuiteValidation, dataset: Dataset, location: DocumentPath) -> RemoteFiles | None:
-    """Return the files at an address; None, with an error, where it cannot be fetched."""
+    """Return the files at an address; None, with an error, if it cannot be fetched."""
     try:
         return fetch_cases(dataset.path, dataset.format, dataset.split, dataset.revision)
     except MissingExtraError as error:
@@ -246,7 +246,7 @@ def _duplicate_cases(loaded: LoadedSuite, cases: Sequence[TestCase]) -> Iterator
 
 
 def read_cases(loaded: LoadedSuite) -> CasesOnDisk:
-    """Return all test cases of the suite, whatever a run leaves out. Raises InputError."""
+    """Return all test cases of the suite, even if a run leaves some out. Raises InputError."""
     validation = SuiteValidation(loaded)
     validate_cases(validation)
     if validation.errors:

@@ -1,4 +1,4 @@
-"""Everything about a suite that can be known before anything is called: its cases, checks, gate, and all errors."""
+"""The validation of a suite without a call: its cases, checks, gate, and all errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def validate_suite(
     version: str | None = None,
     replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Read a suite and all files that it names, and collect every error. Makes no call.
+    """Read a suite and all files that it names, and collect every error. No call is made.
 
     `limit`, `version` and `replacements` are those of a run: see `SuiteValidation` for the first two. Raises InputError
     only if the file itself is no document, or has no place for a replacement.
@@ -63,7 +63,7 @@ def validate_loaded(
     cases: CasesOnDisk | None = None,
     replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Return what `validate_suite` does, of a suite that is read already; `cases` are its cases, if it holds none."""
+    """Validate a suite that was read already, as `validate_suite` does; `cases` are its cases, if it has none."""
     validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit, version=version)
     if cases is None:
         validate_cases(validation)
@@ -99,7 +99,7 @@ def validate_loaded(
 
 
 def _validate_with_target(validation: SuiteValidation) -> None:
-    """Validate the target, and all that depends on it."""
+    """Validate the target, and everything that depends on it."""
     opened = _validate_target(validation)
     validate_conversations(validation, opened)
     validate_paths(validation, opened.target if isinstance(opened, ConversationTarget) else opened)
@@ -136,7 +136,7 @@ _OF_VARIANT = ("target", "test_cases", "baseline", "gate.regression")
 
 
 def _validate_target(validation: SuiteValidation) -> Target | None:
-    """Open the target, which makes no call, for the errors that only it knows: headers, recorded outputs.
+    """Open the target, without a call, for errors that only it knows: headers, recorded outputs.
 
     Returns None if it does not open.
     """
@@ -187,7 +187,7 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 
 
 def _validate_inputs(validation: SuiteValidation, problem_of: Callable[[Any], str | None], advice: str) -> None:
-    """Find inputs that the target cannot be asked with. Conversations have none."""
+    """Report inputs with which the target cannot be called. Conversations have none."""
     dataset = validation.dataset
     wrong = (
         (index, case, line, problem)
@@ -203,7 +203,7 @@ def _validate_inputs(validation: SuiteValidation, problem_of: Callable[[Any], st
 
 
 def _validate_process(validation: SuiteValidation, config: ProgramOrAddress) -> None:
-    """Find what is wrong with the command and its environment."""
+    """Report errors of the command and its environment."""
     from fepflow.calls.programs import find_command
 
     document = validation.loaded.document
@@ -228,7 +228,7 @@ def _placed(document: Document, problem: Problem) -> Problem:
 
 
 def _validate_baselines(validation: SuiteValidation) -> None:
-    """Warn of a baseline that is not in the store: the run can do without."""
+    """Warn of a baseline that is not in the store; the run does not need it."""
     gate: Gate | None = validation.loaded.section("gate")
     baselines: list[tuple[DocumentPath, str | None]] = [(("baseline",), validation.loaded.section("baseline"))]
     if gate is not None and gate.regression is not None:
@@ -281,7 +281,7 @@ def _validate_correction(validation: SuiteValidation) -> None:
 
 
 def _validate_single_judge(validation: SuiteValidation) -> None:
-    """Warn of a gate that rests on one call of one model whose errors nobody knows."""
+    """Warn of a gate that depends on one call of one model whose errors are unknown."""
     gate, shared = validation.loaded.section("gate") or Gate(), validation.loaded.section("checks") or ()
     places = [index for index, check in enumerate(shared) if check and check.type in JUDGES]
     suite = validation.loaded.suite
@@ -307,7 +307,7 @@ def _validate_single_judge(validation: SuiteValidation) -> None:
 
 
 def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
-    """Return the checks of the judges that have been calibrated; a store that is not there is not made."""
+    """Return the checks whose judges were calibrated, without creating a store."""
     if not judges or not (settings().store_url or (settings().home / "fepflow.db").exists()):
         return set()
     from fepflow.store.store import Store
@@ -320,7 +320,7 @@ def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
 
 
 def _validate_model_of_judge(validation: SuiteValidation) -> None:
-    """Warn of a judge that is the model which the target's requests name."""
+    """Warn of a judge that is the model in the target's requests."""
     target, shared = validation.loaded.section("target"), validation.loaded.section("checks") or ()
     body = target.http.body if target is not None and target.http is not None else None
     model = body.get("model") if isinstance(body, dict) else None
@@ -342,7 +342,7 @@ _ADVICE = re.compile(r" \(export [^()]*\)$")
 
 
 def _with_env_file(problem: Problem, folder: Path, files: dict[Path, dict[str, str]]) -> Problem:
-    """Return the problem; if it is a variable that is not set, its advice names the `.env` that has it."""
+    """Return the problem; for an unset variable, its advice names a `.env` that has it."""
     missing = _NOT_SET.search(problem.message)
     if missing is None:
         return problem

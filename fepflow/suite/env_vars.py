@@ -1,6 +1,6 @@
-"""`${NAME}` and `${NAME:-default}` in suite files: the only way in which a secret gets into a run.
+"""`${NAME}` and `${NAME:-default}` in suite files: the only way for a secret into a run.
 
-A name is that of a variable of the environment, or of a block: `prefect:secret/NAME`, `prefect:variable/NAME`.
+A name is that of an environment variable, or of a block: `prefect:secret/NAME`, `prefect:variable/NAME`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CANNOT_LOOK_UP = "cannot be looked up"
 
 @dataclass(frozen=True)
 class Reference:
-    """One reference and what it stands for; a default is no secret, for it stands in the file.
+    """A reference and its value. A default is not secret, because it is in the file.
 
-    `unavailable` is why it is not known whether there is a value.
+    `unavailable` is why it is unknown whether there is a value.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Reference:
 
     @property
     def problem(self) -> tuple[str, str]:
-        """The message about a reference that is missing, and advice."""
+        """The message about a missing reference, and advice."""
         shown, is_block = f"${{{brief(self.name, 100)}}}", self.name.startswith(BLOCK)
         if not re.fullmatch(_NAME, self.name):
             return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
@@ -67,7 +67,7 @@ class Reference:
 
 
 def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: list[Reference]) -> Any:
-    """Return `value` with each reference in its strings replaced; what was replaced is added to `references`."""
+    """Return `value` with each reference in its strings replaced; the references are added to `references`."""
     if isinstance(value, dict):
         return {key: expand(item, (*path, key), env, references) for key, item in value.items()}
     if isinstance(value, list):
@@ -94,9 +94,9 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
 
 class UncalledTarget(Mapping[str, str]):
-    """Variables for a suite whose target is not called: those that only its target refers to need not be set.
+    """Variables for a suite whose target is not called: those that only its target refers to may be unset.
 
-    One with a default has that, as always.
+    A reference with a default has that, as always.
     """
 
     def __init__(self, document: Any, variables: Mapping[str, str]) -> None:
@@ -123,7 +123,7 @@ class UncalledTarget(Mapping[str, str]):
 
 
 def names_with_values(value: Any, variables: Mapping[str, str]) -> set[str]:
-    """Return the names that a part of a suite refers to; none at all if one without a default has no value."""
+    """Return the names that a part of a suite refers to; none if one without a default has no value."""
     try:
         is_known = all(variables[name] for name in _names_in(value, without_default=True))
     except (KeyError, InfrastructureError):
@@ -140,7 +140,7 @@ def _names_in(value: Any, *, without_default: bool = False) -> set[str]:
 
 
 def holds_a_literal_secret(document: Document) -> list[Problem]:
-    """Return errors for secrets in plain text, in what the target is sent and in the address of the test cases.
+    """Return errors for plain-text secrets in the target's requests and in the address of the test cases.
 
     They would end up in the store.
     """
@@ -171,7 +171,7 @@ def _literal_secrets_of_cases(document: Document) -> Iterator[Problem]:
 def _literal_secrets(
     document: Document, target: dict[str, Any], kind: str, sent: str, address: str
 ) -> Iterator[Problem]:
-    """The same of a kind of target: of its headers, its address, and what is `sent`."""
+    """Return the errors for one kind of target: for its headers, its address, and what is `sent`."""
     section = target.get(kind)
     if not isinstance(section, dict):
         return
@@ -200,10 +200,10 @@ _IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")
 
 
 def is_literal_secret(text: str) -> bool:
-    """Return whether a text that is to be a secret has words of its own beside its `${NAME}` references.
+    """Return whether a text for a secret has other words than `${NAME}` references.
 
     A default is such a word. `Bearer ${NAME}`, `session=${NAME}` and `${USER}:${PASSWORD}` have none: a scheme, and
-    names in front of references.
+    names in front of references, are allowed.
     """
     words = _SEPARATOR.split(_REFERENCE.sub(lambda match: match[2] or _CONTEXT, text).strip())
     followers = [*words[1:], ""]

@@ -1,8 +1,9 @@
-"""Folders that suites may lie in, and read from.
+"""Folders in which suites may be, and from which they may read.
 
-Every user who may create runs in Prefect names a suite, and a suite runs code. So a suite that a deployment evaluates
-lies below a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working directory, and
-what its prefect.yaml deploys), or by `fepflow schedule`; both note theirs in a file of the home folder.
+Every user who may create runs in Prefect can name a suite, and a suite runs code. So a suite that a deployment
+evaluates must be in a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working
+directory, and what its prefect.yaml deploys), or by `fepflow schedule`. Both note their folders in a file of the home
+folder.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _SHIPPED = (Path(__file__).parents[1] / "deployments" / "suites").resolve()
 
 
 def allow_below(folders: Iterable[Path]) -> None:
-    """Note folders below which deployments of this machine may evaluate suites, for good."""
+    """Note folders in which deployments of this machine may evaluate suites, for good."""
     from filelock import FileLock  # only who names a folder wants it
 
     config = settings()
@@ -34,7 +35,7 @@ def allow_below(folders: Iterable[Path]) -> None:
 
 
 def require_allowed(suite: Path) -> None:
-    """Raises UserError for a suite that lies elsewhere, also by a symbolic link."""
+    """Raise UserError for a suite elsewhere, also by a symbolic link."""
     location = suite.resolve()
     if not any(location.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
         raise UserError(
@@ -51,9 +52,9 @@ def _noted() -> list[Path]:
 
 
 def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
-    """Return `path` as a suite in `loaded_folder` names it, links resolved; raises ValueError when it leads elsewhere.
+    """Return `path` in a suite in `loaded_folder`, with links resolved. Raises ValueError if it leads elsewhere.
 
-    A suite may read below its own folder and below `roots` (the operator's FEPFLOW_DATA_ROOTS).
+    A suite may read in its own folder and in `roots` (the operator's FEPFLOW_DATA_ROOTS).
     """
     folder = loaded_folder.resolve()
     try:

@@ -1,4 +1,4 @@
-"""Names that other tools for evaluations have for things, and where those are in a suite of fepflow.
+"""Other tools' names for things, and their places in a suite.
 
 Keys are in lower case, without dashes and underscores.
 """
@@ -13,7 +13,7 @@ _FIELDS = {"inputs": "input", "expected_output": "expected"}
 
 
 def with_our_names(case: Any) -> Any:
-    """Return a test case with the fields of other tools under our names; one that has both is left as it is."""
+    """Return a test case with other tools' fields under fepflow's names; one that has both does not change."""
     if not isinstance(case, dict) or not case.keys() & _FIELDS.keys():
         return case
     return {name if (ours := _FIELDS.get(name, name)) in case else ours: value for name, value in case.items()}

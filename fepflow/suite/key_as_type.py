@@ -1,4 +1,4 @@
-"""Advice on checks that are written `contains: Paris`, with the type as a key."""
+"""Advice about checks that are written `contains: Paris`, with the type as a key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fepflow.text import brief
 
 
 def with_types_named(value: Any, messages: Sequence[ValidationMessage], *, is_check: bool) -> list[ValidationMessage]:
-    """Return the errors of a check, or of test cases with checks of their own, with one message for such a check."""
+    """Return the errors of a check, or of test cases with checks, with one message for each such check."""
     return list(_with_types_named(value, messages, is_check))
 
 

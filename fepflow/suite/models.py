@@ -1,4 +1,4 @@
-"""The suite: what is evaluated, with which checks, and what must hold, as the sections of one YAML or JSON document.
+"""The suite: a target, test cases, checks and the conditions for a pass, as sections of one YAML or JSON document.
 
 `fepflow.suite.reader` reads it.
 """
@@ -77,9 +77,9 @@ RecordPath = Annotated[JSONPathText, BeforeValidator(_one_path)]
 
 
 class Dataset(Section):
-    """Test cases from a file, and where their parts are in a record.
+    """Test cases from a file, with the paths of their parts in a record.
 
-    Without mappings a record is a test case as FEP 2.1 has it; other fields of a record go to the case's metadata.
+    Without a mapping, a record is a test case in FEP's form (2.1); its other fields go to the case's metadata.
     """
 
     path: str = Field(
@@ -178,7 +178,7 @@ class RegressionGate(Section):
 
 
 class TopUp(Section):
-    """More results while the verdict is open, up to one of the two limits."""
+    """Further results while the verdict is open, up to one of the two limits."""
 
     max_repeats: Annotated[int, Field(ge=2, le=1000)] | None = Field(
         None, description="Repeats of each case at most: one more at a time. The verdict is about these cases."
@@ -243,12 +243,12 @@ class Gate(Section):
 
     @property
     def pass_confidence(self) -> float:
-        """The confidence of the two-sided intervals that a pass takes; a fail takes `confidence`."""
+        """The confidence of the two-sided intervals for a pass; a fail uses `confidence`."""
         return self.confidence if self.sides == "two" else round(2 * self.confidence - 1, 12)
 
 
 class Slices(Section):
-    """Metrics of parts of the test cases, such as each topic."""
+    """Metrics of parts of the test cases, for example of each topic."""
 
     by: Annotated[str, Field(min_length=1)] = Field(description="Field of the test cases' metadata.")
     min: float | dict[str, float] | None = Field(
@@ -291,7 +291,7 @@ OWN_CHECKS = {"ecp": COMPLETED, "mcp": ANSWERED}
 
 
 class JudgeDefaults(ModelDefaults):
-    """The suite's judge: what holds for its checks that judge by a model (`llm_judge`, `rubric`, `faithfulness`, …)."""
+    """The suite's judge: defaults of all checks that ask a model (`llm_judge`, `rubric`, `faithfulness`, …)."""
 
     samples: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Number of requests for each output, as in checks."
@@ -303,8 +303,11 @@ class JudgeDefaults(ModelDefaults):
 
 
 class Budget(Section):
-    """Limits on what the answers of a run may cost: the target's as they say themselves in their metadata (`tokens`,
-    `usd`), and those of models that checks call."""
+    """Limits on the cost of a run's answers.
+
+    They cover the target's answers, as far as these report `tokens` and `usd` in their metadata, and the models of
+    checks.
+    """
 
     tokens: Annotated[int, Field(gt=0)] | None = Field(None, description="Maximum number of tokens.")
     usd: Annotated[float, Field(gt=0)] | None = Field(None, description="Maximum cost in US dollars.")
@@ -381,7 +384,7 @@ class Suite(Section):
 
 
 def check_ids(checks: Sequence[Check], taken: Sequence[str] = ()) -> list[str]:
-    """Return the id of each check: its own, else that of its type, else that with a number (`contains-2`)."""
+    """Return the id of each check: its own, else its type, else the type with a number (`contains-2`)."""
     used = {*taken, *(check.id for check in checks if check.id)}
     numbers: Counter[str] = Counter()
     ids = []

@@ -1,6 +1,6 @@
-"""Reading suite files: section by section, so that ten errors give ten problems at once, each with its line.
+"""The reader of suite files: section by section, so that ten errors give ten problems at once, each with its line.
 
-`${NAME}` references are expanded where one may stand.
+`${NAME}` references are expanded where they are allowed.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ SPELLED_OUT = 20
 
 @dataclass(frozen=True)
 class LoadedSuite:
-    """A suite as read: validated sections, and what later validation needs to point at the right line.
+    """A suite as read: validated sections, and what later validation needs to name the right line.
 
-    `sections` holds every top-level section that is valid by itself; `suite` is there if all are. `snapshot` is the
-    document with its `${NAME}` references unexpanded, for the store; `secrets` are the values that must never be shown.
+    `sections` has every top-level section that is valid by itself; `suite` is set if all are. `snapshot` is the
+    document for the store, with its `${NAME}` references unexpanded; `secrets` are the values that must never be shown.
     """
 
     document: Document
@@ -59,7 +59,7 @@ class LoadedSuite:
         return None if name in self.snapshot or info.is_required() else info.get_default(call_default_factory=True)
 
     def changed(self, snapshot: dict[str, Any], sections: Mapping[str, Any]) -> LoadedSuite:
-        """Return the suite with some valid sections in place of its own, and a snapshot that agrees with them."""
+        """Return the suite with other valid sections, and a matching snapshot."""
         suite = self.suite and self.suite.model_copy(update=dict(sections))
         return replace(self, snapshot=snapshot, sections={**self.sections, **sections}, suite=suite)
 
@@ -70,7 +70,7 @@ _KINDS = {list: "list", str: "text", bool: "boolean"}
 def load_suite(
     path: Path, env: Mapping[str, str] = SUITE_VARIABLES, replacements: Sequence[Replacement] = ()
 ) -> LoadedSuite:
-    """Read a suite file, or an ECP manifest as the suite that it stands for, with some of its values replaced.
+    """Read a suite file, or an ECP manifest as a suite, with some of its values replaced.
 
     Raises InputError if it is no document, or has no place for a replacement; other errors are in `problems`.
     """
@@ -81,7 +81,7 @@ def load_suite(
 
 
 def _load_variants(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
-    """Return the suite; one with variants as its first combination, with all of them."""
+    """Return the suite; one with variants as its first combination, together with all of them."""
     problems = problems_of_variants(document)
     if problems:
         rest = {name: section for name, section in document.data.items() if name not in ("variants", "variant")}
@@ -115,7 +115,7 @@ def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> 
 
 
 def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_VARIABLES) -> LoadedSuite:
-    """Validate a suite document, each section by itself; files that it names are not read yet."""
+    """Validate a suite document, each section by itself. Files that it names are not read yet."""
     if isinstance(document.data, dict):
         document = _in_full(document)
     raw = document.data
@@ -147,7 +147,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
 
 
 def _in_full(document: Document) -> Document:
-    """Return the document with all checks in full; what is wrong with them is still shown where the text has it."""
+    """Return the document with all checks in full; their errors still have the places in the text."""
     full = checks_in_full(document.data)
     if isinstance(full.get("test_cases"), list):
         full = {**full, "test_cases": [case_in_full(case) for case in full["test_cases"]]}
@@ -155,7 +155,7 @@ def _in_full(document: Document) -> Document:
 
 
 def _beside(document: Document, path: DocumentPath) -> DocumentPath:
-    """Return the path of an argument without `arguments` where it stands beside the type of its check."""
+    """Return the path of an argument without `arguments` if it is beside the type of its check."""
     written: list[str | int] = []
     part = document.data
     for number, step in enumerate(path):
@@ -175,7 +175,7 @@ def _beside(document: Document, path: DocumentPath) -> DocumentPath:
 def read_snapshot(
     snapshot: dict[str, Any], path: str | None, name: str, env: Mapping[str, str] = SUITE_VARIABLES
 ) -> LoadedSuite:
-    """Return the suite of a run, as the store has it; `path` is the suite's file, `name` stands for it if None."""
+    """Return the stored suite of a run. `path` is the suite's file; without it, `name` is shown."""
     folder = Path(path).parent if path else Path.cwd()
     return read_suite(Document(snapshot, path or name, ""), folder, env)
 
@@ -211,7 +211,7 @@ def _problems_of_references(document: Document, references: Sequence[Reference])
 
 
 def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
-    """Leave out errors of values whose reference has no value: they follow from that one."""
+    """Leave out errors of values whose reference has no value, because they follow from that."""
     missing = {dotted(reference.path) for reference in references if reference.missing}
     return [problem for problem in problems if problem.path not in missing]
 
@@ -263,7 +263,7 @@ def _read_items(
     sections: dict[str, Any],
     problems: list[Problem],
 ) -> None:
-    """Item by item: an error in one check does not hide what is wrong with the next."""
+    """Read item by item, so that an error in one check does not hide those of the next."""
     valid: list[Any] = []
     for index, item in enumerate(items):
         try:
@@ -275,7 +275,7 @@ def _read_items(
 
 
 def _add_own_check(document: Document, sections: dict[str, Any], problems: list[Problem]) -> None:
-    """Add the check that all suites with such a target have, after those of the suite."""
+    """Add the check of all suites with such a target, after those of the suite."""
     target, checks = sections.get("target"), sections.get("checks", [])
     own = next((check for kind, check in OWN_CHECKS.items() if getattr(target, kind, None) is not None), None)
     if own is None:
@@ -307,7 +307,7 @@ def _problems_of(
 
 
 def _advice_for(section: str | int, *inside: str | int, value: Any) -> str | None:
-    """Return how to write what stands there in a short form, as other tools have it. No value of a target is quoted."""
+    """Return advice about another tool's short form. No value of a target is quoted."""
     if section == "target" and inside == ("openai",) and isinstance(value, str):
         return "write target: {openai: {model: ...}}"
     if section == "target" and inside in ((), ("a2a",)) and isinstance(value, str):

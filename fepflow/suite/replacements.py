@@ -1,4 +1,4 @@
-"""Values of a suite that one run replaces: `fepflow run --set target.http.url=http://localhost:8000`."""
+"""Replaced values of a suite in one run: `fepflow run --set target.http.url=http://localhost:8000`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def parse_replacement(text: str) -> Replacement:
 
 
 def with_replacements(document: Document, replacements: Sequence[Replacement]) -> Document:
-    """Return the document with these values. Raises InputError where it has no such place."""
+    """Return the document with these values. Raises InputError if it has no such place."""
     data = document.data
     for replacement in replacements:
         data = _replaced(data, replacement.path, replacement)

@@ -1,7 +1,7 @@
 """Addresses, headers and JSON texts of requests with `{{$.path}}` in them.
 
-What a test case says fills its place and nothing more: one segment of a path, one value of a query, one line of a
-header, one value of JSON.
+A test case's value fills exactly its place: one segment of a path, one value of a query, one line of a header, one
+value of JSON.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def address_sample(url: str) -> str:
 def fill_address(url: str, context: Any) -> str:
     """Return an address with its paths filled in, each as one segment of a path or one value of a query.
 
-    Raises ValueError for what cannot be one, JSONPathError where a path finds nothing.
+    Raises ValueError for values that cannot be one, JSONPathError if a path matches nothing.
     """
     try:
         filled = fill_text(url, context, lambda text: quote(text, safe=""))
@@ -53,7 +53,7 @@ def fill_address(url: str, context: Any) -> str:
 
 
 def header_problem(name: str, text: str) -> str | None:
-    """Return why a header cannot have paths in it; None if it has none, or can."""
+    """Return why a header may not have paths in it, or None."""
     from fepflow.security.secret_names import is_secret_name
 
     if not has_placeholders(text):
@@ -70,7 +70,7 @@ def header_problem(name: str, text: str) -> str | None:
 
 
 def fill_header(text: str, context: Any) -> str:
-    """Return a header's value; raises ValueError for what no header can hold, JSONPathError as `fill_address`."""
+    """Return a header's value. Raises ValueError for an invalid one, JSONPathError as `fill_address`."""
     filled = str(TextTemplate(text).resolve(context))
     if not re.fullmatch(r"[\t\x20-\x7e]*", filled):
         raise ValueError("a header holds ASCII characters without line breaks only")
@@ -78,9 +78,9 @@ def fill_header(text: str, context: Any) -> str:
 
 
 def parsed_json_text(text: str) -> Any:
-    """Return the value of a text that is JSON, in which a path stands in a string, or for a whole value.
+    """Return the value of a text that is JSON, in which a path is in a string, or a whole value.
 
-    Any other text is returned as it is. Raises ValueError for a text that begins like JSON, and is none.
+    Any other text is returned unchanged. Raises ValueError for a text that begins like JSON, but is not valid.
     """
     if not _LOOKS_LIKE_JSON.match(text):
         return text

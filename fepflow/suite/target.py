@@ -1,4 +1,4 @@
-"""The target section of a suite: the system under test, and its retries and limits."""
+"""The target section of a suite: what is called, with its retries and limits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Command = Annotated[list[str], BeforeValidator(_command, json_schema_input_type=
 
 
 class HttpTarget(Section):
-    """An HTTP endpoint, or an ASGI application, that is called once a test case."""
+    """An HTTP endpoint, or an ASGI application, called once for each test case."""
 
     app: Attribute | None = Field(
         None,
@@ -120,7 +120,9 @@ MODEL_METADATA = ("tool_calls", "finish_reason", "model", "tokens", "prompt_toke
 
 
 class OpenAITarget(Section):
-    """A model behind an OpenAI-compatible endpoint, or of any provider that litellm knows, called once a test case."""
+    """A model behind an OpenAI-compatible endpoint, or of any provider that litellm knows, called once for each test
+    case.
+    """
 
     model: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="openai/gpt-5-mini, anthropic/…, ollama/…; with base_url the name that the endpoint knows."
@@ -201,7 +203,7 @@ class OpenAITarget(Section):
 
 
 def prompt_file(text: str) -> str | None:
-    """Return the file that a prompt names: a single line that ends in .md or .txt is one, anything else is the text."""
+    """Return the file that a prompt names: a single line that ends in .md or .txt. Anything else is the text itself."""
     return text if re.fullmatch(r"[^\n{}]+\.(md|txt)", text, re.IGNORECASE) else None
 
 
@@ -235,7 +237,7 @@ class RecordedTarget(Section):
 
 
 class PythonTarget(Section):
-    """A function, class or generator of Python, which is called once a test case."""
+    """A Python function, class or generator, called once for each test case."""
 
     function: Attribute = Field(description="file.py:name, below the suite's folder, or package.module:name.")
     input: Template = Field(
@@ -278,7 +280,7 @@ def _called_address(url: str | None) -> str | None:
 
 
 class ProgramOrAddress(Section):
-    """A system under test that speaks a protocol, as a process or behind an address."""
+    """A target that speaks a protocol, as a process or at an address."""
 
     command: Command | None = Field(
         None,
@@ -317,7 +319,7 @@ class ProgramOrAddress(Section):
 
 
 class EcpTarget(ProgramOrAddress):
-    """An agent that speaks the Evaluation Context Protocol, as a process or behind an address."""
+    """An agent that speaks the Evaluation Context Protocol, as a process or at an address."""
 
     config: dict[str, Any] = Field(
         {}, repr=False, description="Configuration that agent/initialize sends to the agent."
@@ -341,7 +343,7 @@ class EcpTarget(ProgramOrAddress):
 
 
 class A2aTarget(Section):
-    """An agent that speaks the Agent2Agent protocol in JSON-RPC, HTTP+JSON or gRPC, as its card prefers."""
+    """An agent that speaks the Agent2Agent protocol over JSON-RPC, HTTP+JSON or gRPC, as its card prefers."""
 
     card: str = Field(
         repr=False,
@@ -367,7 +369,7 @@ class A2aTarget(Section):
 
 
 class McpTarget(ProgramOrAddress):
-    """A server that speaks the Model Context Protocol (stdio or Streamable HTTP). A test case calls a tool."""
+    """A server that speaks the Model Context Protocol (stdio or Streamable HTTP). Each test case calls a tool."""
 
     KIND = "mcp"
     CALLED = "server"
@@ -391,16 +393,16 @@ class Trace(Section):
 
     @property
     def endpoint(self) -> str:
-        """The address that an agent exports its spans to."""
+        """The address to which an agent exports its spans."""
         return f"http://127.0.0.1:{self.port}"
 
 
 class GivenOutputs(Section):
-    """Outputs that were stored when the run was created, by an interface; nothing is called."""
+    """Outputs that an interface stored when it created the run; nothing is called."""
 
 
 class Target(Section):
-    """The system under test, and its retries and limits."""
+    """The target, with its retries and limits."""
 
     http: HttpTarget | None = None
     openai: OpenAITarget | None = None
@@ -464,10 +466,10 @@ class Target(Section):
 
     @property
     def kind(self) -> str:
-        """The name of the section that says what is called."""
+        """The name of the section that describes what is called."""
         return next(kind for kind in (*KINDS, "given") if getattr(self, kind) is not None)
 
     @property
     def calls_at_once(self) -> int:
-        """The concurrency, but 1 for an agent that keeps its state behind one address."""
+        """The concurrency, or 1 for an agent that keeps its state at one address."""
         return 1 if self.ecp is not None and self.ecp.url is not None and not self.ecp.parallel else self.concurrency

@@ -1,4 +1,4 @@
-"""Values in a suite file: durations, sizes, paths, aggregates, names of baselines; and the base of its sections."""
+"""Values in a suite file (durations, sizes, paths, aggregates, names of baselines), and the base of its sections."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ Template = Annotated[Any, BeforeValidator(checked_template)]
 
 
 class Section(BaseModel):
-    """A part of the suite file: unknown fields are errors, and values are never shown in errors."""
+    """A part of the suite file: unknown fields are errors, and errors never show values."""
 
     model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True, frozen=True)
 
@@ -125,6 +125,6 @@ _RESERVED = (PREVIOUS, "latest")
 
 
 def is_baseline_name(text: str) -> bool:
-    """Return whether a baseline can have this name: one that no run's id can be."""
+    """Return whether a baseline may have this name, which must not look like a run's id."""
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9._-]{0,99}", text) is not None
     return plain and text not in _RESERVED and not re.fullmatch(r"[0-9a-f]{4,64}", text)

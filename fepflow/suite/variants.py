@@ -50,7 +50,7 @@ def label_of(variant: Variant) -> str:
 
 
 def value_label(value: Any) -> str:
-    """Return a value as names and tags of runs have it: whole, or its beginning with a part of its hash."""
+    """Return a value for names and tags of runs: whole, or its beginning with a part of its hash."""
     text = " ".join(_text(value).split())
     return text if len(text) <= MAX_LABEL else f"{cut(text, MAX_LABEL - 8)}~{content_hash(value)[:6]}"
 
@@ -60,24 +60,24 @@ def _text(value: Any) -> str:
 
 
 def run_name(suite: str, variant: Variant | None) -> str:
-    """Return the name of a suite's runs; those of a variant have it in their name."""
+    """Return the name of a suite's runs, with the variant, if any."""
     return f"{suite} [{label_of(variant)}]" if variant else suite
 
 
 def tags_of(variant: Variant | None) -> list[str]:
-    """Return the tags by which a variant's runs are found."""
+    """Return the tags of a variant's runs."""
     return [f"variant:{name}={value_label(value)}" for name, value in (variant or {}).items()]
 
 
 def combinations(variants: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Return every combination of valid variants, the last name changing fastest."""
+    """Return every combination of valid variants; the last name changes fastest."""
     return [dict(zip(variants, values, strict=True)) for values in product(*variants.values())]
 
 
 def chosen(variants: Sequence[Variant], wanted: Sequence[tuple[str, str]]) -> list[int]:
-    """Return the indices of the variants that have one of the wanted values for each name that is wanted.
+    """Return the indices of the variants that have one of the wanted values for each wanted name.
 
-    Raises UserError for a name or a value that no variant has.
+    Raises UserError for an unknown name or value.
     """
     values: dict[str, list[str]] = {}
     for name, text in wanted:
@@ -100,7 +100,7 @@ def _is(value: Any, text: str) -> bool:
 
 
 def with_variant(document: Document, variant: Variant) -> Document:
-    """Return the suite of one combination. Its references have to be valid, see `problems_of_variants`."""
+    """Return the suite of one combination. Its references must be valid, see `problems_of_variants`."""
     sections = {name: section for name, section in document.data.items() if name != "variants"}
     target = map_leaves(sections.get("target"), partial(_filled_in, variant=variant))
     return replace(document, data={**sections, "target": target, "variant": dict(variant)})
@@ -116,7 +116,7 @@ def _filled_in(value: Any, variant: Variant) -> Any:
 
 
 def problems_of_variants(document: Document) -> list[Problem]:
-    """Return what is wrong with a suite's variants and with the references to them."""
+    """Return the errors of a suite's variants and of the references to them."""
     raw = document.data
     if "variant" in raw:
         advice = "write variants: {NAME: [VALUE, ...]}, and --variant NAME=VALUE for one"
