@@ -23,6 +23,7 @@ from fepflow.documents.files import reason
 from fepflow.errors import InfrastructureError, InputError, NotFoundError, Problem, UserError, dotted
 from fepflow.imports.source import Source
 from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
+from fepflow.protocol.test_case import ERASED
 from fepflow.services.run_service import open_store
 from fepflow.settings import settings
 from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, NewRun
@@ -243,7 +244,9 @@ def _file_run(archive: Archive, known: _Run) -> FileRun:
         message = "has no suite or no verdict"
     elif len(run.outputs) != len(known.outputs):
         message = f"has {len(run.outputs)} results, and {len(known.outputs)} were exported"
-    elif cases_hash_of(run.cases) != known.cases_hash:
+    elif cases_hash_of(run.cases) != known.cases_hash and not any(
+        ERASED in (case.metadata or {}) for case in run.cases
+    ):
         message = "has other test cases than were exported"
     elif not _has_readable_verdict(run):
         message = "has a verdict that is none"
@@ -287,6 +290,7 @@ def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
         metrics=list(run.metrics),
         verdict=run.verdict,
         completed_at=known.completed_at,
+        cases_hash=known.cases_hash,
     )
 
 

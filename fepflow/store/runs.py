@@ -101,15 +101,17 @@ class Runs(Repository):
         metrics: Any,
         verdict: Any,
         completed_at: datetime | None = None,
+        cases_hash: str | None = None,
     ) -> None:
         """Store a run that is over, with its cases, results and verdict, in one transaction; raises as `create` does.
 
         Such runs are those of a test, of outputs that somebody else had, and of another store. `completed_at` is the
-        time at which it ended; None: now.
+        time at which it ended; None: now. `cases_hash` is that of the cases before some were erased; None: of `cases`.
         """
         contents = self._large_outputs.moved_out
         insert_rows = insert_results(run.id, outputs, checks, contents)
         end = {"status": "completed", "completed_at": completed_at or utc_now(), "outcome": outcome}
+        end |= {} if cases_hash is None else {"cases_hash": cases_hash}
 
         def add(connection: Connection) -> None:
             insert_run(connection, run, cases)

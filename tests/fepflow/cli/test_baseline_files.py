@@ -214,3 +214,17 @@ def test_a_run_that_lacks_outputs_cannot_be_exported(cli: Cli, ran: Ran, home: P
     done = cli("baseline", "export", "main.zip")
     assert (done.exit_code, "has outputs for 2 of 3 calls" in done.stderr) == (2, True)
     assert list(home.glob("*.zip")) + list(home.glob(".fepflow-*")) == []
+
+
+def test_a_baseline_with_an_erased_test_case_travels(
+    cli: Cli, ran: Ran, home: Path, other_home: Callable[[], None]
+) -> None:
+    run = ran([True] * 3)
+    cli("baseline", "set", "main", run.id)
+    assert cli("delete", "--case", "c1", "--yes").exit_code == 0
+    assert cli("baseline", "export", "main.zip").exit_code == 0
+    other_home()
+    done = cli("baseline", "import", "main.zip")
+    assert done.exit_code == 0, done.stderr
+    with Store.open(settings().store_address) as there:
+        assert there.runs.get(run.id).cases_hash == run.cases_hash
