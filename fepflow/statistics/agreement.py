@@ -1,4 +1,4 @@
-"""Agreement of raters beyond chance: Cohen's kappa of two, Krippendorff's alpha of any number."""
+"""Agreement of raters beyond chance: Cohen's kappa for two, Krippendorff's alpha for any number."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ _ADDED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ConfusionMatrix:
-    """The number of times that two raters gave each pair of categories: `counts[i][j]` is the first's `i` with the
-    second's `j`. Counts of weighted observations need not be whole."""
+    """Counts of the pairs of categories given by two raters.
+
+    `counts[i][j]` counts category `i` of the first with `j` of the second. Counts of weighted observations need not be
+    whole.
+    """
 
     categories: tuple[Hashable, ...]
     counts: tuple[tuple[float, ...], ...]
@@ -34,9 +37,10 @@ class ConfusionMatrix:
 
 @dataclass(frozen=True, slots=True)
 class Kappa:
-    """Agreement beyond chance: 1 is all, 0 what chance would give; where it is not defined None, and `why` says it.
+    """Agreement beyond chance: 1 is full agreement, 0 what chance would give; None if undefined, with the reason in
+    `why`.
 
-    `low` and `high` bound it at the confidence that was asked for.
+    `low` and `high` bound it at the requested confidence.
     """
 
     value: float | None
@@ -46,7 +50,7 @@ class Kappa:
 
 
 def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Hashable]) -> ConfusionMatrix:
-    """Count pairs. Raises KeyError for one of another category."""
+    """Count pairs. Raises KeyError for an unknown category."""
     locations = {category: location for location, category in enumerate(categories)}
     counts = [[0] * len(categories) for _ in categories]
     for (one, other), count in Counter(pairs).items():
@@ -55,10 +59,10 @@ def tabulate(pairs: Iterable[tuple[Hashable, Hashable]], categories: Sequence[Ha
 
 
 def cohen_kappa(table: ConfusionMatrix, *, quadratic: bool = False, confidence: float = 0.95) -> Kappa:
-    """Cohen's kappa of a table, with bounds at a two-sided `confidence` (0 to 1).
+    """Return Cohen's kappa of a table, with bounds at a two-sided `confidence` (0 to 1).
 
-    `quadratic` weighs a disagreement by its square: the categories must be numbers then. Not defined where the
-    first rater gave one category only: nothing tells agreement from chance.
+    `quadratic` weighs a disagreement by its square; the categories must be numbers then. It is undefined if the first
+    rater gave only one category, because nothing distinguishes agreement from chance.
     """
     z = z_score(confidence)
     if not table.n:
@@ -75,9 +79,9 @@ def cohen_kappa(table: ConfusionMatrix, *, quadratic: bool = False, confidence: 
 
 
 def kappa_and_error(counts: Sequence[Sequence[float]], weights: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Weighted kappa with its large-sample standard error (Fleiss, Cohen and Everitt 1969).
+    """Return weighted kappa with its large-sample standard error (Fleiss, Cohen and Everitt 1969).
 
-    `weights` are those of agreement, 1 on the diagonal. ZeroDivisionError where chance alone agrees on everything.
+    `weights` are those of agreement, 1 on the diagonal. Raises ZeroDivisionError if chance alone agrees on everything.
     """
     size, n = range(len(counts)), math.fsum(map(math.fsum, counts))
     rows = [math.fsum(row) / n for row in counts]
@@ -109,11 +113,11 @@ def _weights(categories: Sequence[Hashable], *, quadratic: bool) -> list[list[fl
 
 
 def krippendorff_alpha(units: Iterable[Sequence[Hashable]], *, interval: bool = False) -> float | None:
-    """Krippendorff's alpha (2011) of any number of raters, who need not all have rated each unit.
+    """Return Krippendorff's alpha (2011) for any number of raters, who need not all have rated each unit.
 
     `units` have the ratings of one unit each, in any order. 1 is full agreement, 0 what chance would give. `interval`
-    weighs a disagreement of numbers by its square; else categories are the same or not. None where fewer than two
-    categories were given to units that two or more have rated.
+    weighs a disagreement of numbers by its square; otherwise categories are equal or not. None if units with two or
+    more ratings have fewer than two categories.
     """
     seen: Counter[Hashable] = Counter()
     disagreement = 0.0
@@ -127,7 +131,7 @@ def krippendorff_alpha(units: Iterable[Sequence[Hashable]], *, interval: bool = 
 
 
 def _disagreement(counts: Counter[Hashable], *, interval: bool) -> float:
-    """The sum of the squared differences (of categories: 0 or 1) over all ordered pairs of ratings."""
+    """Return the sum of the squared differences (of categories: 0 or 1) over all ordered pairs of ratings."""
     n = counts.total()
     if not interval or len(counts) < 2:
         return float(n * n - sum(count * count for count in counts.values()))

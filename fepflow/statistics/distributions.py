@@ -7,7 +7,10 @@ from statistics import NormalDist
 
 
 def beta_quantile(probability: float, a: float, b: float) -> float:
-    """The x with `probability` of the beta distribution below it: Newton's method, by halves where it would leave."""
+    """Return the x with `probability` of the beta distribution below it.
+
+    Newton's method, with bisection if a step would leave the range.
+    """
     low, high, x = 0.0, 1.0, a / (a + b)
     log_norm = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     for _ in range(200):

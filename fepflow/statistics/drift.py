@@ -40,7 +40,7 @@ class Trend:
 
 
 def fallen_rate(rate: float) -> float:
-    """Return the rate that the alarm looks for, where `rate` is the agreed one."""
+    """Return the rate that the alarm looks for, given the agreed `rate`."""
     return max(rate - DROP, rate / 2)
 
 
@@ -62,8 +62,10 @@ def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class RunShare:
-    """The share of a run's cases that is good, with its standard error where it is known; they are of so many
-    clusters, of one each where they are independent."""
+    """The share of a run's good cases, with its standard error if it is known.
+
+    The cases are in a number of clusters, or independent.
+    """
 
     share: float
     cases: float
@@ -72,10 +74,10 @@ class RunShare:
 
 
 def effective_counts(runs: Sequence[RunShare]) -> list[tuple[float, float]]:
-    """Return the (successes, n) of each run: n is how many independent cases the run's are worth.
+    """Return the (successes, n) of each run, where n is the number of independent cases that it is worth.
 
-    That is by how much the shares of clusters scattered in all runs so far, against what coins do. A single run tells
-    little of it, so it counts beside one more run whose clusters agree fully.
+    That follows from how much the shares of clusters varied in all runs so far, compared with coins. A single run tells
+    little, so it counts together with one more run whose clusters agree fully.
     """
     scatter, total, counts = 0.0, 0.0, []
     for number, run in enumerate(runs, 1):
@@ -90,9 +92,9 @@ def effective_counts(runs: Sequence[RunShare]) -> list[tuple[float, float]]:
 
 
 def dispersions(counts: Sequence[tuple[float, float]]) -> list[float]:
-    """Return after each run by how much runs scatter more than coins do, as a factor of the variance; at least 1.
+    """Return after each run how much more runs vary than coins do, as a factor of the variance, at least 1.
 
-    Each run is compared with the one before, so that a fall is no scatter (von Neumann 1941).
+    Each run is compared with the previous one, so that a fall does not count as variation (von Neumann 1941).
     """
     squares = passed = cases = 0.0
     factors, before = [], None
@@ -107,8 +109,10 @@ def dispersions(counts: Sequence[tuple[float, float]]) -> list[float]:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The evidence of a fall after each run, None where there is none yet. `rate` is what the last run is held to;
-    `learned` if the first runs have shown it, rather than the gate."""
+    """The evidence of a fall after each run, None before there is any. `rate` is the agreed rate of the last run.
+
+    `learned` is true if the first runs have shown it, rather than the gate.
+    """
 
     evidence: list[float | None]
     rate: float
@@ -118,9 +122,9 @@ class Watch:
 def watch(counts: Sequence[tuple[float, float]], minimum: float | None) -> Watch | None:
     """Return the evidence against the rate that the first ten runs have shown, or against the gate's `minimum`.
 
-    The minimum is what counts until ten runs have shown that the rate is above it: an agent that falls from 0.97 to
-    0.91 never falls below a minimum of 0.9. None without either. Where runs scatter more than coins do, they count
-    for as much less. ValueError for a minimum outside (0, 1].
+    The minimum counts until ten runs have shown that the rate is above it: an agent that falls from 0.97 to 0.91 never
+    falls below a minimum of 0.9. None without either. If runs vary more than coins do, they count less accordingly.
+    Raises ValueError for a minimum outside (0, 1].
     """
     if len(counts) >= REFERENCE_RUNS:
         factors = dispersions(counts)
@@ -148,9 +152,9 @@ def learned_rate(counts: Sequence[tuple[float, float]]) -> float | None:
 
 
 def mann_kendall(values: Sequence[float]) -> Trend | None:
-    """The trend of values in time's order; None for fewer than `FEWEST_OF_TREND`.
+    """Return the trend of values in time's order; None for fewer than `FEWEST_OF_TREND`.
 
-    By the normal distribution, with the corrections for ties and for continuity.
+    It uses the normal distribution, with the corrections for ties and for continuity.
     """
     n = len(values)
     if n < FEWEST_OF_TREND:

@@ -53,9 +53,9 @@ often it is looked at, of all such test cases or of these alone; `sequential-few
 
 @dataclass(frozen=True, slots=True)
 class Clusters:
-    """The clusters (documents, conversations, users) that the test cases of a metric belong to.
+    """The clusters (documents, conversations, users) of a metric's test cases.
 
-    `number` is how many there are, `noun` what one of them is, `worth` how many clusters of equal size they stand for:
+    `number` is their number, `noun` the name of one, `worth` the number of clusters of equal size that they are worth:
     one large cluster beside many small ones tells about as little as it would alone (Kish 1965).
     """
 
@@ -65,17 +65,17 @@ class Clusters:
 
     @classmethod
     def of(cls, sizes: Collection[int], noun: str) -> Clusters:
-        """Return clusters that have so many test cases each."""
+        """Return clusters with these numbers of test cases."""
         return cls(len(sizes), sum(sizes) ** 2 / max(sum(size * size for size in sizes), 1), noun)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The expected results of one metric, and how they ended.
+    """The expected results of one metric, and their ends.
 
-    A result without a usable number (NaN, an infinity) counts as an error. Those that are in none of `completed`,
-    `error` and `skipped` never came. `clusters` is None where test cases are independent. ValueError on counts that
-    cannot be.
+    A result without a usable number (NaN, an infinity) counts as an error. Results that are neither `completed`,
+    `error` nor `skipped` never came. `clusters` is None if test cases are independent. Raises ValueError on impossible
+    counts.
     """
 
     expected: int
@@ -92,25 +92,25 @@ class Counts:
 
     @property
     def missing(self) -> int:
-        """Expected, but without a value."""
+        """The number of expected results without a value."""
         return self.expected - self.completed
 
 
 class Sample(Protocol):
     """The data of an estimate: enough for its interval at another confidence, or another number of test cases.
 
-    Where test cases belong to clusters, `cases` are these.
+    If test cases are in clusters, `cases` counts these.
     """
 
     @property
     def cases(self) -> int:
-        """The number of test cases in it, including those without a value."""
+        """The number of its test cases, including those without a value."""
 
     def estimate(self, confidence: float) -> Estimate:
-        """The estimate at this confidence."""
+        """Return the estimate at this confidence."""
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """The bounds that a complete sample of so many test cases like these would have."""
+        """Return the bounds of a complete sample of this many similar test cases."""
 
 
 FIGURES = ("low", "high", "confidence", "method", "n_expected", "n_completed")
@@ -119,13 +119,13 @@ FIGURES = ("low", "high", "confidence", "method", "n_expected", "n_completed")
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean (or a quantile) over what completed, with its interval over what was expected.
+    """A mean (or a quantile) over completed results, with its interval over expected results.
 
-    `value` and `stderr` are in the metric's own unit and None where the sample is too small (no value; fewer than two
-    test cases). `low` and `high` bound it at `confidence` (0 to 1, two-sided); None is no bound on that side.
-    `least` and `most` are what it is if all that is missing were at either end of the range. `warning` says why the
-    interval describes only, and decides nothing; `problem` why nothing could be computed.
-    ValueError on NaN and infinities, which would slip through any comparison.
+    `value` and `stderr` are in the metric's own unit, and None if the sample is too small (no value; fewer than two
+    test cases). `low` and `high` bound it at `confidence` (0 to 1, two-sided); None is no bound on that side. `least`
+    and `most` are its values if all missing results were at either end of the range. `warning` says why the interval
+    only describes, and decides nothing; `problem` why nothing could be computed. Raises ValueError on NaN and
+    infinities, which would slip through any comparison.
     """
 
     value: float | None
@@ -147,7 +147,7 @@ class Estimate:
                 raise ValueError(f"an estimate is made of finite numbers, or None: {self}")
 
     def figures(self, *names: str) -> dict[str, Any]:
-        """Return these of its figures and of its counts (`n_completed`) by name, as verdicts and reports have them."""
+        """Return these figures and counts (`n_completed`) by name, for verdicts and reports."""
         counts = self.counts
         own = {name: getattr(self, name) for name in ("value", "stderr", "low", "high", "confidence", "method")}
         of_counts = {f"n_{name}": getattr(counts, name) for name in ("expected", "completed", "error", "skipped")}
@@ -161,7 +161,7 @@ class Estimate:
 
     @property
     def is_corrected(self) -> bool:
-        """True for what a judge passed, or a difference of it, corrected for the judge's errors."""
+        """True for a judge's share, or a difference of it, corrected for the judge's errors."""
         return self.method in ("rogan-gladen", "mover", "paired-rogan-gladen")
 
     @property
@@ -171,33 +171,33 @@ class Estimate:
 
     @property
     def point_range(self) -> tuple[float, float]:
-        """The values that the mean would have with everything that is missing, from the least to the most."""
+        """The smallest and largest possible mean, depending on the missing results."""
         if self.value is not None and not self.counts.missing:
             return self.value, self.value
         return -math.inf if self.least is None else self.least, math.inf if self.most is None else self.most
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The bounds that a rule may rest on: `low` and `high`, an infinity where there is none."""
+        """The bounds for rules: `low` and `high`, an infinity if there is none."""
         if self.warning is not None:
             return -math.inf, math.inf
         return -math.inf if self.low is None else self.low, math.inf if self.high is None else self.high
 
     def at(self, confidence: float) -> Estimate:
-        """The same at another confidence."""
+        """Return the estimate at another confidence."""
         return self if self.sample is None or confidence == self.confidence else self.sample.estimate(confidence)
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The range that a metric's values lie in, both ends included; `binary` if they are 0 and 1 and nothing between."""
+    """The range of a metric's values, both ends included; `binary` if only 0 and 1 are possible."""
 
     low: float
     high: float
     binary: bool = False
 
     def holds(self, value: float) -> bool:
-        """Return whether a value can be one of this metric."""
+        """Return whether a value is possible for this metric."""
         return value in (self.low, self.high) if self.binary else self.low <= value <= self.high
 
     def share(self, value: float) -> float:
@@ -206,7 +206,7 @@ class Scale:
         return (value / 2 - self.low / 2) / (self.high / 2 - self.low / 2)
 
     def value(self, share: float) -> float:
-        """The value at a `share` of the range."""
+        """Return the value at a `share` of the range."""
         return self.low * (1 - share) + self.high * share
 
 
@@ -225,7 +225,7 @@ any amount, and no sample tells that there is none (Bahadur and Savage 1956)."""
 
 
 def describe(estimate: Estimate, limit: float | None = None) -> str:
-    """`0.93 (95 % interval 0.8625 to 0.9657, n = 100)`; never rounded onto `limit`, which it is compared with.
+    """Return `0.93 (95 % interval 0.8625 to 0.9657, n = 100)`, never rounded onto `limit`, with which it is compared.
 
     A difference between two runs is called so.
     """

@@ -20,7 +20,7 @@ SIMULATIONS = 1_000
 
 
 def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kind: IntervalKind | None = None) -> float:
-    """The chance that n test cases show a minimum, where so large a share of answers passes."""
+    """Return the chance that n test cases show a minimum, if this share of answers passes."""
     needed = _passes_needed(n, minimum, confidence, kind)
     if needed is None:
         return 0.0
@@ -30,9 +30,9 @@ def power(n: int, minimum: float, expected: float, confidence: float = 0.95, kin
 def cases_for_power(
     minimum: float, expected: float, wanted: float, confidence: float = 0.95, kind: IntervalKind | None = None
 ) -> int | None:
-    """The least number of test cases with at least the `wanted` power; None if it takes more than can be had.
+    """Return the smallest number of test cases with at least the `wanted` power; None if it is too large.
 
-    Power falls again with some cases more, as passes are whole: the number is the first from which it stays.
+    Passes are whole, so power falls again with a few more cases; the number is the first from which it stays. Raises
     ValueError unless 0 <= minimum < expected <= 1 and 0 < wanted < 1.
     """
     if not (0 <= minimum < expected <= 1 and 0 < wanted < 1):
@@ -59,9 +59,10 @@ def cases_with_repeats(
     confidence: float = 0.95,
     kind: IntervalKind | None = None,
 ) -> int | None:
-    """The same with repeats of each case, whose passes have an intraclass `correlation` from 0 to 1; by simulation.
+    """Return the number of cases with repeats, whose passes have an intraclass `correlation` from 0 to 1; by
+    simulation.
 
-    Right within about 5 %: each number of cases is tried a thousand times, always with the same seed.
+    It is right within about 5 %: each number of cases is tried a thousand times, always with the same seed.
     """
     once = cases_for_power(minimum, expected, wanted, confidence, kind)
     if once is None or repeats == 1 or correlation >= 1:
@@ -91,7 +92,7 @@ def simulated_power(
     confidence: float = 0.95,
     kind: IntervalKind | None = None,
 ) -> float:
-    """The chance that so many cases, repeated, show a minimum; the cases' own rates are of a beta distribution."""
+    """Return the chance that this many cases, repeated, show a minimum; cases' rates follow a beta distribution."""
     rng, shown = Random(f"{cases} {repeats}"), 0  # noqa: S311  # for a simulation
     for _ in range(SIMULATIONS):
         passes = [_passes_of_a_case(rng, expected, repeats, correlation) for _ in range(cases)]
@@ -123,7 +124,7 @@ def intraclass_correlation(values_by_case: Sequence[Sequence[float]]) -> float |
 
 
 def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind | None) -> int | None:
-    """The least number of passes of n whose interval shows the minimum; None if not even all do."""
+    """Return the smallest number of passes of n whose interval shows the minimum, or None."""
     kind = kind_for(kind, minimum, n, confidence)
     if interval_of(kind, 1.0, n, confidence)[0] < minimum:
         return None
@@ -132,7 +133,7 @@ def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind
 
 
 def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:
-    """Return about how many test cases it takes, by the normal distribution."""
+    """Return the approximate number of test cases, by the normal distribution."""
     z, z_power = z_score(confidence), NormalDist().inv_cdf(wanted)
     spread = z * math.sqrt(minimum * (1 - minimum)) + max(z_power, 0.0) * math.sqrt(expected * (1 - expected))
     return math.floor((spread / (expected - minimum)) ** 2)
