@@ -1,11 +1,9 @@
-"""Result pages for a person on this machine: `python -m fepflow.deployments.view`, which `fepflow view` starts."""
+"""Result pages for a person on this machine, as `fepflow view` serves them."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import signal
-import sys
 import webbrowser
 
 import click
@@ -17,12 +15,11 @@ from fepflow.access.listening import listening_on
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
 from fepflow.deployments.http_server import HttpServer, bind
-from fepflow.errors import FepflowError
 from fepflow.observability.probes import probe_routes, store_probe
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
-from fepflow.settings import Settings, settings
+from fepflow.settings import Settings
 from fepflow.store.store import Store
 
 LOOPBACK = "127.0.0.1"
@@ -55,22 +52,3 @@ def application(store: Store, config: Settings, access: Access) -> ASGIApp:
     app.add_middleware(HeadAsGet)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     return PagesMiddleware(guarded, access, secure=False)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Serve; print errors as sentences."""
-    parser = argparse.ArgumentParser(prog="python -m fepflow.deployments.view", description=__doc__)
-    parser.add_argument("--path", default="/", help="page to open")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0: any")
-    parser.add_argument("--no-browser", action="store_true", help="open no browser")
-    options = parser.parse_args(arguments)
-    try:
-        asyncio.run(view(settings(), options.path, options.port, open_browser=not options.no_browser))
-    except FepflowError as error:
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -70,14 +70,10 @@ def serve(host: str, behind_tls: bool) -> None:
     """
     options = ["--host", host, *(["--behind-tls"] if behind_tls else [])]
     _note_ignored_files()
-    _become("fepflow.deployments.serve", *options)
-
-
-def _become(*module: str) -> NoReturn:
-    """Run a module in place of this process, which then gets its signals."""
     note_untaken_variables()
-    # -P: no module in the working directory is imported.
-    os.execv(sys.executable, [sys.executable, "-P", "-m", *module])  # noqa: S606  # no shell is wanted
+    # In place of this process, which then gets its signals. -P: no module in the working directory is imported.
+    command = [sys.executable, "-P", "-m", "fepflow.deployments.serve", *options]
+    os.execv(sys.executable, command)  # noqa: S606  # no shell is wanted
 
 
 def _print_api(api: object) -> None:
@@ -114,11 +110,15 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
 
     RUN is the run to open: an id, its beginning, or latest. `fepflow serve` has the same pages for a team.
     """
-    from fepflow.page_links import run_path
+    import asyncio
 
+    from fepflow.deployments import view as pages
+    from fepflow.page_links import run_path
+    from fepflow.settings import settings
+
+    note_untaken_variables()
     path = run_path(run) if run else "/"
-    options = ["--path", path, "--port", str(port), *(["--no-browser"] if no_browser else [])]
-    _become("fepflow.deployments.view", *options)
+    asyncio.run(pages.view(settings(), path, port, open_browser=not no_browser))
 
 
 @click.group(invoke_without_command=True)
