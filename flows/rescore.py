@@ -13,8 +13,7 @@ from prefect import flow
 
 from fepflow.flows.evaluate import evaluate
 from fepflow.flows.one_run import run_to_end
-from fepflow.tasks.plan_rescore import plan_rescore_task
-from fepflow.tasks.plan_run import rescored_run_name
+from fepflow.tasks.plan_run import plan_rescore_task, rescored_run_name
 
 
 @flow(name="rescore", flow_run_name=rescored_run_name, retries=0, persist_result=False)

@@ -21,11 +21,11 @@ from prefect.runtime import flow_run
 from fepflow.analysis.accumulation import suite_of
 from fepflow.asyncio_helpers import task_result
 from fepflow.store.store import Store
-from fepflow.tasks.compare_variants import compare_variants_task
 from fepflow.tasks.flow_state import end_stopped, end_with_variants, handed_over_state
 from fepflow.tasks.local_run import Interruption, LocalRun, local_run, local_variants
 from fepflow.tasks.open_run import claims_kept, interrupted_with, is_cancelled
 from fepflow.tasks.plan_run import PlannedVariants
+from fepflow.tasks.publish import compare_variants_task
 
 Evaluate = Callable[..., Awaitable[State[Any]]]
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain
+from fnmatch import fnmatchcase
+from itertools import accumulate, chain, islice
 from typing import Any
 from uuid import uuid4
 
@@ -13,19 +14,21 @@ from fepflow.analysis.clusters import draw_clusters
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
 from fepflow.checks.core.argument_paths import with_default_paths
+from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
+from fepflow.documents.messages import did_you_mean
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
+from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
-from fepflow.store.records import REPLACED, REUSE_OUTPUTS, Cause, NewRun, RunRecord
+from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, NewRun, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.replacements import Replacement
 from fepflow.suite.variants import chosen, tags_of
-from fepflow.tasks.case_filters import CaseFilter
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 
@@ -274,3 +277,84 @@ def _wanted(
     chosen = frozenset(drawn)
     by_id = {case.id: case for case in cases if case.id in chosen}
     return [by_id[case_id] for case_id in drawn], case_options, first
+
+
+SHORT_ID = 8
+
+
+class CaseFilter:
+    """The test cases that the options select, and their number.
+
+    Raises NotFoundError for an unknown run, UserError for an unknown case id, and if no case is left.
+    """
+
+    def __init__(self, store: Store, cases: CasesOnDisk, options: RunOptions) -> None:
+        self._metadata = options.metadata
+        self._total = len(cases)
+        self.phrases = [f"--filter-metadata {name}={value}" for name, value in options.metadata.items()]
+        self._ids: frozenset[str] | None = None
+        if options.failing_in is not None:
+            run = store.runs.get(options.failing_in)
+            self.phrases.append(f"--filter-failing {run.id[:SHORT_ID]}")
+            self._and(frozenset(_did_not_pass(store, run)))
+        if options.errors_in is not None:
+            run = store.runs.get(options.errors_in)
+            self.phrases.append(f"--errors {run.id[:SHORT_ID]}")
+            self._and(frozenset(_in_error(store, run)))
+        for pattern in options.case_patterns:
+            self.phrases.append(f"--case {pattern}")
+        if options.case_patterns:
+            self._and(frozenset(_matching([case.id for case in cases], options.case_patterns)))
+        if options.cases is not None:
+            self.phrases.append("those with labels")
+            self._and(options.cases)
+        if options.first is not None:
+            self.phrases.append(f"--first {options.first}")
+            self._and(frozenset(case.id for case in islice(filter(self.is_wanted, cases), options.first)))
+        self.count = len(cases) if not self.phrases else sum(map(self.is_wanted, cases))
+        if not self.count:
+            raise UserError(f"No test case is left by {', '.join(self.phrases) or 'the suite'}: choose less narrowly.")
+
+    def is_wanted(self, case: TestCase) -> bool:
+        """Return whether the run has this case."""
+        of_case = case.metadata or {}
+        return (self._ids is None or case.id in self._ids) and all(
+            _text(of_case.get(key, "")) == value for key, value in self._metadata.items()
+        )
+
+    def as_options(self) -> dict[str, Any]:
+        """Return the options to store with the run; empty if every case is selected."""
+        return {FILTERS: self.phrases, "suite_cases": self._total} if self.count < self._total else {}
+
+    def _and(self, ids: frozenset[str]) -> None:
+        self._ids = ids if self._ids is None else self._ids & ids
+
+
+def _did_not_pass(store: Store, run: RunRecord) -> Iterator[str]:
+    return (result.case.id for result in store.results.by_case(run.id, failed_only=True, whole=False))
+
+
+def _in_error(store: Store, run: RunRecord) -> Iterator[str]:
+    return (
+        result.case.id
+        for result in store.results.by_case(run.id, failed_only=True, whole=False)
+        if (result.output is not None and result.output.failure is not None) or any(map(_has_error, result.checks))
+    )
+
+
+def _has_error(check: CheckResult) -> bool:
+    return check.error is not None
+
+
+def _matching(ids: Sequence[str], patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the ids that a pattern matches. An id that equals the pattern comes first, whatever its characters."""
+    known = frozenset(ids)
+    for pattern in patterns:
+        found = [pattern] if pattern in known else [each for each in ids if fnmatchcase(each, pattern)]
+        if not found:
+            raise UserError(f"--case {pattern}: no test case has such an id ({did_you_mean(pattern, ids)})")
+        yield from found
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,4 +1,4 @@
-"""The first step of a flow run: find or create the run that it executes."""
+"""The first step of a flow run that evaluates or rescores: find or create the run that it executes."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.folders import require_allowed
 from fepflow.suite.reader import LoadedSuite
+from fepflow.tasks.create_rescore import create_rescore, find_rescorable
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
 from fepflow.tasks.flow_state import Retried, run_log, without_verdict
 from fepflow.tasks.local_run import LEASE_SECONDS, local_run, local_variants, reaped_elsewhere
@@ -102,10 +103,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
 
     For a suite with variants, a run of each.
     """
-    if not reaped_elsewhere.get():
-        await reap(store)
-    async with get_client() as client:
-        begun = await client.read_flow_run(UUID(flow_run.id))
+    begun = await _flow_run_after_reaping(store)
     variants = await asyncio.to_thread(_variants_begun_before, store, run_id, flow_run.id)
     if variants is not None:
         return variants
@@ -116,10 +114,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
             await asyncio.to_thread(require_own, store, run_id, flow_run.id)
     planned = await asyncio.to_thread(begun_before, store, run_id, flow_run.id)
     if planned is not None:
-        await describe(planned.run.name if suite else None, planned.run.tags)
-        if planned.retried is not None:
-            run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
-        return planned
+        return await _go_on_with(planned, planned.run.name if suite else None)
     SUITE_VARIABLES.read_blocks_with(read_block)
     validation = await asyncio.to_thread(validate_suite, Path(suite), limit=options.limit, version=options.version)
     for problem in validation.notes:
@@ -135,6 +130,20 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
         create_run, store, validation, options, flow_run.id, _cause(begun), takeovers=takeovers_of(begun)
     )
     return PlannedRun(created.run, created.loaded)
+
+
+async def _flow_run_after_reaping(store: Store) -> FlowRun:
+    if not reaped_elsewhere.get():
+        await reap(store)
+    async with get_client() as client:
+        return await client.read_flow_run(UUID(flow_run.id))
+
+
+async def _go_on_with(planned: PlannedRun, name: str | None) -> PlannedRun:
+    await describe(name, planned.run.tags)
+    if planned.retried is not None:
+        run_log().info("run %s: %s", planned.run.id, planned.retried.sentence)
+    return planned
 
 
 def _variants_begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedVariants | None:
@@ -191,3 +200,32 @@ def begun_before(store: Store, run_id: str | None, flow_run_id: str) -> PlannedR
     planned, handed = resume_run(store, run.id if run is not None else str(run_id)), local_run.get()
     is_handed = handed is not None and handed.run.id == planned.run.id
     return replace(planned, loaded=handed.loaded) if handed is not None and is_handed else planned
+
+
+@task(name="plan", task_run_name="plan", cache_policy=NO_CACHE, persist_result=False)
+async def plan_rescore_task(store: Store, run: str, suite: str, run_id: str | None, *, gate_only: bool) -> PlannedRun:
+    """Find or create the run that this flow run executes; see `find_rescorable` and `create_rescore`."""
+    begun = await _flow_run_after_reaping(store)
+    planned = await asyncio.to_thread(begun_before, store, run_id, flow_run.id)
+    if planned is not None:
+        return await _go_on_with(planned, planned.run.title)
+    SUITE_VARIABLES.read_blocks_with(read_block)
+
+    def create() -> PlannedRun:
+        path = Path(suite) if suite else None
+        if begun.deployment_id is not None:
+            own = store.runs.get(run).suite_path
+            if path is not None or own is not None:
+                require_allowed(path or Path(str(own)))
+        rescorable = find_rescorable(store, run, path)
+        for problem in rescorable.validation.notes:
+            run_log().warning("%s", problem)
+        created = create_rescore(
+            store, rescorable, gate_only=gate_only, flow_run_id=flow_run.id, takeovers=takeovers_of(begun)
+        )
+        run_log().info("run %s: run %s, rescored %s", created.run.id, created.run.rescored_from, rescorable.told)
+        return PlannedRun(created.run, created.loaded)
+
+    made = await asyncio.to_thread(create)
+    await describe(made.run.title, made.run.tags)
+    return made

@@ -1,4 +1,4 @@
-"""Show a run's verdict in Prefect: artifacts for people, events for automations."""
+"""Show a run's verdict, or that of all variants, in Prefect: artifacts for people, events for automations."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ from uuid import UUID
 from prefect import get_client, task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.analysis.regressions import compare, find_baseline
+from fepflow.analysis.variants import VariantTable, as_markdown, variant_table
 from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
+from fepflow.store.store import Store
 from fepflow.suite.values import PREVIOUS
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.events import Happening, emit_drift, emit_verdict
-from fepflow.tasks.flow_state import run_log
-from fepflow.text import slug
+from fepflow.tasks.flow_state import run_log, variants_state
+from fepflow.text import plain_markdown, slug
 from fepflow.verdict.verdict import Comparison, Verdict
 
 
@@ -83,3 +86,23 @@ def _compared(context: RunContext, verdict: Verdict) -> Comparison | None:
 async def publish_task(context: RunContext, verdict: Verdict) -> None:
     """`publish` as a Prefect task run."""
     await publish(context, verdict)
+
+
+async def compare_variants(store: Store, variants_id: str) -> VariantTable:
+    """Compare the runs with the first one, and show the table in Prefect. What Prefect refuses is logged."""
+    table = await asyncio.to_thread(variant_table, store, variants_id)
+    for sentence in table.sentences:
+        run_log().info("%s", sentence)
+    try:
+        summary = plain_markdown(table.summary)
+        await acreate_markdown_artifact(as_markdown(table), key=f"variants-{slug(table.suite)}", description=summary)
+    except Exception as error:
+        run_log().warning("the variants were compared, but this could not be shown in Prefect: %s", error)
+    return table
+
+
+@task(name="compare-variants", task_run_name="compare variants", retries=0, cache_policy=NO_CACHE, persist_result=False)
+async def compare_variants_task(store: Store, variants_id: str) -> State[VariantTable]:
+    """`compare_variants` as a Prefect task run, whose state is that of all variants."""
+    table = await compare_variants(store, variants_id)
+    return variants_state(table, data=table)

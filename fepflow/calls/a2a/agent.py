@@ -16,8 +16,7 @@ from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import Error as ProtoJsonError
 
-from fepflow.calls.a2a.hosts import refused
-from fepflow.calls.a2a.transport import AgentTransport, headers_withheld
+from fepflow.calls.a2a.transport import AgentTransport, headers_withheld, refused
 from fepflow.calls.json_rpc import malformed
 from fepflow.calls.response_parser import A2A
 from fepflow.errors import TargetError, TargetTimeoutError
