@@ -92,7 +92,7 @@ _COUNTERS: Mapping[str, tuple[str, str, Sequence[str]]] = {
 """Name, help and labels of the counters, by the name of their totals. `suite` is the total's own, the last label its
 label, with both parts of one that has two."""
 _FROM_ZERO: Mapping[str, Sequence[str]] = {
-    totals.RUNS: ("error", "interrupted"),
+    totals.RUNS: ("pass", "fail", "inconclusive", "error", "interrupted"),
     totals.CALLS: ("answered", "failed"),
     totals.CALL_ERRORS: ("circuit_open",),
 }

@@ -219,9 +219,9 @@ def _count_check(increments: Increments, new: NewCheckResult) -> None:
     increments[CHECKS, outcome] += 1
     if new.result.error is not None:
         increments[CHECK_ERRORS, str(new.result.error.type)[:64]] += 1
-    metadata = new.result.metadata or {}
-    _count_usage(increments, metadata.get(USAGE))
-    if isinstance(cached := metadata.get("cached"), bool):
+    _count_usage(increments, (new.result.metadata or {}).get(USAGE))
+    of_model = new.result.results.get("metadata")
+    if isinstance(of_model, dict) and isinstance(cached := of_model.get("cached"), bool):
         increments[LOOKUPS, "models hit" if cached else "models miss"] += 1
 
 

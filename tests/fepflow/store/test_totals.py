@@ -24,11 +24,14 @@ def call(case_index: int, **metadata: object) -> NewOutput:
     return NewOutput(case_index, 0, HASH, Output(value=value, metadata={"attempts": 1, "latency_ms": 200, **metadata}))
 
 
-def check(case_index: int, passed: bool | None, error: ErrorType | None = None, **metadata: Any) -> NewCheckResult:
+def check(
+    case_index: int, passed: bool | None, error: ErrorType | None = None, cached: bool | None = None, **metadata: Any
+) -> NewCheckResult:
+    of_model = {} if cached is None else {"metadata": {"model": "m", "cached": cached}}
     result = CheckResult(
         check_type="contains",
         status="error" if error else "completed",
-        results={} if error else {"passed": passed},
+        results={} if error else {"passed": passed, **of_model},
         evaluated_at=TIME,
         metadata={"check_id": "contains\0", **metadata},
         error=CheckError(type=error, message="why") if error else None,
