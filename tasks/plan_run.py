@@ -50,8 +50,14 @@ class PlannedVariants:
 
 
 def resume_run(store: Store, run_id: str) -> PlannedRun:
-    """Return a run to resume. In a completed one, only errors are run again."""
+    """Return a run to resume. In a completed one, only errors are run again.
+
+    Raises UserError for one with an erased test case: the target and the checks would get nothing in its place.
+    """
     record, retried = store.runs.get(run_id), None
+    if (case_id := store.retention.erased_case(record.id)) is not None:
+        short = record.id[:8]
+        raise UserError(f"Run {short} cannot be resumed, because its test case {case_id} was erased: start a new run.")
     if record.status == "completed":
         if record.outcome is not None:
             retried = Retried(record.outcome, _asked_again(record, store.results.progress(record.id)))

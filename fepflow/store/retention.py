@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Text, delete, func, select, type_coerce, update
 
 from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.model import utc_now
@@ -154,6 +154,14 @@ class Retention(Repository):
         self.delete_unused_blobs()
         self.give_back_space()  # the log of SQLite has the old rows until it is begun anew
         return count
+
+    def erased_case(self, run_id: str) -> str | None:
+        """Return the id of a test case of the run that was erased; None if none was."""
+        text = type_coerce(CASE.c.data, Text)
+        rows = select(CASE.c.case_id, CASE.c.data).where(CASE.c.run_id == run_id, text.contains(f'"{ERASED}"'))
+        with self._database.reading() as connection:
+            erased = (row.case_id for row in connection.execute(rows) if ERASED in (row.data.get("metadata") or {}))
+            return next(erased, None)
 
     def delete_unused_blobs(self) -> int:
         """Delete the blobs of large outputs that no run uses any more, and return their number."""

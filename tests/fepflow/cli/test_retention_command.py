@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewLabel, NewRun
@@ -111,3 +112,20 @@ def test_an_erased_case_shows_that_it_was(cli: Cli, store: Store, ran: Ran) -> N
     assert shown.exit_code == 0, shown.output
     assert "c1" in shown.stdout
     assert "says False" not in shown.stdout
+
+
+def test_a_run_with_an_erased_case_is_not_resumed_and_keeps_its_verdict(store: Store, ran: Ran) -> None:
+    from fepflow.tasks.plan_run import resume_run
+
+    run = ran([True, False, None])  # one check ended in error
+    other = TestCase(id="about", input="erased_at", metadata={"is": '"erased_at"'})
+    store.runs.add_completed(
+        NewRun("b" * 32, "refunds", {}, None, 1), [other], [], [], outcome="pass", metrics=[], verdict={"reasons": []}
+    )
+    assert resume_run(store, "b" * 32).retried is not None
+    before = store.results.check_totals(run.id)
+    store.retention.erase_case("c2")
+    with pytest.raises(UserError, match="its test case c2 was erased"):
+        resume_run(store, run.id)
+    assert store.results.check_totals(run.id) == before
+    assert store.runs.get(run.id).outcome == run.outcome

@@ -148,7 +148,9 @@ def test_an_erased_case_holds_nothing_of_what_was_said_and_counts_as_it_did(stor
     store.labels.add(NewLabel("run-1", 1, 0, "c", "passed", True, "secret note", "ann"))
     store.requests.add_test_cases([TestCase(id="case-1", input="secret")])
     before = store.results.check_totals("run-1")
+    assert store.retention.erased_case("run-1") is None
     assert store.retention.erase_case("case-1") == 1
+    assert (store.retention.erased_case("run-1"), store.retention.erased_case("run-2")) == ("case-1", None)
     assert store.results.check_totals("run-1") == before
     result = list(store.results.by_case("run-1"))[1]
     assert result.case.input is None
