@@ -12,7 +12,7 @@ from typing import Any
 from fepflow.documents.files import read_text, reason, replace_text
 from fepflow.errors import InputError, Problem, UserError
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import ERASED, TestCase
 from fepflow.services.failed_results import Selection, selected
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
@@ -73,11 +73,11 @@ def add_cases(store: Store, run: RunRecord, selections: Sequence[Selection], pat
 
 
 def _cases(store: Store, run: RunRecord, selections: Iterable[Selection]) -> Iterator[TestCase]:
-    """Yield each case once, without its repeats."""
+    """Yield each case once, without its repeats. Of an erased one nothing is left to be asked."""
     seen = set()
     for selection in selections:
         for result in selected(store, run, selection):
-            if result.case_index not in seen:
+            if result.case_index not in seen and ERASED not in (result.case.metadata or {}):
                 seen.add(result.case_index)
                 yield result.case
 

@@ -92,6 +92,12 @@ def test_a_case_is_there_already_by_its_content_origin_or_id_and_input(
     assert ("called bad-2" in done.stderr) is (added == ["bad-2"])
 
 
+def test_an_erased_case_becomes_no_test_case(cli: Cli, run: RunRecord, home: Path) -> None:
+    cli("delete", "--case", "bad", "--yes")
+    assert cli("cases", "add", run.id, "--failed", "-o", FILE).exit_code == 0
+    assert [record["id"] for record in records(home)] == ["silent"]
+
+
 def test_a_case_keeps_all_that_it_has_whatever_agents_and_people_wrote(cli: Cli, store: Store, home: Path) -> None:
     own = [{"type": "contains", "arguments": {"text": "$.output.value", "phrases": "a"}, "id": "own"}]
     case = TestCase.model_validate({"id": "nasty", "input": NASTY, "metadata": {"tags": ["a"], "n": 1}, "checks": own})
