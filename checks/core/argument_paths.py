@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,8 @@ def paths_of(check: Check) -> list[PathUse]:
         return []
     uses = []
     defaults = default_paths(check_class)
-    for name, value in {**defaults, **check.arguments}.items():
+    given = {**defaults, **check.arguments}
+    for name, value in given.items():
         if name in modifier_names(check_class):
             continue
         if name in check_class.check_templates and isinstance(value, str) and not is_path(value):
@@ -50,7 +52,7 @@ def paths_of(check: Check) -> list[PathUse]:
     arguments = arguments_of(check_class, check)
     if arguments is None:
         return uses
-    return [replace(use, arguments=arguments) if _is_whole(use, check) else use for use in uses]
+    return [replace(use, arguments=arguments) if _is_whole(use, given) else use for use in uses]
 
 
 def with_default_paths(check: Check) -> Check:
@@ -98,8 +100,8 @@ def arguments_of(check_class: type[BaseCheck], check: Check) -> Arguments | None
         return None
 
 
-def _is_whole(use: PathUse, check: Check) -> bool:
-    return len(use.location) == 1 and check.arguments.get(str(use.location[0])) == use.expression and not use.optional
+def _is_whole(use: PathUse, arguments: Mapping[str, Any]) -> bool:
+    return len(use.location) == 1 and arguments.get(str(use.location[0])) == use.expression and not use.optional
 
 
 def _placeholders(prompt: str) -> list[str]:

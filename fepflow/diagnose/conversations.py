@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
@@ -15,6 +16,8 @@ from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.test_case import SimulatedUser, TestCase
 from fepflow.settings import settings
 from fepflow.suite.reader import SPELLED_OUT
+
+_CONVERSATION = {"steps": list[Any](), "messages": list[Any]()}
 
 
 def validate_conversations(validation: SuiteValidation, opened: Target | None) -> None:
@@ -34,7 +37,7 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
     _validate_users(validation)
     for index, check in enumerate(validation.loaded.section("checks") or ()):
         for use in paths_of(check) if check is not None and check.turn is None else ():
-            if use.arguments is not None and use.expression == "$.output.value":
+            if use.arguments is not None and use.expression == "$.output.value" and use.misfit(_CONVERSATION):
                 message = f"of a conversation such as {first.id}, {use.expression} is an object with steps and messages"
                 advice = "name an answer: $.output.value.messages[-1].content is the last; or give the check a turn"
                 validation.warn(("checks", index, "arguments", *use.location), message, advice)

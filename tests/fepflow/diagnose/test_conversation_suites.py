@@ -105,6 +105,9 @@ def test_a_shared_check_of_the_whole_value_is_warned_of(tmp_path: Path) -> None:
     (warning,) = told(tmp_path, TURNS, more=f"checks: [{CHECK}]")
     assert "$.output.value is an object with steps and messages" in warning
     assert told(tmp_path, TURNS, more=f"checks: [{CHECK[:-1]}, turn: 1}}]") == []
+    (of_default,) = told(tmp_path, TURNS, more="checks: [{type: contains, phrases: a}]")
+    assert "$.output.value.messages[-1].content is the last" in of_default
+    assert told(tmp_path, TURNS, more="checks: [{type: json_diff, expected: {a: 1}}]") == []
 
 
 @pytest.mark.parametrize("is_shared", [True, False])
