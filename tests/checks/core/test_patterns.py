@@ -150,7 +150,7 @@ async def test_many_guarded_searches_leave_asyncios_own_threads_to_others():
 def nothing_goes_on_in_the_background():
     """A search that was given up goes on for a while: the next test does not begin beside it."""
     yield
-    while not SEARCHES.is_idle:
+    while SEARCHES._unfinished:
         time.sleep(0.05)
 
 
