@@ -403,5 +403,10 @@ def wrong_arguments(
         replace(item, message=f"{item.message}{_other_kind(item, arguments)}")
         for item in validation_messages(arguments, error, check_class)
     ]
+    return refused(check_type, messages)
+
+
+def refused(check_type: str, messages: list[ValidationMessage]) -> CheckArgumentsError:
+    """Return the exception for arguments that a check type does not take, for the reasons in `messages`."""
     parts = [": ".join(part for part in (dotted(item.path), item.message) if part) for item in messages]
     return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", messages)

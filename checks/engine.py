@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from time import perf_counter
 from typing import Any, TypeVar
@@ -116,15 +117,10 @@ def read_metadata(metadata: Any, experiment: Any) -> tuple[dict[str, Any] | None
         if not isinstance(experiment, dict):
             message = f"must be a dict, not {type(experiment).__name__}"
             raise InputError(Problem(message, path="experiment_metadata", advice=advice))
-        try:
-            experiment = ExperimentMetadata.model_validate(experiment)
-        except ValidationError as error:
-            raise InputError(
-                [
-                    Problem(item.message, path=f"experiment_metadata.{dotted(item.path)}", advice=advice)
-                    for item in validation_messages(experiment, error, ExperimentMetadata)
-                ]
-            ) from None
+        problems: list[Problem] = []
+        experiment = _read(ExperimentMetadata, None, experiment, "experiment_metadata", problems)
+        if problems:
+            raise InputError([replace(problem, advice=advice) for problem in problems])
     _require_json(metadata, "metadata")
     if experiment is not None:
         _require_json(experiment.metadata, "experiment_metadata.metadata")

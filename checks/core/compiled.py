@@ -28,6 +28,7 @@ from fepflow.checks.base import (
     argument_fields,
     default_paths,
     modifier_names,
+    refused,
     wrong_arguments,
 )
 from fepflow.checks.constants import CheckType
@@ -253,9 +254,7 @@ def _require_of_case(check_type: str, name: str, paths: Sequence[str]) -> None:
     other = next((path for path in paths if leading_keys(path)[:1] != ("test_case",)), None)
     if other is not None:
         why = f"{other} is no part of the test case, and an answer must not say by what it is judged"
-        raise CheckArgumentsError(
-            f"{check_type} cannot take these arguments: {name}: {why}", [ValidationMessage((name,), why)]
-        )
+        raise refused(check_type, [ValidationMessage((name,), why)])
 
 
 def _negated_subject(arguments: Arguments, check: Check) -> str:

@@ -12,6 +12,7 @@ from fepflow.checks.core.compiled import CompiledCheck, compile_checks
 from fepflow.checks.models.model_check import ADDRESSES, ModelCheck, completed_configs
 from fepflow.checks.registry import find_check, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
+from fepflow.json.values import texts_in
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.test_case import SimulatedUser
@@ -103,7 +104,7 @@ class UserModels:
         if self._section is None:
             raise CheckArgumentsError("the suite does not say who plays simulated users (user.model_config.model)")
         usual = self._section.llm_config.get("model")
-        if self._from_data and user.model not in (None, usual) and not self._is_allowed(user.model):
+        if self._from_data and user.model not in (None, usual) and not _allows(self._allowed, str(user.model)):
             message = (
                 "test cases from a file may name only the model of the suite's section user, or one that the "
                 f"setting FEPFLOW_MODELS names, and {brief(str(user.model), 100)!a} is not one of them"
@@ -116,8 +117,9 @@ class UserModels:
         except ValueError as error:
             raise CheckArgumentsError(f"user: {error}") from None
 
-    def _is_allowed(self, name: str | None) -> bool:
-        return any(fnmatchcase(str(name), allowed) for allowed in self._allowed)
+
+def _allows(allowed: Sequence[str], model: str) -> bool:
+    return any(fnmatchcase(model, name) for name in allowed)
 
 
 _PLAYED = {**CHAT, "temperature": 1.0}
@@ -181,7 +183,7 @@ class CaseChecks:
         for name, value in given.items() if isinstance(given, dict) else ():
             if name in ADDRESSES or (config.endswith("provider_config") and name not in _HARMLESS):
                 return f"{config}.{name}: {self._who} may not say that: it comes from {self._whose}"
-            if _holds_reference(value):
+            if any("${" in text for _, text in texts_in(value)):
                 return f"{config}.{name}: ${{NAME}} stands in suites only, never in {self._who}"
             if name == "model" and not self._may_ask(value):
                 named = "the suite names, or the setting" if self._whose == FILE[1] else "are named by the setting"
@@ -192,9 +194,7 @@ class CaseChecks:
         return None
 
     def _may_ask(self, model: Any) -> bool:
-        if not isinstance(model, str):
-            return False
-        return model in self._named or any(fnmatchcase(model, allowed) for allowed in self._allowed)
+        return isinstance(model, str) and (model in self._named or _allows(self._allowed, model))
 
 
 def _of_jury(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -204,9 +204,3 @@ def _of_jury(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         config = dict(member) if isinstance(member, dict) else {"model": member}
         yield f"judges[{index}].provider_config", config.pop("provider_config", None)
         yield f"judges[{index}]", config
-
-
-def _holds_reference(value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return any(map(_holds_reference, value.values() if isinstance(value, dict) else value))
-    return isinstance(value, str) and "${" in value

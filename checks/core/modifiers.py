@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fepflow.checks.base import BaseCheck, argument_fields, modifier_names
+from fepflow.checks.base import BaseCheck, argument_fields, modifier_names, refused
 from fepflow.checks.core.patterns import INLINE_LIMIT, MAX_PATTERN, MAX_TEXT, TIME_LIMIT, check_pattern, find_text
 from fepflow.checks.core.sentences import shown
 from fepflow.documents.messages import kind_name, validation_messages
-from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
+from fepflow.errors import CheckArgumentsError, ValidationMessage
 from fepflow.json.values import parse
 from fepflow.protocol.results import CheckResult, score_of
 
@@ -320,7 +320,7 @@ def _read_extract(check_type: str, value: Any) -> Extract:
         return Extract.model_validate(value)
     except ValidationError as error:
         messages = [replace(item, path=("extract", *item.path)) for item in validation_messages(value, error, Extract)]
-        raise _refused_with(check_type, messages) from None
+        raise refused(check_type, messages) from None
 
 
 def _read_pass_at(check_class: type[BaseCheck], check_type: str, value: Any, arguments: Mapping[str, Any]) -> float:
@@ -343,9 +343,4 @@ def _bounds(limits: tuple[float, float]) -> str:
 
 
 def _refused(check_type: str, name: str, why: str) -> CheckArgumentsError:
-    return _refused_with(check_type, [ValidationMessage((name,), why)])
-
-
-def _refused_with(check_type: str, messages: list[ValidationMessage]) -> CheckArgumentsError:
-    parts: Iterator[str] = (": ".join(part for part in (dotted(item.path), item.message) if part) for item in messages)
-    return CheckArgumentsError(f"{check_type} cannot take these arguments: {'; '.join(parts)}", messages)
+    return refused(check_type, [ValidationMessage((name,), why)])

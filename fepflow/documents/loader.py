@@ -12,7 +12,8 @@ from typing import Any
 from fepflow.documents.files import read_text
 from fepflow.documents.yaml import Place, parse_yaml, too_deep
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.json.values import is_deep, loads, syntax_error
+from fepflow.json.values import is_deep, loads, loads_with_nan, syntax_error
+from fepflow.text import brief
 
 
 def _as_it_is(path: DocumentPath) -> DocumentPath:
@@ -71,23 +72,28 @@ def read_document(path: Path, name: str | None = None) -> Document:
     return parse_document(read_text(path, file), file)
 
 
-def parse_document(text: str, file: str) -> Document:
-    """Parse the text of a document; JSON when the name ends in .json, else YAML 1.2."""
+def parse_document(text: str, file: str, *, nan: bool = False) -> Document:
+    """Parse the text of a document; JSON when the name ends in .json, else YAML 1.2. See parse_json."""
     if file.endswith(".json"):
-        return Document(_parse_json(text, file), file, text)
+        return Document(parse_json(text, file, nan=nan), file, text)
     value, place = parse_yaml(text, file)
     return Document(value, file, text, place)
 
 
-def _parse_json(text: str, file: str) -> Any:
+def parse_json(text: str, file: str, *, nan: bool = False) -> Any:
+    """Return the JSON value of a text; with `nan`, floats that are no numbers may stand in it, as Python writes them.
+
+    Raises InputError with the line and the column.
+    """
     try:
-        value = loads(text)
+        value = (loads_with_nan if nan else loads)(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
-        raise InputError(Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno)) from None
+        what = f"is not valid JSON: {syntax_error(error)}"
+        raise InputError(Problem(what, file, error.lineno, column=error.colno)) from None
     except RecursionError:
         raise too_deep(file) from None
     except ValueError as error:
-        raise InputError(Problem(f"is not valid JSON: {error}", file)) from None
+        raise InputError(Problem(f"is not valid JSON: {brief(str(error), 200)}", file)) from None
     if is_deep(value):
         raise too_deep(file)
     return value

@@ -6,7 +6,6 @@ A metric without a usable value does not make a report unreadable: it is left wi
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -15,12 +14,10 @@ from typing import Any
 
 from fepflow.documents.files import read_text
 from fepflow.documents.loader import Document, parse_document
-from fepflow.documents.yaml import too_deep
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
 from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number
 from fepflow.evalguard.schema_errors import validated
-from fepflow.json.values import is_deep, loads_with_nan, syntax_error
 from fepflow.security.redaction import MASK, redact
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
@@ -41,7 +38,7 @@ def report_document(path: Path) -> Document | None:
 
     Raises InputError if it cannot be read.
     """
-    document = _parse(read_text(path, str(path), MAX_BYTES), str(path))
+    document = parse_document(read_text(path, str(path), MAX_BYTES), str(path), nan=True)
     is_report = isinstance(document.data, Mapping) and bool({"results", "context"} & set(document.data))
     is_report = is_report or (kind_of(document.data, path) == "report" and is_bare_report(document.data))
     return document if is_report else None
@@ -67,24 +64,6 @@ def read_report(path: Path, document: Document | None = None) -> ReadReport:
     except ValueError as error:
         raise InputError(document.problem(("results",), str(error))) from None
     return ReadReport(report, hashlib.sha256(document.text.encode()).hexdigest(), warnings)
-
-
-def _parse(text: str, file: str) -> Document:
-    if not file.endswith(".json"):
-        return parse_document(text, file)
-    try:
-        data = loads_with_nan(text)
-    except json.JSONDecodeError as error:
-        raise InputError(
-            Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno, column=error.colno)
-        ) from None
-    except RecursionError:
-        raise too_deep(file) from None
-    except ValueError as error:
-        raise InputError(Problem(f"is not valid JSON: {error}", file)) from None
-    if is_deep(data):
-        raise too_deep(file)
-    return Document(data, file, text)
 
 
 def _with_usable_values(data: Any) -> tuple[Any, list[str]]:

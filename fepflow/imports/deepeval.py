@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from fepflow.documents.loader import parse_json
 from fepflow.errors import InputError, Problem
 from fepflow.imports.imported import (
     Imported,
@@ -20,7 +21,7 @@ from fepflow.imports.imported import (
     unique_names,
 )
 from fepflow.imports.judge_checks import JUDGE_MODEL, add_models, rubric
-from fepflow.imports.source import Source, parse_json
+from fepflow.imports.source import Source
 
 _MARKS = {
     *("expected_output", "expectedOutput", "actual_output", "actualOutput", "retrieval_context", "retrievalContext"),
@@ -202,7 +203,7 @@ def _plain_cells(record: dict[str, Any], notes: Notes, line: int | None) -> dict
     for name in _JSON_CELLS:
         if isinstance(plain.get(name), str):
             try:
-                plain[name] = parse_json(plain[name], notes.file)
+                plain[name] = parse_json(plain[name], notes.file, nan=True)
             except InputError:
                 notes.by_hand(f"{name} is no JSON, and is left out", line)
                 del plain[name]

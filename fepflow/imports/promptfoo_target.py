@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from fepflow.documents.loader import parse_document
+from fepflow.documents.loader import parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, dotted
 from fepflow.imports.imported import PLACEHOLDER_URL, Notes
 from fepflow.imports.promptfoo_templates import LogicError, has_template, placeholders, without_logic
-from fepflow.imports.source import Source, parse_json
+from fepflow.imports.source import Source
 from fepflow.json.values import map_leaves
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
@@ -277,7 +277,7 @@ class TargetReader:
         body = config.get("body")
         if isinstance(body, str):
             try:
-                body = parse_json(body, self._source.name)
+                body = parse_json(body, self._source.name, nan=True)
             except InputError:
                 self._by_hand("a body that is no JSON was imported as a text", (*path, "config", "body"))
         try:

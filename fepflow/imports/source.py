@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,10 +15,8 @@ from typing import IO, Any
 
 from fepflow.datasets.records import MAX_JSON_BYTES, MAX_LINE_BYTES, ErrorCollector, records
 from fepflow.documents.files import decode, open_regular, reason
-from fepflow.documents.loader import Document, parse_document
+from fepflow.documents.loader import Document, parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, Problem
-from fepflow.json.values import is_deep, loads_with_nan, syntax_error
-from fepflow.text import brief
 
 HEAD_BYTES = 65_536
 MOST_PLACED = 2_000_000
@@ -80,7 +77,7 @@ class Source:
         text = self.text()
         if self.ending in (".yaml", ".yml"):
             return parse_document(text, self.name)
-        return Document(parse_json(text, self.name), self.name, text)
+        return Document(parse_json(text, self.name, nan=True), self.name, text)
 
     def line_of(self, path: DocumentPath) -> int | None:
         """Return the line of a part of the document; None where it takes too long to find (JSON above 2 MB)."""
@@ -158,7 +155,7 @@ class Source:
                     raise InputError(Problem(f"this line is larger than {MAX_LINE_BYTES:,} bytes", self.name, number))
                 try:
                     if raw.strip():
-                        yield number, parse_json(raw.decode(), self.name)
+                        yield number, parse_json(raw.decode(), self.name, nan=True)
                 except (InputError, UnicodeDecodeError) as error:
                     what = error.problems[0].message if isinstance(error, InputError) else "is not UTF-8"
                     raise InputError(Problem(what, self.name, number)) from None
@@ -210,17 +207,3 @@ class Source:
                 return
             with gzip.open(stream) as plain:
                 yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
-
-
-def parse_json(text: str, file: str) -> Any:
-    """Return the JSON value of a text, in which NaN may stand. Raises InputError with the line."""
-    try:
-        value = loads_with_nan(text.removeprefix("\ufeff"))
-    except json.JSONDecodeError as error:
-        raise InputError(Problem(f"is not valid JSON: {syntax_error(error)}", file, error.lineno)) from None
-    except (RecursionError, ValueError) as error:
-        what = "it is nested too deep" if isinstance(error, RecursionError) else brief(str(error), 200)
-        raise InputError(Problem(f"is not valid JSON: {what}", file)) from None
-    if is_deep(value):
-        raise InputError(Problem("is nested deeper than 100 levels", file))
-    return value
