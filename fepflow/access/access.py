@@ -171,7 +171,8 @@ class Access:
         Raises AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
         """
         try:
-            if not await self.asks_for_keys():
+            asks = await self.asks_for_keys()
+            if not asks:
                 refuse_proxies(headers)
                 if is_web:
                     refuse_pages_of_others(headers, self._origins)
@@ -179,10 +180,12 @@ class Access:
         except (AuthenticationError, PermissionDeniedError):
             self.count_failure(source)
             raise
-        return await self.identify(shown)
+        return await self.identify(shown, asks)
 
-    async def identify(self, credentials: Credentials) -> Caller:
+    async def identify(self, credentials: Credentials, asks: bool | None = None) -> Caller:
         """Return the caller. A key or token must be valid, even if none is required.
+
+        `asks` says whether callers need one; if None, it is looked up where it matters.
 
         Raises AuthenticationError, and RateLimitError for a source with many failures. Valid credentials are always
         accepted, because others may share the address.
@@ -196,7 +199,7 @@ class Access:
                 return self._by_token(credentials.authorization)
             if credentials.session is not None:
                 return await self._by_session(credentials.session)
-            return await self._without(credentials.source)
+            return self._without(credentials.source, await self.asks_for_keys() if asks is None else asks)
         except AuthenticationError:
             self.count_failure(credentials.source)
             raise
@@ -299,8 +302,8 @@ class Access:
         subject, scopes = self._tokens.verify(token.strip(" "))
         return Caller(f"jwt:{subject}", scopes)
 
-    async def _without(self, source: str | None) -> Caller:
-        if await self.asks_for_keys() or not _may_be_here(source):
+    def _without(self, source: str | None, asks: bool) -> Caller:
+        if asks or not _may_be_here(source):
             token = ", or a token (Authorization: Bearer)" if self._tokens else ""
             raise AuthenticationError(f"Send an API key (X-API-Key){token}: `fepflow keys create` makes one.")
         return Caller(None, frozenset(SCOPES))

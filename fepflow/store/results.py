@@ -385,6 +385,8 @@ class Results(Repository):
 
     def output_counts(self, run_ids: Sequence[str]) -> dict[str, int]:
         """Count the outputs of each of the runs; a run without one is left out."""
+        if not run_ids:
+            return {}
         counts = (
             select(OUTPUT.c.run_id, func.count().label("outputs"))
             .where(OUTPUT.c.run_id.in_(run_ids))

@@ -47,7 +47,7 @@ BY_NAME = Mutation(
 )
 OPEN_DOOR = Mutation(
     "fepflow/access/access.py",
-    "if await self.asks_for_keys() or not _may_be_here(source):",
+    "if asks or not _may_be_here(source):",
     "if not _may_be_here(source):",
 )
 NO_TLS = Mutation(

@@ -38,6 +38,9 @@ QUERIES = frozenset({("POST", "/v1/reports")})
 STARTS = frozenset({("POST", "/api/evaluations")})
 """Requests that start runs, which call agents."""
 
+POLLED = re.compile(rf"/api/evaluations/[^/]+|{PATH}")
+"""Paths that programs ask for again and again until something has come of it."""
+
 NO_RESPONSE = "no response"
 
 _RESOURCE = re.compile(r"(/[^/]+/[^/]+/)([^/]+)(/.*)?", re.DOTALL)
@@ -171,7 +174,7 @@ class _Exchange:
         name, is_late = self._caller.name if self._caller else None, self._caller is None or self._needs == "read"
         # htmx, which our pages ask again with, says so. A reader who pretends to be it hides nothing but repetitions.
         is_poll = self._needs == "read" and (
-            self._path == PATH or Headers(scope=self._scope).get("hx-request") == "true"
+            POLLED.fullmatch(self._path) is not None or Headers(scope=self._scope).get("hx-request") == "true"
         )
         await self._access.record(name, self._source, action, resource, outcome, may_be_late=is_late, is_poll=is_poll)
 

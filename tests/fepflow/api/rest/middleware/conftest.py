@@ -106,6 +106,7 @@ def application(seen: list[str]) -> Starlette:
             Route("/v1/broken", broken, methods=methods),
             Route("/v1/swallows", swallows, methods=methods),
             Route("/v1/endless", endless),
+            Route("/api/evaluations/{id}", health),
             WebSocketRoute("/v1/socket", connect),
             Route("/v1/{rest:path}", answer, methods=methods),
             Route("/api/{rest:path}", answer, methods=methods),

@@ -28,6 +28,17 @@ async def test_a_fault_is_recorded_and_stays_a_fault(serve: Serve, caplog: pytes
         assert [outcome for *_, outcome in service.entries()] == ["500", "404"]
 
 
+async def test_a_caller_that_waits_for_an_evaluation_has_one_entry(serve: Serve) -> None:
+    async with serve() as service:
+        mine = service.key()
+        for headers in (mine, mine, None, mine):
+            await service.send("GET", "/api/evaluations/a", headers)
+        await service.send("GET", "/api/evaluations/b", mine)
+        assert [(resource, outcome) for *_, resource, outcome in service.entries()] == [
+            ("a", "200"), ("a", "401"), ("b", "200")
+        ]  # fmt: skip
+
+
 class FailingLog:
     """A store, and its repository of access, whose audit log takes so many groups of entries."""
 
