@@ -17,11 +17,12 @@ from pydantic import Field
 
 from fepflow.flows.one_run import run_to_end
 from fepflow.tasks.create_run import RunOptions
+from fepflow.tasks.flow_state import RESULTS
 from fepflow.tasks.plan_run import flow_run_name, plan_task
 
 
 # No retries, whatever Prefect's settings say: a verdict of fail would be asked for again.
-@flow(name="evaluate", flow_run_name=flow_run_name, retries=0, persist_result=False)
+@flow(name="evaluate", flow_run_name=flow_run_name, retries=0, persist_result=False, result_storage=RESULTS)
 async def evaluate(
     suite: str,
     limit: Annotated[float, Field(gt=0)] | None = None,

@@ -13,10 +13,11 @@ from prefect import flow
 
 from fepflow.flows.evaluate import evaluate
 from fepflow.flows.one_run import run_to_end
+from fepflow.tasks.flow_state import RESULTS
 from fepflow.tasks.plan_run import plan_rescore_task, rescored_run_name
 
 
-@flow(name="rescore", flow_run_name=rescored_run_name, retries=0, persist_result=False)
+@flow(name="rescore", flow_run_name=rescored_run_name, retries=0, persist_result=False, result_storage=RESULTS)
 async def rescore(run: str, suite: str = "", gate: bool = False, run_id: str | None = None) -> Any:
     """Judge the outputs of an earlier run by the present suite, without calling the agent.
 

@@ -10,14 +10,14 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
-from uuid import UUID
 
 from prefect import get_client
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.context import FlowRunContext
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
-from prefect.runtime import flow_run
+from prefect.settings import get_current_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed
 
 from fepflow.analysis.variants import VariantTable
@@ -68,6 +68,19 @@ def log_limit_change(slots: int, cause: TargetError | None) -> None:
     else:
         calls = "1 call" if slots == 1 else f"{slots} calls"
         run_log().warning("the target is overloaded, %s at once from now on: %s", calls, cause)
+
+
+RESULTS: Any = get_current_settings().results.local_storage_path
+"""The storage of a flow's results, of which none are persisted. For a flow that names none, Prefect asks its API for
+the default, twice a run. It takes a path, though its types do not say so."""
+
+
+def own_flow_run() -> FlowRun:
+    """Return the flow run that this code is in, as Prefect's engine has read it, with what `describe` has changed."""
+    context = FlowRunContext.get()
+    if context is None or not isinstance(context.flow_run, FlowRun):
+        raise MissingContextError("this is no flow run")
+    return context.flow_run
 
 
 NOT_EVALUATED = "could not be evaluated"
@@ -178,25 +191,25 @@ def without_verdict(tags: Collection[str]) -> set[str]:
 
 async def _mark(outcome: Outcome | None) -> None:
     """Mark the flow run. Errors are logged, and fail nothing."""
-    if flow_run.id is None:
+    if FlowRunContext.get() is None:
         return
     try:
+        flow_run = own_flow_run()
         async with get_client() as client:
-            await mark_flow_run(client, UUID(flow_run.id), outcome)
+            await mark_flow_run(client, flow_run, outcome)
     except Exception as error:
         run_log().warning("the outcome could not be written into the flow run's name: %s", error)
 
 
-async def mark_flow_run(client: PrefectClient, flow_run_id: UUID, outcome: Outcome | None) -> None:
+async def mark_flow_run(client: PrefectClient, flow_run: FlowRun, outcome: Outcome | None) -> None:
     """Put the outcome at the end of a flow run's name and into its tags, in place of an earlier outcome."""
-    there = await client.read_flow_run(flow_run_id)
-    name = there.name
+    name = flow_run.name
     for ending in _ENDINGS:
         name = name.removesuffix(f"{SEPARATOR}{ending}")
-    tags = without_verdict(there.tags) | ({f"{TAG}{outcome}"} if outcome else set())
-    policy = there.empirical_policy
+    tags = without_verdict(flow_run.tags) | ({f"{TAG}{outcome}"} if outcome else set())
+    policy = flow_run.empirical_policy
     if policy.retries:  # given by the flow's caller: a verdict is not retried
         policy = policy.model_copy(update={"retries": 0})
     await client.update_flow_run(
-        flow_run_id, name=f"{name}{SEPARATOR}{outcome or NOT_EVALUATED}", tags=tags, empirical_policy=policy
+        flow_run.id, name=f"{name}{SEPARATOR}{outcome or NOT_EVALUATED}", tags=tags, empirical_policy=policy
     )

@@ -25,7 +25,7 @@ from fepflow.suite.folders import require_allowed
 from fepflow.suite.reader import LoadedSuite
 from fepflow.tasks.create_rescore import create_rescore, find_rescorable
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
-from fepflow.tasks.flow_state import Retried, run_log, without_verdict
+from fepflow.tasks.flow_state import Retried, own_flow_run, run_log, without_verdict
 from fepflow.tasks.local_run import LEASE_SECONDS, local_run, local_variants, reaped_elsewhere
 from fepflow.tasks.prefect_blocks import read_block
 from fepflow.tasks.reaping import reap
@@ -141,8 +141,7 @@ async def plan_task(store: Store, suite: str, run_id: str | None, options: RunOp
 async def _flow_run_after_reaping(store: Store) -> FlowRun:
     if not reaped_elsewhere.get():
         await reap(store)
-    async with get_client() as client:
-        return await client.read_flow_run(UUID(flow_run.id))
+    return own_flow_run()
 
 
 async def _go_on_with(planned: PlannedRun, name: str | None) -> PlannedRun:
@@ -184,6 +183,8 @@ async def describe(name: str | None, tags: Sequence[str]) -> None:
     if changes:
         async with get_client() as client:
             await client.update_flow_run(UUID(flow_run.id), **changes)
+        own = own_flow_run()
+        own.name, own.tags = changes.get("name", own.name), sorted(tagged)
 
 
 def _cause(begun: FlowRun) -> Cause:

@@ -15,9 +15,9 @@ from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.text import slug
 
-FIRST_SECONDS = 1.0
+FIRST_SECONDS = 3.0
 """Age of a run from which on its progress is shown. Nobody looks at that of a shorter one, and each artifact and its
-update cost Prefect's server 50 ms."""
+update cost Prefect's server 50 ms. Of many short runs at once, each takes two or three seconds."""
 
 SECONDS = 2.0
 """Shortest pause between two updates."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from uuid import UUID
 
 from prefect import get_client, task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.runtime import flow_run
 
 from fepflow.analysis.causes import causes_of
@@ -21,7 +21,7 @@ from fepflow.store.store import Store
 from fepflow.suite.values import PREVIOUS
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.events import Happening, emit_drift, emit_verdict
-from fepflow.tasks.flow_state import run_log, variants_state
+from fepflow.tasks.flow_state import own_flow_run, run_log, variants_state
 from fepflow.text import plain_markdown, slug
 from fepflow.verdict.verdict import Comparison, Verdict
 
@@ -66,12 +66,12 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
 
 async def _deployment() -> str | None:
     """Return the name of the flow run's deployment; None for a run that was started manually."""
-    if flow_run.id is None:
+    if FlowRunContext.get() is None:
+        return None
+    deployment_id = own_flow_run().deployment_id
+    if deployment_id is None:
         return None
     async with get_client() as client:
-        deployment_id = (await client.read_flow_run(UUID(flow_run.id))).deployment_id
-        if deployment_id is None:
-            return None
         return f"{flow_run.flow_name}/{(await client.read_deployment(deployment_id)).name}"
 
 

@@ -124,7 +124,7 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
         elif (run.id in marked or _is_overdue(run, now)) and _ended_since(run, flow_run):
             await client.set_flow_run_state(flow_run.id, _state(run))
             if run.status != "cancelled":
-                await mark_flow_run(client, flow_run.id, run.outcome)
+                await mark_flow_run(client, flow_run, run.outcome)
 
 
 def _variants_id(flow_run: FlowRun) -> str:
@@ -152,7 +152,7 @@ async def _report_variants(
     then = f"`fepflow run --resume {variants[0].variants_id}` goes on" if left else "another flow run went on"
     gone: State[None] = Crashed(message=not_evaluated(f"its executor is gone; {then}"))
     await client.set_flow_run_state(flow_run.id, gone)
-    await mark_flow_run(client, flow_run.id, None)
+    await mark_flow_run(client, flow_run, None)
 
 
 async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun) -> None:
