@@ -55,6 +55,8 @@ SETTLED = timedelta(minutes=2)
 TOLERANCE = timedelta(seconds=1)
 
 _emitted: set[tuple[str, datetime]] = set()
+_deployments: dict[str, UUID] = {}
+"""Ids of deployments by their name, as far as Prefect was asked for them."""
 
 
 async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
@@ -136,7 +138,8 @@ Wake = Callable[[], Awaitable[object]]
 async def keep(store: Store, stop: asyncio.Event, wake: Wake | None = None) -> None:
     """Reap and dispatch until `stop` is set. Raises errors after which neither can continue.
 
-    `wake` is called after a dispatch, for a worker in this process that need not wait for its next poll.
+    `wake` is called after a dispatch if a worker in this process may have a place, so that it need not wait for its
+    next poll.
     """
     dispatching = asyncio.create_task(_dispatch_repeatedly(store, wake))
     reaping = asyncio.create_task(_reap_repeatedly(store, stop))
@@ -197,28 +200,31 @@ async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:
         await asyncio.sleep(pause)
 
 
-async def dispatch(store: Store) -> int:
-    """Start requested runs that were not yet handed to Prefect, oldest first. Returns their number.
+async def dispatch(store: Store) -> bool:
+    """Start requested runs that were not yet handed to Prefect, oldest first.
+
+    Returns whether a worker may have a place for one of them. If not, it polls again when one of its runs ends.
 
     Raises InfrastructureError if the deployment is not registered, and the errors of Prefect's client.
     """
-    runs = await asyncio.to_thread(next_runs, store)
+    waiting, runs = await asyncio.to_thread(next_runs, store)
     if runs:
         async with get_client() as client:
             deployment_id = await _deployment(client)
             for run in runs:
                 await start(store, client, deployment_id, run)
-    return len(runs)
+    return bool(runs) and waiting < settings().most_requested_runs
 
 
-def next_runs(store: Store) -> list[RunRecord]:
-    """Return the runs to start now.
+def next_runs(store: Store) -> tuple[int, list[RunRecord]]:
+    """Return the number of runs that wait in Prefect, and the runs to start now.
 
     The others wait in the store: two hundred runs that were late at the same moment locked the database of Prefect's
     server for minutes.
     """
-    room = settings().most_waiting_runs - store.requests.count_unbegun()
-    return store.requests.undispatched(room) if room > 0 else []
+    waiting = store.requests.count_unbegun()
+    room = settings().most_waiting_runs - waiting
+    return waiting, store.requests.undispatched(room) if room > 0 else []
 
 
 async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: RunRecord) -> None:
@@ -233,6 +239,7 @@ async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: R
         )
     except PrefectHTTPStatusError as error:
         if error.response.status_code not in REFUSED:
+            _deployments.clear()  # it may have been registered anew
             raise
         click.echo(f"run {run.id} is refused by Prefect: {brief(printable(str(error)))}")
         await asyncio.to_thread(store.requests.end_unbegun, run.id, "failed", "Prefect refuses to start this run.")
@@ -243,7 +250,9 @@ async def start(store: Store, client: PrefectClient, deployment_id: UUID, run: R
 
 async def _deployment(client: PrefectClient) -> UUID:
     try:
-        return (await client.read_deployment_by_name(f"evaluate/{REQUESTED}")).id
+        if REQUESTED not in _deployments:
+            _deployments[REQUESTED] = (await client.read_deployment_by_name(f"evaluate/{REQUESTED}")).id
+        return _deployments[REQUESTED]
     except ObjectNotFound:
         raise InfrastructureError(
             f"the deployment evaluate/{REQUESTED} is not registered: `python -m fepflow.deployments.register`"

@@ -10,18 +10,22 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from pydantic import BaseModel
+from sqlalchemy.orm import configure_mappers
 
 from fepflow.checks.registry import CHECKS
 
 MODULES = (
     "anyio._backends._asyncio",  # loaded by name, when its event loop is first used
+    "encodings.idna",
     "fepflow.calls.aiohttp_transport",
+    "fepflow.calls.http",
     "fepflow.deployments.warm_worker",
     "fepflow.flows.evaluate",
     "fepflow.flows.evaluate_shard",
     "fepflow.flows.rescore",
     "prefect.task_engine",
     "prefect.utilities.visualization",
+    "rich._emoji_codes",
     "sqlalchemy.dialects.postgresql",
     "sqlalchemy.dialects.sqlite",
 )
@@ -39,6 +43,7 @@ for _module in (*MODULES, *(place.partition(":")[0] for places in CHECKS.values(
 for _model in set(_models(BaseModel)):
     if _model.__module__.startswith("prefect.") and not _model.__pydantic_complete__:
         _model.model_rebuild(raise_errors=False)
+configure_mappers()  # the same of the store's records: 20 ms
 # A collection in a run would touch all of these objects, and so copy the pages of memory that the runs share.
 gc.collect()
 gc.freeze()

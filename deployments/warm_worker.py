@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import signal
 import tempfile
+from functools import cached_property
 from multiprocessing import forkserver
 from multiprocessing.context import ForkServerProcess
 from typing import Any
@@ -22,6 +23,7 @@ import anyio
 import anyio.abc
 import click
 from prefect.client.schemas.objects import FlowRun
+from prefect.context import SyncClientContext
 from prefect.engine import handle_engine_signals
 from prefect.flow_engine import load_flow, load_flow_run, run_flow
 from prefect.settings import get_current_settings
@@ -57,10 +59,14 @@ def execute(flow_run_id: str, folder: str, environment: dict[str, str], reaped: 
     reaped_elsewhere.set(reaped)
     log = logging.getLogger("prefect.flow_runs")
     log.setLevel(logging.WARNING)  # nothing of the preparation
-    with handle_engine_signals(UUID(flow_run_id)):
+    with handle_engine_signals(UUID(flow_run_id)), SyncClientContext.get_or_create():
         flow_run = load_flow_run(UUID(flow_run_id))
         flow = load_flow(flow_run)
         log.setLevel(logging.NOTSET)
+        # For a deployment's run, Prefect's engine starts a thread with a client and a websocket that wait for the run
+        # to be suspended, which ours does not support: it is cancelled and resumed. The engine reads the run again, so
+        # that everything later sees its deployment.
+        flow_run.deployment_id = None
         result: Any = run_flow(flow, flow_run=flow_run)
         asyncio.run(result)
 
@@ -83,7 +89,7 @@ class WarmWorker(ProcessWorker):
         task_status: anyio.abc.TaskStatus[int] | None = None,
     ) -> ProcessWorkerResult:
         """Execute a flow run in a process, wait for its end, and look for the next run at once."""
-        environment = _changes(configuration)
+        environment = self._changes(configuration)
         if configuration.command != ENGINE or any(not name.startswith("PREFECT__") for name in environment):
             with WORKER_RUNS.track_inprogress():
                 result = await super().run(flow_run, configuration, task_status)
@@ -111,6 +117,22 @@ class WarmWorker(ProcessWorker):
             code = 0
         return ProcessWorkerResult(status_code=code, identifier=str(process.pid))
 
+    @cached_property
+    def _environment(self) -> dict[str, str]:
+        """Environment that runs inherit: the variables of this process, and its Prefect settings."""
+        return {**os.environ, **get_current_settings().to_environment_variables(exclude_unset=True)}
+
+    def _changes(self, configuration: ProcessJobConfiguration) -> dict[str, str]:
+        """Return the variables of a run that are not in the worker's environment and settings."""
+        wanted = configuration.env.items()
+        return {name: value for name, value in wanted if value is not None and self._environment.get(name) != value}
+
+    async def _give_worker_labels_to_flow_run(self, flow_run_id: UUID) -> None:
+        """Skip the labels that name the worker. Nothing reads them, and they cost a request per run."""
+
+    async def _propose_submitting_state(self, flow_run: FlowRun) -> None:
+        """Skip the state between Pending and Running. A process is forked within milliseconds."""
+
     async def _wait(self, process: ForkServerProcess, flow_run_id: UUID) -> None:
         """Wait for the end of a run's process, or until it was cancelled and does not end by itself."""
         cancelling = False
@@ -135,12 +157,6 @@ def _has_begun(flow_run_id: str) -> bool:
             )
     except FepflowError:
         return False
-
-
-def _changes(configuration: ProcessJobConfiguration) -> dict[str, str]:
-    """Return the variables of a run that are not in the worker's environment and settings."""
-    own = {**os.environ, **get_current_settings().to_environment_variables(exclude_unset=True)}
-    return {name: value for name, value in configuration.env.items() if value is not None and own.get(name) != value}
 
 
 async def _has_ended(process: ForkServerProcess, seconds: float) -> bool:

@@ -90,14 +90,15 @@ def test_a_run_that_prefect_refuses_has_failed_and_is_not_started_again(store: S
 def test_only_so_many_runs_wait_in_prefect(store: Store) -> None:
     most = settings().most_waiting_runs
     runs = [requested(store) for _ in range(most + 2)]
-    first = next_runs(store)
+    waiting, first = next_runs(store)
+    assert waiting == 0
     assert [run.id for run in first] == [run.id for run in runs[:most]]
     for run in first:
         store.requests.mark_dispatched(run.id, str(uuid4()))
-    assert next_runs(store) == []
+    assert next_runs(store) == (most, [])
     store.leases.acquire(first[0].id, "host/1/a", 60)  # it has begun
     store.requests.end_unbegun(first[1].id, "failed", "gone")
-    assert [run.id for run in next_runs(store)] == [run.id for run in runs[most:]]
+    assert [run.id for run in next_runs(store)[1]] == [run.id for run in runs[most:]]
 
 
 def test_a_run_waits_where_the_api_may_take_it_later(store: Store, api: str) -> None:

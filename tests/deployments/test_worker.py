@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+
+from prefect.workers.base import BaseWorker
+
+
+def test_the_steps_of_prefects_worker_that_ours_skips_are_still_there() -> None:
+    submitting = inspect.getsource(BaseWorker._submit_run_and_capture_errors)
+    for name in ("_give_worker_labels_to_flow_run", "_propose_submitting_state"):
+        assert f"await self.{name}(flow_run" in submitting
 
 
 def test_what_runs_are_forked_from_has_one_thread_and_everything_but_litellm() -> None:
