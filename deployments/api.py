@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import asdict, dataclass
 
 import click
 from fastapi import APIRouter
@@ -52,15 +51,6 @@ from fepflow.store.store import Store
 LOOPBACK = "127.0.0.1"
 
 
-@dataclass(frozen=True)
-class Interfaces:
-    """Addresses of the interfaces for programs on this machine, written to the home folder."""
-
-    pid: int
-    rest: str
-    grpc: str
-
-
 async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises UserError if listening is not allowed, InfrastructureError for a port."""
     with Store.open(config.store_address) as store:
@@ -84,10 +74,11 @@ async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, stop)
             scheme = "http" if listening.tls is None else "https"
-            at = Interfaces(os.getpid(), f"{scheme}://{address_of(host, rest.getsockname()[1])}", grpc.address)
-            write_private(config.api_file, json.dumps(asdict(at)))
-            click.echo(f"REST and result pages at {at.rest}")
-            click.echo(f"gRPC at {at.grpc}")
+            at = f"{scheme}://{address_of(host, rest.getsockname()[1])}"
+            # For programs on this machine.
+            write_private(config.api_file, json.dumps({"pid": os.getpid(), "rest": at, "grpc": grpc.address}))
+            click.echo(f"REST and result pages at {at}")
+            click.echo(f"gRPC at {grpc.address}")
             try:
                 await server.serve([rest])
             finally:

@@ -221,7 +221,7 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
         address = api.rest.replace("0.0.0.0", "127.0.0.1")
         trust = ssl.create_default_context()
         authority.configure_trust(trust)
-        with httpx.Client(base_url=address, verify=trust) as client:
+        with httpx.Client(base_url=address, verify=trust, timeout=60) as client:
             assert client.get("/v1/health").status_code == 200
             assert [status_of(client, each) for each in (None, key)] == [401, 200]
         with pytest.raises(httpx.HTTPError):
