@@ -16,6 +16,7 @@ from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 from fepflow.calls.base import RESERVED_METADATA
+from fepflow.calls.policy import seconds_to_wait
 from fepflow.calls.processes import KILL_SECONDS, ChildProcess, ProcessRunner, run_program
 from fepflow.calls.python import worker
 from fepflow.calls.python.source import MODULES, Source, find_interpreter, is_file, locate, locate_beside, source_hash
@@ -51,7 +52,7 @@ class Failure:
     kind: str
     retryable: bool
     location: str = ""
-    retry_after: float | None = None
+    retry_after: str | None = None
     status: int | None = None
     tail: str = ""
 
@@ -64,9 +65,8 @@ class Failure:
             message = f"{message}: {last_words}"
         if self.kind == "timeout":
             return TargetTimeoutError(message)
-        return TargetError(
-            message, kind=self.kind, retryable=self.retryable, retry_after=self.retry_after, status=self.status
-        )
+        wait = None if self.retry_after is None else seconds_to_wait(self.retry_after)
+        return TargetError(message, kind=self.kind, retryable=self.retryable, retry_after=wait, status=self.status)
 
 
 Reply = str | Failure

@@ -28,9 +28,8 @@ import sysconfig
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from collections.abc import Set as AnySet
-from datetime import date, datetime, time, timezone
+from datetime import date, datetime, time
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from math import isfinite
 from pathlib import Path, PurePath
 from threading import Lock
@@ -395,21 +394,13 @@ def _status_of(error: BaseException) -> int | None:
     return None
 
 
-def _retry_after(error: BaseException) -> float | None:
+def _retry_after(error: BaseException) -> str | None:
+    """Return the header that says when the endpoint wants to be called again."""
     try:
         header = getattr(error, "response").headers.get("retry-after")  # noqa: B009  # a user's own object
-        return _seconds_to_wait(header.strip()) if isinstance(header, str) else None
     except Exception:
         return None
-
-
-def _seconds_to_wait(header: str) -> float:
-    if header.isascii() and header.isdigit():
-        return float(header[:9])
-    moment = parsedate_to_datetime(header)
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=timezone.utc)
-    return max((moment - datetime.now(timezone.utc)).total_seconds(), 0.0)
+    return header[:100] if isinstance(header, str) else None
 
 
 _LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib")})
