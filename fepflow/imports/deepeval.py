@@ -17,6 +17,7 @@ from fepflow.imports.imported import (
     finite_number,
     known,
     mapping,
+    run_of_all,
     text_or_none,
     unique_names,
 )
@@ -142,13 +143,7 @@ def _read_goldens(source: Source) -> Imported:
         if record.get("expectations"):
             notes.by_hand("expectations have no counterpart", line, advice="write checks for them")
     notes.came(test_case=len(cases))
-    runs = []
-    if outputs and len(outputs) == len(cases):
-        notes.came(output=len(outputs))
-        runs = [ImportedRun(outputs)]
-    elif outputs:
-        what = f"{len(outputs)} of {len(cases)} goldens have an actual output, which is left out"
-        notes.by_hand(what, advice="give all of them one, or ask your agent")
+    runs = run_of_all(outputs, cases, notes)
     suite: dict[str, Any] = {}
     if any("user" in case for case in cases):
         suite["user"] = {"model_config": {"model": JUDGE_MODEL}}

@@ -206,6 +206,16 @@ class Notes:
             yield Problem(f"... and {self._more:,} more things need attention", self.file, severity="warning")
 
 
+def run_of_all(outputs: Sequence[ImportedOutput], cases: Sequence[Any], notes: Notes) -> list[ImportedRun]:
+    """Return the run of the outputs that stand beside the cases, if each case has one."""
+    if outputs and len(outputs) < len(cases):
+        what = f"{len(outputs)} of {len(cases)} test cases have an output, which is left out"
+        notes.by_hand(what, advice="give all of them one, or ask your agent")
+        return []
+    notes.came(output=len(outputs))
+    return [ImportedRun(outputs)] if outputs else []
+
+
 def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     """Return the names, those that stand there already with a number: `a`, `a-2`."""
     used, unique = set(taken), []

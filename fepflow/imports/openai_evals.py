@@ -18,6 +18,7 @@ from fepflow.imports.imported import (
     known,
     mapping,
     moment,
+    run_of_all,
     text_or_none,
     unique_names,
 )
@@ -84,12 +85,7 @@ def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> 
         cases.append({**case, "metadata": metadata} if metadata else case)
     notes.came(test_case=len(cases))
     suite: dict[str, Any] = {}
-    runs = []
-    if outputs and len(outputs) == len(cases):
-        notes.came(output=len(outputs))
-        runs = [ImportedRun(outputs)]
-    elif outputs:
-        notes.by_hand(f"{len(outputs)} of {len(cases)} items have an output, which is left out")
+    runs = run_of_all(outputs, cases, notes)
     if has_items:
         notes.by_hand("graders (testing_criteria) are not in this file", advice="write checks for them")
     else:
