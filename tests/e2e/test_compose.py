@@ -4,8 +4,8 @@ Everything comes from the file: the order, commands, environment, users, secrets
 roots and health checks of all services, and how many workers there are. Each is a container without an engine
 (`containers.py`) with its own files, process ids, host name, network and user, and without capabilities.
 
-No container engine is at hand, so these are not tested here: the file as Docker reads it, published ports, and limits
-of memory and processes, which are compared with what the services use. The image is the environment of the tests;
+It needs no container engine, so these are not tested here: the file as Docker reads it, published ports, and limits of
+memory and processes, which are compared with what the services use. The image is the environment of the tests;
 test_image.py makes one by the steps of the Dockerfile. PostgreSQL is this machine's, started as the entrypoint of its
 image does.
 """
