@@ -61,7 +61,7 @@ def test_every_option_in_the_docs_exists() -> None:
     }
     others |= {"--fepflow-store", "--log-level"}  # pytest's: ours, and its own
     others |= {"--owner", "--pwprompt", "--no-owner", "--dbname"}  # PostgreSQL's
-    others |= {"--watch", "--resource-id", "--build", "--detach", "--scale"}  # Prefect's and Docker's
+    others |= {"--watch", "--resource-id", "--build", "--detach", "--no-deps"}  # Prefect's and Docker's
     others |= {
         "--namespace",
         "--values",
