@@ -18,7 +18,7 @@ from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter, R
 from fepflow.access.audit_writer import AuditWriter
 from fepflow.access.caller import SCOPES, Caller, Scope
 from fepflow.access.credentials import TokenVerifier
-from fepflow.access.listening import allowed_origins, refuse_pages_of_others, refuse_proxies
+from fepflow.access.listening import allowed_origins, refuse_pages_of_others
 from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem, RateLimitError
 from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
@@ -157,25 +157,16 @@ class Access:
             self._asks = True
         return self._asks
 
-    async def admit(
-        self,
-        headers: Sequence[tuple[str, str]],
-        source: str | None,
-        session: str | None = None,
-        *,
-        is_web: bool = True,
-    ) -> Caller:
+    async def admit(self, headers: Sequence[tuple[str, str]], source: str | None, session: str | None = None) -> Caller:
         """Return the caller of a request with these headers, or gRPC metadata; names are in lower case.
 
-        If no key is required, requests that may come from a page of another site (`is_web`) or a proxy are refused.
-        Raises AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
+        If no key is required, requests that may come from a page of another site or from a proxy are refused. Raises
+        AuthenticationError, PermissionDeniedError, and RateLimitError for a source with many failures.
         """
         try:
             asks = await self.asks_for_keys()
             if not asks:
-                refuse_proxies(headers)
-                if is_web:
-                    refuse_pages_of_others(headers, self._origins)
+                refuse_pages_of_others(headers, self._origins)
             shown = Credentials(_only(headers, "x-api-key"), _only(headers, "authorization"), session, source)
         except (AuthenticationError, PermissionDeniedError):
             self.count_failure(source)

@@ -109,29 +109,27 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
     return frozenset(named)
 
 
-def refuse_proxies(headers: Iterable[tuple[str, str]]) -> None:
-    """Refuse a request that came through a proxy, because it may come from anybody.
-
-    Used if no key is required; names are in lower case. Raises PermissionDeniedError.
-    """
-    if any(_PROXY_HEADER.fullmatch(name.replace("_", "-")) for name, _ in headers):
-        raise PermissionDeniedError(
-            "Without API keys, requests of proxies are not taken: `fepflow keys create` makes one."
-        )
+def tells_of_proxy(name: str) -> bool:
+    """Return whether a proxy adds a header of this name, in lower case."""
+    return _PROXY_HEADER.fullmatch(name.replace("_", "-")) is not None
 
 
 def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozenset[str]) -> None:
     """Refuse a request that a page of another site may have sent. Used if no key is required; names are in lower case.
 
     The Host must be this machine: otherwise an attacker's name leads here (DNS rebinding). The Origin of a page must be
-    the same as the Host, or one of `allowed`. A page cannot send gRPC: browsers speak HTTP/2 over TLS only, under a
-    name that the certificate has. Raises PermissionDeniedError.
+    the same as the Host, or one of `allowed`. Requests through a proxy are refused, because they may come from anybody.
+    Raises PermissionDeniedError.
     """
     named = list(headers)
     hosts = [value for name, value in named if name == "host"]
     if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
         raise PermissionDeniedError(
             "Without API keys, requests are taken for localhost, 127.0.0.1 and [::1] only (Host)."
+        )
+    if any(tells_of_proxy(name) for name, _ in named):
+        raise PermissionDeniedError(
+            "Without API keys, requests of proxies are not taken: `fepflow keys create` makes one."
         )
     own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
     if any(name == "origin" and value.lower() not in own | allowed for name, value in named):

@@ -22,6 +22,7 @@ from fepflow.access.caller import Caller, Scope
 from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS
 from fepflow.api.evaluations.fep import Pending
 from fepflow.api.grpc.fep.v1 import fep_pb2
+from fepflow.api.grpc.front import AUTHORITY, PEER
 from fepflow.api.grpc.messages import sendable, write_struct
 from fepflow.api.rest.errors import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
@@ -29,12 +30,14 @@ from fepflow.observability.metrics import GRPC_CALLS, GRPC_SECONDS
 from fepflow.security.redaction import words_of
 
 
-def address_of_peer(peer: str) -> str:
-    """Return `127.0.0.1` for `ipv4:127.0.0.1:50051`, and `::1` for `ipv6:%5B::1%5D:50051`.
+def address_of_peer(peer: str) -> str | None:
+    """Return `127.0.0.1` for `ipv4:127.0.0.1:50051`, `::1` for `ipv6:%5B::1%5D:50051`, None for a Unix socket.
 
     Other forms are returned unchanged, and are not trusted (`Access`).
     """
     kind, _, rest = peer.partition(":")
+    if kind in ("unix", "unix-abstract"):
+        return None
     host = unquote(rest).rpartition(":")[0]
     return host.strip("[]").partition("%")[0] if kind in ("ipv4", "ipv6") and host else peer
 
@@ -327,7 +330,7 @@ class Guard:
             await self._access.record(caller, source, self._action, resource, outcome, may_be_late=may_be_late)
 
         try:
-            caller = await self._access.admit(headers, source, is_web=False)
+            caller = await self._access.admit(headers, source)
             call = Call(caller, partial(self._access.permit, caller, needs, starts_run=False))
             self._access.permit_request(caller, needs, headers, starts_run=self._name in STARTS)
             _current.set(call)
@@ -350,7 +353,15 @@ def _outcome(error: BaseException) -> str:
     return "INTERNAL" if isinstance(error, Exception) else "CANCELLED"
 
 
-def _headers(context: Context) -> tuple[list[tuple[str, str]], str]:
-    """Return the metadata of a call, without binary values, and the caller's address."""
+def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
+    """Return the metadata of a call, without binary values, and the caller's address.
+
+    Where the relay is before us (`fepflow.api.grpc.front`), it has added the host of the call, and the address.
+    """
     headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
-    return headers, address_of_peer(context.peer())
+    source = address_of_peer(context.peer())
+    if source is None:
+        added = dict(headers)  # of the same name, the last one is the relay's
+        headers.append(("host", added.get(AUTHORITY, "")))
+        source = added.get(PEER)
+    return headers, source

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -18,6 +21,7 @@ from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.operations import Operations
 from fepflow.api.grpc.calls import SERVICES, Interceptor
 from fepflow.api.grpc.fep.v1 import fep_pb2_grpc
+from fepflow.api.grpc.front import relaying
 from fepflow.api.grpc.services import EvaluationServicer, OperationServicer
 from fepflow.errors import InfrastructureError, UserError
 
@@ -86,6 +90,10 @@ class GrpcServer:
             self._stopping = asyncio.create_task(self._stop())
         return self._stopping
 
+    async def wait_stopped(self) -> None:
+        """Stop, and return when it has."""
+        await self.stop()
+
     async def _stop(self) -> None:
         await self._healths.enter_graceful_shutdown()
         await self._server.stop(self._grace)
@@ -106,8 +114,9 @@ async def serve_grpc(
 ) -> AsyncIterator[GrpcServer]:
     """Serve while the context lasts; port 0 is any free port. `tls` has the files of the certificate chain and key.
 
-    After that, running calls have `grace` seconds. `fepflow.access.listening` decides where a server may listen. Raises
-    InfrastructureError for a port that is taken, UserError for unusable files.
+    After that, running calls have `grace` seconds. `fepflow.access.listening` decides where a server may listen. Where
+    no key is asked for, a relay before it looks at the host of each call. Raises InfrastructureError for a port that is
+    taken, UserError for unusable files.
     """
     guard = Interceptor(access, max_message, max(1, max_calls // 4))
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
@@ -119,15 +128,23 @@ async def serve_grpc(
     add_operations(OperationServicer(operations, max_message), server)
     health_pb2_grpc.add_HealthServicer_to_server(healths, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
-    bound = _bind(server, host, port, tls)
-    await server.start()
-    for name in HEALTHS:
-        await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
-    served = GrpcServer(server, healths, address_of(host, bound), grace)
-    try:
+    async with AsyncExitStack() as stack:
+        if await access.asks_for_keys():
+            bound = _bind(server, host, port, tls)
+            await server.start()
+        else:
+            context = _context(tls, address_of(host, port))
+            listener = stack.enter_context(_listen(host, port))
+            path = Path(stack.enter_context(TemporaryDirectory(prefix="fepflow-grpc-"))) / "socket"
+            server.add_insecure_port(f"unix:{path}")
+            await server.start()
+            bound = listener.getsockname()[1]
+            await stack.enter_async_context(relaying(listener, path, context, max(1, most_connections() // 2)))
+        for name in HEALTHS:
+            await healths.set(name, health_pb2.HealthCheckResponse.SERVING)
+        served = GrpcServer(server, healths, address_of(host, bound), grace)
+        stack.push_async_callback(served.wait_stopped)
         yield served
-    finally:
-        await served.stop()
 
 
 def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> int:
@@ -135,12 +152,42 @@ def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] 
     try:
         if tls is None:
             return server.add_insecure_port(address)
-        certificate, key = (path.read_bytes() for path in tls)
+        certificate, key = _read(tls)
         return server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
+    except RuntimeError:
+        raise _unusable(address, tls) from None
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError:
+        raise _unusable(address_of(host, port), None) from None
+
+
+def _context(tls: tuple[Path, Path] | None, address: str) -> ssl.SSLContext | None:
+    if tls is None:
+        return None
+    _read(tls)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.set_alpn_protocols(["h2"])
+    try:
+        context.load_cert_chain(*tls)
+    except ssl.SSLError:
+        raise _unusable(address, tls) from None
+    return context
+
+
+def _read(tls: tuple[Path, Path]) -> list[bytes]:
+    try:
+        return [path.read_bytes() for path in tls]
     except OSError as error:
         raise UserError(f"{error.filename} (TLS) cannot be read: {error.strerror}.") from None
-    except RuntimeError:
-        wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
-        raise InfrastructureError(
-            f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
-        ) from None
+
+
+def _unusable(address: str, tls: tuple[Path, Path] | None) -> InfrastructureError:
+    wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
+    return InfrastructureError(
+        f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
+    )

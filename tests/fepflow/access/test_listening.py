@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from fepflow.access.credentials import create_key
-from fepflow.access.listening import OPEN_NOTICE, allowed_origins, listening_on, refuse_pages_of_others, refuse_proxies
+from fepflow.access.listening import OPEN_NOTICE, allowed_origins, listening_on, refuse_pages_of_others
 from fepflow.errors import PermissionDeniedError, UserError
 from fepflow.store.store import Store
 from tests.fepflow.access.conftest import MakeSettings
@@ -151,6 +151,12 @@ def test_a_page_that_is_allowed_is_taken() -> None:
     refuse_pages_of_others([("host", "localhost"), ("origin", "http://app.org")], frozenset({"http://app.org"}))
 
 
+@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded", "via", "x-real-ip"])
+def test_a_proxy_makes_nobody_a_caller_of_this_machine(header: str) -> None:
+    with pytest.raises(PermissionDeniedError, match="proxies"):
+        refuse_pages_of_others([("host", "localhost"), (header, "127.0.0.1")], frozenset())
+
+
 PROXIES = """
 Forwarded X-Forwarded-For X-Forwarded-Host X-Forwarded-Proto X-Forwarded-Prefix X-Forwarded X-Forward-For Forwarded-For
 X_Forwarded_For Via CDN-Loop Proxy-Connection X-Real-IP X-Client-IP CF-Connecting-IP CF-Connecting-IPv6 CF-Ray
@@ -164,7 +170,7 @@ WL-Proxy-Client-IP Proxy-Client-IP X-Host X-HTTP-Host-Override X-Rewrite-URL X-N
 @pytest.mark.parametrize("name", PROXIES.split())
 def test_a_request_that_came_past_a_proxy_is_refused(name: str) -> None:
     with pytest.raises(PermissionDeniedError, match="proxies"):
-        refuse_proxies([("host", "localhost"), (name.lower(), "127.0.0.1")])
+        refuse_pages_of_others([("host", "localhost"), (name.lower(), "127.0.0.1")], frozenset())
 
 
 OTHERS = """
@@ -177,4 +183,4 @@ Upgrade-Insecure-Requests X-Api-Version Grpc-Trace-Bin X-Goog-Api-Client
 
 
 def test_headers_of_browsers_and_programs_tell_of_no_proxy() -> None:
-    refuse_proxies([("host", "localhost"), *((name.lower(), "x") for name in OTHERS.split())])
+    refuse_pages_of_others([("host", "localhost"), *((name.lower(), "x") for name in OTHERS.split())], frozenset())

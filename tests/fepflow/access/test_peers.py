@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import pytest
@@ -16,19 +17,23 @@ from fepflow.api.grpc.calls import address_of_peer
         ("ipv6:%5B::1%5D:50051", "::1"),
         ("ipv6:[2001:db8::1]:50051", "2001:db8::1"),
         ("ipv6:%5Bfe80::1%25eth0%5D:1", "fe80::1"),
-        ("unix:/run/fepflow.sock", "unix:/run/fepflow.sock"),
+        ("unix:/run/fepflow.sock", None),
+        ("unix-abstract:x", None),
         ("ipv4:", "ipv4:"),
         ("127.0.0.1", "127.0.0.1"),
         ("vsock:1:2", "vsock:1:2"),
         ("", ""),
     ],
 )
-def test_forms(peer: str, address: str) -> None:
+def test_forms(peer: str, address: str | None) -> None:
     assert address_of_peer(peer) == address
 
 
-@pytest.mark.parametrize(("target", "address"), [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1")])
-def test_peers_of_a_real_server(target: str, address: str) -> None:
+@pytest.mark.parametrize(("target", "address"), [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("unix:s", None)])
+def test_peers_of_a_real_server(
+    target: str, address: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     peers = []
 
     def answer(request: bytes, context: grpc.ServicerContext) -> bytes:

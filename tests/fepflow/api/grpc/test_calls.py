@@ -154,6 +154,23 @@ async def test_what_cannot_be_recorded_is_not_done(serve: Serve, store: Store) -
         assert store.runs.newest() == []
 
 
+FOREIGN = ["evil.example.org", "evil.example.org:4281", "localhost.evil.org", "127.0.0.2", "x" * 5_000, "a\u00e9"]
+
+
+@pytest.mark.parametrize("authority", FOREIGN)
+async def test_without_keys_a_call_for_another_host_is_refused(serve: Serve, authority: str) -> None:
+    async with serve() as served:
+        options = [("grpc.default_authority", authority)]
+        async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+            stub = fep_pb2_grpc.EvaluationServiceStub(channel)
+            error = await failed(stub.RunEvaluation(request_of()))
+            assert error.code() is grpc.StatusCode.PERMISSION_DENIED
+            assert "localhost" in error.details()
+            assert (await stub.HealthCheck(fep_pb2.HealthCheckRequest())).status == "healthy"
+        assert served.store.runs.newest() == []
+        assert entries(served.store, "RunEvaluation") == [(None, "PERMISSION_DENIED")]
+
+
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -161,18 +178,25 @@ async def test_what_cannot_be_recorded_is_not_done(serve: Serve, store: Store) -
         ("forwarded", "for=127.0.0.1"),
         ("x-envoy-external-address", "1.2.3.4"),
         ("via", "1.1 proxy"),
+        ("origin", "https://evil.example.org"),
+        ("host", "evil.example.org"),
+        ("fepflow-authority", "localhost"),
     ],
 )
-async def test_without_keys_calls_of_proxies_are_refused(serve: Serve, metadata: tuple[str, str]) -> None:
+async def test_without_keys_calls_of_proxies_and_pages_are_refused(serve: Serve, metadata: tuple[str, str]) -> None:
     async with serve() as served:
-        error = await failed(served.evaluations.RunEvaluation(request_of(), metadata=[metadata]))
+        options = [("grpc.default_authority", "evil.example.org")] if metadata[0].startswith("fepflow") else []
+        async with grpc.aio.insecure_channel(served.address, options=options) as channel:
+            stub = fep_pb2_grpc.EvaluationServiceStub(channel)
+            error = await failed(stub.RunEvaluation(request_of(), metadata=[metadata]))
         assert error.code() is grpc.StatusCode.PERMISSION_DENIED
         assert (await served.evaluations.RunEvaluation(request_of())).evaluation_id
 
 
 async def test_without_keys_a_call_is_recorded_with_its_address(serve: Serve) -> None:
     async with serve() as served:
-        await served.evaluations.RunEvaluation(request_of(("x" * 300_000, "y")))
+        for metadata in ([], [("fepflow-peer", "192.0.2.1")]):
+            await served.evaluations.RunEvaluation(request_of(("x" * 300_000, "y")), metadata=metadata)
         assert {entry.source for entry in served.store.access.audit_entries(9)} == {"127.0.0.1"}
 
 
@@ -183,6 +207,14 @@ async def test_with_a_key_another_host_will_do(serve: Serve, make_settings: Any)
         async with grpc.aio.insecure_channel(served.address, options=options) as channel:
             stub = fep_pb2_grpc.EvaluationServiceStub(channel)
             await stub.RunEvaluation(request_of(), metadata=[key, ("x-forwarded-for", "192.0.2.1")])
+
+
+async def test_many_calls_of_one_connection_each_say_their_host(serve: Serve) -> None:
+    async with serve() as served:
+        metadata = [(f"x-own-{number}", "v" * 40) for number in range(40)]
+        stub = served.evaluations
+        calls = [stub.RunEvaluation(request_of(), metadata=metadata[:number]) for number in range(0, 40, 2)]
+        assert len({(await call).evaluation_id for call in calls}) == 20
 
 
 async def test_two_idempotency_keys_are_refused(served: Served) -> None:
