@@ -37,7 +37,7 @@ BEGINNING = 1_000
 _ALWAYS_KEPT = ("error", "user")
 """Entries of the metadata that tell whether a call failed, and what a simulated user has cost."""
 
-_TRIES = 5
+_TRIES = 20
 _BLOBS_AT_ONCE = 100
 _DIGESTS_AT_ONCE = 500
 
