@@ -32,7 +32,9 @@ async def two_that_read_and_then_write(url: str) -> None:
                 assert await inner.scalar(sa.text("SELECT value FROM counter")) == value, "one within another reads"
 
     try:
-        await asyncio.gather(add(), add())
+        for outcome in await asyncio.gather(add(), add(), return_exceptions=True):  # none is left under way
+            if isinstance(outcome, BaseException):
+                raise outcome
         async with engine.connect() as connection:
             assert await connection.scalar(sa.text("SELECT value FROM counter")) == 2
     finally:

@@ -166,7 +166,7 @@ def test_a_key_that_may_only_read_is_shown_no_form_of_labels(client: httpx.Clien
     sign_in(client, key_of(store, "read"))
     for page in pages:
         html = client.get(page).text
-        assert "labelling takes the scope evaluate" in html
+        assert "labelling needs the scope evaluate" in html
         assert "/labels" not in "".join(re.findall("<form.*?>", html))
     assert not any("/labels" in client.get(page).text for page in links)
 
