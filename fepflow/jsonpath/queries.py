@@ -18,9 +18,12 @@ import iregexp_check
 import jsonpath_rfc9535 as rfc
 import regex
 from jsonpath_rfc9535.exceptions import JSONPathError as LibraryError
+from jsonpath_rfc9535.filter_expressions import ComparisonExpression, Expression, FilterContext
 from jsonpath_rfc9535.function_extensions import Match, Search
+from jsonpath_rfc9535.parse import Parser
 from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment
 from jsonpath_rfc9535.selectors import IndexSelector, NameSelector, WildcardSelector
+from jsonpath_rfc9535.tokens import TokenStream
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import is_small
@@ -190,6 +193,39 @@ def _in_brackets(match: re.Match[str]) -> str:
     return f"{dots if dots == '..' else ''}['{name}']"
 
 
+class _Operand(Expression):
+    """An operand of a comparison: for the library (1.0.1), 1 equals true inside of arrays and objects."""
+
+    def __init__(self, operand: Expression) -> None:
+        super().__init__(operand.token)
+        self._operand = operand
+
+    def evaluate(self, context: FilterContext) -> object:
+        value = self._operand.evaluate(context)
+        if isinstance(value, rfc.JSONPathNodeList):
+            if len(value) != 1:
+                return value
+            value = value[0].value
+        return _without_booleans(value) if isinstance(value, list | dict) else value
+
+
+def _without_booleans(value: Any) -> Any:
+    """Return a value for comparisons, in which booleans equal nothing but themselves."""
+    if isinstance(value, dict):
+        return {name: _without_booleans(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_without_booleans(item) for item in value]
+    return (bool, value) if isinstance(value, bool) else value
+
+
+class _Parser(Parser):
+    def parse_infix_expression(self, stream: TokenStream, left: Expression) -> Expression:
+        expression = super().parse_infix_expression(stream, left)
+        if isinstance(expression, ComparisonExpression):
+            expression.left, expression.right = _Operand(expression.left), _Operand(expression.right)
+        return expression
+
+
 def _fits(method: Callable[..., Any], pattern: str, text: object, flags: int = 0) -> bool:
     """Return whether a pattern fits; not for what is no text."""
     if not isinstance(text, str):
@@ -226,6 +262,7 @@ class _Search(Search):
 
 
 class _Environment(rfc.JSONPathEnvironment):
+    parser_class = _Parser
     max_recursion_depth = MAX_DEPTH
 
     def setup_function_extensions(self) -> None:

@@ -240,6 +240,32 @@ def test_a_path_over_the_limits_is_a_jsonpath_error(expression, document, monkey
         compile_path(expression).find(document)
 
 
+EQUALITY = [  # RFC 9535 2.3.5.2.2
+    ("@.a == @.b", {"a": 1, "b": True}, False),
+    ("@.a == @.b", {"a": [1], "b": [True]}, False),
+    ("@.a == @.b", {"a": {"x": [0, {"y": 1}]}, "b": {"x": [False, {"y": 1}]}}, False),
+    ("@.a == @.b", {"a": {"x": [0, {"y": 1}]}, "b": {"x": [0.0, {"y": 1.0}]}}, True),
+    ("@.a == @.b", {"a": {"x": 1, "y": 2}, "b": {"y": 2, "x": 1}}, True),
+    ("@.a == @.b", {"a": [True, None], "b": [True, None]}, True),
+    ("@.a == @.b", {"a": [1, 2], "b": [2, 1]}, False),
+    ("@.a == @.b", {"a": [], "b": {}}, False),
+    ("@.a != @.b", {"a": [1], "b": [True]}, True),
+    ("@.a != @.b", {"a": [1], "b": [1.0]}, False),
+    ("@.a <= @.b", {"a": [1], "b": [True]}, False),
+    ("@.a >= @.b", {"a": {"x": 1}, "b": {"x": 1}}, True),
+    ("@.a < @.b", {"a": [1], "b": [2]}, False),
+    ("@.a == @.missing", {"a": []}, False),
+    ("@.missing == @.absent", {"a": []}, True),
+    ("@.a == true", {"a": 1}, False),
+    ("count(@.*) == 1", {"a": 1}, True),
+]
+
+
+@pytest.mark.parametrize(("condition", "value", "found"), EQUALITY)
+def test_no_number_equals_a_boolean_at_any_depth_of_what_is_compared(condition, value, found):
+    assert compile_path(f"$[?{condition}]").find([value]) == [value] * found
+
+
 @pytest.mark.parametrize(
     ("expression", "document"),
     [
