@@ -123,9 +123,9 @@ class Source:
         if not self.is_document:
             yield from self.records()
             return
-        listed = self.listed(*names) or []
-        place = () if listed is self.data else tuple(name for name in names if self.data.get(name) is listed)[:1]
-        for index, record in enumerate(listed):
+        data, listed = self.data, self.listed(*names)
+        place = [name for name in names if isinstance(data, dict) and data.get(name) is listed][:1]
+        for index, record in enumerate(listed or ()):
             yield self.line_of((*place, index)), record
 
     @property
@@ -187,7 +187,8 @@ class Source:
             found = sorted(path.relative_to(folder).as_posix() for path in islice(folder.glob(pattern), MOST_MATCHES))
         except (OSError, ValueError, NotImplementedError):  # the pattern leads out, or is absolute
             return []
-        return [name for name in found if self.beside(name) is not None]
+        # A name that is a pattern, too, would be followed without end.
+        return [name for name in found if "*" not in name and self.beside(name) is not None]
 
     @property
     def _format(self) -> Any:

@@ -94,7 +94,7 @@ def test_what_is_worse_by_the_margin_seldom_passes(kind: str, n: int, margin: fl
     for _ in range(RUNS):
         estimate = drawn(rng, kind, n, margin, missing).estimate
         assert estimate is not None
-        passed += NotWorse(margin, False, "main").judge(*estimate.interval) == "pass"
+        passed += NotWorse.by(margin, "main", less_is_better=False).judge(*estimate.interval) == "pass"
     assert passed / RUNS <= MOST
 
 
