@@ -231,23 +231,18 @@ class Access:
         holds the store. Keys and tokens in the texts are removed. If the same caller polls the same resource, only the
         first answered poll in `POLL_SECONDS` is recorded, because an open page would fill the log.
         """
-        if is_poll and outcome == "200" and self._was_polled((caller_name, source, action, resource)):
+        poll = (caller_name, source, action, resource) if is_poll and outcome == "200" else None
+        if poll is not None and time.monotonic() - self._polled.get(poll, -POLL_SECONDS) < POLL_SECONDS:
             return
         if outcome in OVER_LIMIT and not self._rates.is_recorded(caller_name, source):
             return
         texts = _shown(source), _shown(action) or "", _shown(resource)
         entry = AuditEntry(caller_name, *texts, (_shown(outcome) or "")[:_MAX_OUTCOME])
         await self._audit.write(entry, may_be_late=may_be_late)
-
-    def _was_polled(self, key: tuple[str | None, ...]) -> bool:
-        """Return whether a poll was recorded recently; if not, note that one is recorded now."""
-        now = time.monotonic()
-        if now - self._polled.get(key, -POLL_SECONDS) < POLL_SECONDS:
-            return True
-        if len(self._polled) >= _MOST_POLLED:
-            self._polled.clear()
-        self._polled[key] = now
-        return False
+        if poll is not None:  # not before: the next one has to be recorded, if this one could not be
+            if len(self._polled) >= _MOST_POLLED:
+                self._polled.clear()
+            self._polled[poll] = time.monotonic()
 
     async def _by_key(self, text: str) -> Caller:
         parsed = parse_api_key(text)
