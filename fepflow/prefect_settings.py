@@ -33,15 +33,22 @@ def configured_api() -> ConfiguredApi | None:
     In Prefect's order: the environment, then the active profile. Prefect itself also reads `.env`, prefect.toml and
     pyproject.toml of the working directory, which may have come with a cloned repository: `ignored_files` names them.
     """
-    return next((ConfiguredApi(str(url), location) for location, url in _named() if url), None)
+    return next((ConfiguredApi(url, location) for location, url in _named(API_URL)), None)
 
 
-def _named() -> Iterator[tuple[str, Any]]:
-    yield API_URL, os.environ.get(API_URL)
+def configured_value(name: str) -> str | None:
+    """Return a setting of Prefect by its variable, in the same order, or None."""
+    return next((value for _, value in _named(name)), None)
+
+
+def _named(name: str) -> Iterator[tuple[str, str]]:
+    if value := os.environ.get(name):
+        yield name, value
     home = Path(os.environ.get("PREFECT_HOME") or Path.home() / ".prefect")
     profiles = _toml(Path(os.environ.get(PROFILES_PATH) or home / "profiles.toml"))
     active = os.environ.get("PREFECT_PROFILE") or str(profiles.get("active"))
-    yield "the active Prefect profile", _table(profiles, "profiles", active).get(API_URL)
+    if value := _table(profiles, "profiles", active).get(name):
+        yield "the active Prefect profile", str(value)
 
 
 def ignored_files() -> Iterator[str]:

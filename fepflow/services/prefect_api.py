@@ -18,7 +18,7 @@ import psutil
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.observability.logs import MARK
-from fepflow.prefect_settings import API_URL, configured_api
+from fepflow.prefect_settings import API_URL, configured_api, configured_value
 from fepflow.security.redaction import remember
 from fepflow.services.prefect_import import import_prefect
 from fepflow.settings import Settings, settings
@@ -443,8 +443,8 @@ def _delete(client: httpx.Client, paths: Sequence[str]) -> None:
 def _client(api: PrefectApi, seconds: float) -> httpx.Client:
     import httpx
 
-    login = api.login or os.environ.get("PREFECT_API_AUTH_STRING")
-    key = os.environ.get("PREFECT_API_KEY")
+    login = api.login if api.local else configured_value("PREFECT_API_AUTH_STRING")
+    key = None if api.local else configured_value("PREFECT_API_KEY")
     return httpx.Client(
         base_url=api.url,
         auth=tuple(login.split(":", 1)) if login and ":" in login else None,  # type: ignore[arg-type]  # two texts
