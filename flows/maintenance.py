@@ -33,8 +33,8 @@ async def maintenance(keep: str = "90d", keep_last: Annotated[int, Field(ge=0)] 
         age = float(seconds(keep))
         folder = settings().home / "archive" if archive else None
         async with run_store() as store:
-            pruned = await prune_store_task(store, age, keep_last, folder)
-        flow_runs = await prune_prefect_task(age, pruned.flow_run_ids)
+            pruned, executed_by = await prune_store_task(store, age, keep_last, folder)
+        flow_runs = await prune_prefect_task(age, executed_by)
     except Exception as error:
         return failed_state(error)
     return Completed(message=f"{pruned}, and {flow_runs:,} flow runs of Prefect.")

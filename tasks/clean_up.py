@@ -34,11 +34,12 @@ DEPLOYED_BY_US = DeploymentFilter(tags=DeploymentFilterTags(all_=["fepflow"]))
 
 
 @task(name="prune the store", task_run_name="prune the store", cache_policy=NO_CACHE, persist_result=False)
-async def prune_store_task(store: Store, keep: float, keep_last: int, archive: Path | None) -> Pruned:
-    """Delete old runs, see `fepflow.tasks.prune.prune`."""
-    pruned = await asyncio.to_thread(prune, store, keep, keep_last, archive=archive)
+async def prune_store_task(store: Store, keep: float, keep_last: int, archive: Path | None) -> tuple[Pruned, list[str]]:
+    """Delete old runs, see `fepflow.tasks.prune.prune`. Also returns the ids of their flow runs."""
+    flow_runs: list[str] = []
+    pruned = await asyncio.to_thread(prune, store, keep, keep_last, flow_runs=flow_runs, archive=archive)
     run_log().info("%s", pruned)
-    return pruned
+    return pruned, flow_runs
 
 
 @task(name="prune Prefect", task_run_name="prune Prefect", cache_policy=NO_CACHE, persist_result=False)

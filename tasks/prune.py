@@ -19,13 +19,9 @@ from fepflow.text import plural
 
 @dataclass(frozen=True)
 class Pruned:
-    """A summary of a deletion: the number of runs and of models' answers, and the bytes freed in the store's file.
-
-    `flow_run_ids` are Prefect's flow runs that executed the deleted runs.
-    """
+    """A summary of a deletion: the number of runs and of models' answers, and the bytes freed in the store's file."""
 
     runs: int
-    flow_run_ids: list[str]
     cached: int
     freed: int
 
@@ -49,13 +45,15 @@ def prune(
     keep_last: int = 0,
     suite: str | None = None,
     *,
+    flow_runs: list[str],
     labelled: bool = False,
     archive: Path | None = None,
 ) -> Pruned:
     """Delete runs that are older than `keep` seconds and not among the newest `keep_last` of their suite.
 
     Each is first written to a Parquet file in `archive`. Answers of models that are too old to be reused are deleted,
-    too. Raises UserError, InfrastructureError; what was deleted before stays deleted.
+    too. Ids of Prefect's flow runs that executed deleted runs are added to `flow_runs`. Raises UserError,
+    InfrastructureError; what was deleted before stays deleted.
     """
     if archive is not None:
         from fepflow.reports.tables import require_pyarrow
@@ -69,23 +67,25 @@ def prune(
     for run in runs:
         if archive is not None:
             _archive(store, store.runs.get(run.id), archive)
-        store.retention.delete_run(run.id)
+        _delete(store, run, flow_runs)
     reusable_since = utc_now() - timedelta(seconds=settings().cache_ttl)
     cached = store.results.delete_cached_responses(before=reusable_since) if suite is None else 0
     store.retention.delete_unused_blobs()
-    return Pruned(len(runs), _flow_runs(runs), cached, store.retention.give_back_space())
+    return Pruned(len(runs), cached, store.retention.give_back_space())
 
 
-def delete_runs(store: Store, runs: Sequence[RunRecord]) -> Pruned:
-    """Delete runs that may be deleted; see `Retention.require_deletable`."""
+def delete_runs(store: Store, runs: Sequence[RunRecord], flow_runs: list[str]) -> Pruned:
+    """Delete runs that may be deleted (`Retention.require_deletable`). For `flow_runs` and errors see `prune`."""
     for run in runs:
-        store.retention.delete_run(run.id)
+        _delete(store, run, flow_runs)
     store.retention.delete_unused_blobs()
-    return Pruned(len(runs), _flow_runs(runs), 0, store.retention.give_back_space())
+    return Pruned(len(runs), 0, store.retention.give_back_space())
 
 
-def _flow_runs(runs: Sequence[RunRecord | RunSummary]) -> list[str]:
-    return [run.flow_run_id for run in runs if run.flow_run_id is not None]
+def _delete(store: Store, run: RunRecord | RunSummary, flow_runs: list[str]) -> None:
+    store.retention.delete_run(run.id)
+    if run.flow_run_id is not None:
+        flow_runs.append(run.flow_run_id)
 
 
 def _archive(store: Store, run: RunRecord, folder: Path) -> None:

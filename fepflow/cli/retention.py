@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -49,10 +50,19 @@ def prune(
             )
         click.echo(f"{plural(len(runs), 'run')} would be deleted.")
         return
-    with open_store() as store:
-        pruned = prune_store(store, keep, keep_last, suite, labelled=labelled, archive=archive)
-    click.echo(f"{pruned}.")
-    _delete_in_prefect(pruned.flow_run_ids)
+    with open_store() as store, _deleting_in_prefect() as flow_runs:
+        pruned = prune_store(store, keep, keep_last, suite, flow_runs=flow_runs, labelled=labelled, archive=archive)
+        click.echo(f"{pruned}.")
+
+
+@contextmanager
+def _deleting_in_prefect() -> Iterator[list[str]]:
+    """Delete the flow runs whose ids the block has added to the list, also after an error: their runs are gone."""
+    flow_runs: list[str] = []
+    try:
+        yield flow_runs
+    finally:
+        _delete_in_prefect(flow_runs)
 
 
 def _delete_in_prefect(flow_run_ids: Sequence[str], *, artifacts_only: bool = False) -> None:
@@ -104,6 +114,5 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
                 cases = plural(run.n_cases, "test case")
                 click.echo(f"{run.id[:8]}  {run.created_at:%Y-%m-%d %H:%M}  {printable(run.name)}, {cases}")
             click.confirm("Delete?", abort=True)
-        deleted = delete_runs(store, found)
-    click.echo(f"{deleted}.")
-    _delete_in_prefect(deleted.flow_run_ids)
+        with _deleting_in_prefect() as flow_runs:
+            click.echo(f"{delete_runs(store, found, flow_runs)}.")

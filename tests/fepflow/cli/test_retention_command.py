@@ -14,6 +14,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewLabel, NewRun
 from fepflow.store.store import Store
+from fepflow.tasks.prune import delete_runs
 from tests.fepflow.cli.conftest import Ran
 from tests.fepflow.conftest import Cli
 
@@ -80,6 +81,17 @@ def test_runs_with_labels_go_only_if_that_is_asked(cli: Cli, store: Store, old: 
     assert "1 label" in refused.stderr
     assert cli("store", "prune", "--keep", "25d", "--labels").stdout.startswith("Deleted 1 run")
     assert left(store) == old[:2]
+
+
+def test_flow_runs_of_what_was_deleted_before_an_error_are_named(store: Store, old: list[str]) -> None:
+    flow_runs: list[str] = []
+    for number, run in enumerate(old):
+        store.runs.set_flow_run(run, f"flow-run-{number}")
+    runs = [store.runs.get(run) for run in old]
+    store.runs.set_baseline("refunds", "main", old[1])
+    with pytest.raises(UserError, match="in use by now"):
+        delete_runs(store, runs, flow_runs)
+    assert (left(store), flow_runs) == (old[1:], ["flow-run-0"])
 
 
 def test_a_run_is_deleted_if_a_person_agrees(cli: Cli, store: Store, old: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -44,6 +45,8 @@ async def open_agent(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIte
             del options["isolate"]
             options["interpreter"] = str(request.getfixturevalue("own_python"))
         folder.mkdir(exist_ok=True)
+        # Of two files of one second and one size Python takes the first one's bytecode.
+        shutil.rmtree(folder / "__pycache__", ignore_errors=True)
         (folder / "agent.py").write_text(code, encoding="utf-8")
         config = Target.model_validate({"attempts": 1, **top, "python": {"function": function, **options}})
         target = open_target(config, folder=folder, case_ids=list)
