@@ -322,7 +322,7 @@ def kinds_of(value: str) -> list[str]:
 
 
 @click.command()
-@click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; Repeatable.")
+@click.option("--on", type=kinds_of, multiple=True, metavar="KIND", help=f"{', '.join(KINDS)}; repeatable.")
 @click.option("--webhook", metavar="URL", help="Post JSON to this address.")
 @click.option("--slack", metavar="URL", help="Post to this incoming webhook of Slack, Mattermost or Rocket.Chat.")
 @click.option("--email", metavar="ADDRESS", help="Send mail through the server in FEPFLOW_SMTP_URL.")

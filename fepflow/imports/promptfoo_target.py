@@ -140,7 +140,7 @@ class TargetReader:
     def _add(self, found: Prompts, text: str, path: DocumentPath, *, alone: bool) -> None:
         messages = _messages_of(text)
         if text in self._texts:
-            self._by_hand("a prompt that stands twice came over once", path)
+            self._by_hand("a prompt that appears twice was imported once", path)
             return
         self._texts.add(text)
         try:

@@ -162,7 +162,6 @@ def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_ke
     assert without_keys.log.read_text() == before
 
 
-@pytest.mark.battery
 def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> None:
     with (
         api_process(tmp_path, FEPFLOW_REQUESTS_PER_MINUTE="4") as api,

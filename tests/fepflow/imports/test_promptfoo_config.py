@@ -346,7 +346,7 @@ def test_tests_in_jsonl_have_their_assertions_and_a_prompt_that_stands_twice_com
         tmp_path, "prompts: ['{{q}}', '{{q}}']\nproviders: [openai:gpt-5, 'google:live:gemini']\ntests: []"
     )
     assert "variants" not in twice.suite
-    assert "a prompt that stands twice came over once" in left(twice)
+    assert "a prompt that appears twice was imported once" in left(twice)
     bare = imported(tmp_path, "providers: ['https://a.example/x']\ntests: [{vars: {prompt: hi}}]")
     assert bare.suite["target"]["http"]["body"] == {"prompt": "{{$.test_case.input.prompt}}"}
     assert "the provider google:live:gemini has no counterpart" in left(twice)
