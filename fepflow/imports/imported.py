@@ -97,7 +97,7 @@ class CollectedRun:
     times: list[datetime | None] = field(default_factory=list)
     """When it was at work, as far as the source tells."""
     repeats: Counter[int] = field(default_factory=Counter)
-    """How many results each case has."""
+    """Number of results by the index of their case."""
 
     def next_repeat(self, case: int) -> int:
         """Return the number of the next result of a case."""

@@ -44,7 +44,7 @@ _NO_MODELS = {
     *("speech", "transcription", "live", "kb", "knowledge-base", "agents", "agent", "chatkit", "codex-sdk"),
     *("claude-agent-sdk", "claude-code"),
 }
-"""What stands behind a vendor's name and is no model that answers messages."""
+"""Parts of provider ids after a vendor's name that do not name a model for messages."""
 _CODE = re.compile(r"(file|exec|python|javascript|golang|ruby|webhook|browser|package):|.*\.(js|ts|mjs|cjs|py|rb|go)\b")
 _IS_FILE = re.compile(r"[^\s{}]+\.(txt|md|json|ya?ml|j2|jinja2?|csv)")
 _IS_CODE_FILE = re.compile(r"[^\s{}]+\.(js|ts|mjs|cjs|py)(:\w+)?")

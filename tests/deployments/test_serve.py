@@ -170,7 +170,7 @@ async def test_a_child_that_runs_once_says_how_it_ended(supervise, log: Log) -> 
 async def test_of_a_line_that_is_too_long_only_the_beginning_is_logged(
     supervise, log: Log, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In pieces, a secret could be cut in two, and neither half would be known as one."""
+    # Cut into pieces, a secret could be on both sides of a cut, and neither half would be recognized.
     monkeypatch.setenv("PREFECT_API_KEY", "pnu_one_two_three")
     async with supervise() as supervisor:
         await supervisor.run(child("long", "print('pnu_one_two_three ' * 20_000); print('next')"))

@@ -66,7 +66,7 @@ def samples(address: str, key: str | None = None) -> Counter[tuple[str, frozense
 
 
 def shown(address: str, key: str | None = None) -> Figures:
-    """What a page of metrics says of the suites."""
+    """Return the figures of the suites on a page of metrics."""
     names = {"fepflow_runs_total", "fepflow_calls_total", "fepflow_call_retries_total", "fepflow_checks_total"}
     names |= {"fepflow_tokens_total"}
     figures: Figures = Counter()
