@@ -306,7 +306,7 @@ def model_server() -> Iterator[ModelServer]:
     """In a thread with an event loop of its own, so that a test may wait as it likes."""
     from aiohttp import web
 
-    from fepflow.deployments.simulators.language_model import application
+    from tests.language_model import application
 
     seen: list[tuple[str, dict[str, str], dict[str, Any]]] = []
     loop = asyncio.new_event_loop()

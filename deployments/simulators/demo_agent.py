@@ -1,7 +1,8 @@
 """A stand-in for the agent that you would evaluate: the "refund desk" of an invented web shop, over HTTP.
 
-There is no language model behind it but the rules of `refund_desk`; tokens are counted as words. `GET /` and the
-metadata of every answer say so.
+No language model runs here. It repeats what is written in `refund_desk.jsonl`, where some answers are wrong: it takes
+final-sale items back, counts calendar days as business days, shows an internal article number, and takes a watering can
+for water damage. Other questions are handed over to a colleague. `GET /` and the metadata of every answer say so.
 
     POST /ask {"question": "..."} -> {"answer", "intent", "confidence", "usage": {"total_tokens"}, "metadata"}
 
@@ -9,28 +10,30 @@ Below `/judge` is the stand-in for language models, so that the demonstration ha
 
 It fails as services do: now and then 503, a dropped connection or a slow answer on the first try of a question,
 decided by a hash of seed, question and try. The second try answers, and an answer ends the count of tries, so a demo
-responds in the same way. Only a question that names an order number gets 503 always: it needs the order system,
-which this stand-in does not have.
+responds in the same way. One question gets 503 always: it needs the order system, which this stand-in does not have.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import click
 from aiohttp import web
 
 from fepflow.deployments.simulators import language_model
-from fepflow.deployments.simulators.language_model import run
-from fepflow.deployments.simulators.refund_desk import OrderSystemError, answer
+from fepflow.deployments.simulators.language_model import fraction, run, tokens_of
 
-NOTICE = "A stand-in for demonstrations: keyword rules, no language model, no real shop."
-ORDER_SYSTEM_DOWN = "the order system does not answer"
+NOTICE = "A stand-in for demonstrations: recorded answers, no language model, no real shop."
+OTHER = {
+    "answer": "I only know about orders, shipping, returns and refunds, so I will ask a colleague to write to you.",
+    "intent": "other",
+    "confidence": 0.2,
+}
 
 Fault = Literal["unavailable", "dropped", "slow"]
 
@@ -43,24 +46,22 @@ class FaultSchedule:
 
     def fault(self, question: str, attempt: int) -> Fault | None:
         """Return the fault of the `attempt`-th try (from 1) since the question's last answer; later ones have none."""
-        fraction = self._fraction("fault", question, attempt)
-        if attempt > 1 or fraction >= 0.13:
+        share = fraction(self.seed, "fault", question, attempt)
+        if attempt > 1 or share >= 0.13:
             return None
-        return "unavailable" if fraction < 0.05 else "dropped" if fraction < 0.09 else "slow"
+        return "unavailable" if share < 0.05 else "dropped" if share < 0.09 else "slow"
 
     def seconds(self, question: str, attempt: int) -> float:
         """Return the seconds that the answer takes: 0.1 to 0.4 s, or 1.5 s when it is slow."""
         if self.fault(question, attempt) == "slow":
             return 1.5
-        return 0.1 + 0.3 * self._fraction("latency", question, attempt)
-
-    def _fraction(self, *parts: str | int) -> float:
-        digest = hashlib.sha256(json.dumps([self.seed, *parts]).encode()).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64
+        return 0.1 + 0.3 * fraction(self.seed, "latency", question, attempt)
 
 
 def application(seed: int) -> web.Application:
-    """The agent as an aiohttp application."""
+    """Return the agent as an aiohttp application."""
+    records = map(json.loads, Path(__file__).with_name("refund_desk.jsonl").read_text(encoding="utf-8").splitlines())
+    answers = {record.pop("question"): record for record in records}
     schedule = FaultSchedule(seed)
     tries: Counter[str] = Counter()
     metadata = {"stand_in": True, "notice": NOTICE, "seed": seed}
@@ -83,10 +84,11 @@ def application(seed: int) -> web.Application:
             return _unavailable("overloaded for a moment")
         await asyncio.sleep(schedule.seconds(text, attempt))
         del tries[text]  # answered: the next request begins anew
-        try:
-            return web.json_response({**answer(text), "metadata": metadata})
-        except OrderSystemError:
-            return _unavailable(ORDER_SYSTEM_DOWN)
+        reply = answers.get(text, OTHER)
+        if reply["answer"] is None:
+            return _unavailable("the order system does not answer")
+        usage = {"total_tokens": tokens_of(text, reply["answer"])}
+        return web.json_response({**reply, "usage": usage, "metadata": metadata})
 
     app = web.Application(client_max_size=64 * 1024)
     app.add_routes([web.get("/", about), web.post("/ask", ask)])

@@ -8,7 +8,6 @@ import pytest
 
 from fepflow.checks.core.data_checks import CheckDefaults
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.deployments.simulators.refund_desk import TOPICS
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
@@ -66,8 +65,8 @@ def test_its_judge_needs_no_key_and_is_where_the_agent_is(monkeypatch):
     (judge,) = CheckDefaults(inspection.require().judge).complete(inspection.require().checks)[-1:]
     (model,) = LLMJudgeCheck.model_validate(judge.to_check().arguments).check_models()
     assert (model.name, model.api_base, model.api_key) == (
-        "ollama_chat/stand-in",
-        "http://agent.test:1234/judge",
+        "hosted_vllm/stand-in",
+        "http://agent.test:1234/judge/v1",
         None,
     )
 
@@ -90,9 +89,9 @@ def test_questions_are_unique(cases):
     assert len({case["input"] for case in cases}) == len(cases)
 
 
-def test_every_topic_of_the_agent_has_its_cases(cases):
+def test_every_topic_of_the_agent_has_its_cases(cases, story):
     topics = Counter(case["metadata"]["topic"] for case in cases)
-    assert set(topics) == {topic.intent for topic in TOPICS}
+    assert set(topics) == {told.reply["intent"] for told in story if "intent" in told.reply}
     assert min(topics.values()) >= 10
 
 
