@@ -224,7 +224,7 @@ def _not_compared(accumulator: MetricAccumulator, why_not: str | None) -> Metric
 
 
 def _check(suite: Suite, check_id: str | None) -> Check | None:
-    """The suite's own check of this id; those of cases are a part of their contents."""
+    """Return the suite's own check of this id; those of cases are a part of their contents."""
     found = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
     return found.model_copy(update={"id": None}) if found else None
 
@@ -305,7 +305,7 @@ def case_values(
 
 
 def _scale(earlier: MetricAccumulator, later: MetricAccumulator) -> Scale | None:
-    """The scale of cases' values: repeats of yes and no lie between."""
+    """Return the scale of cases' values: repeats of yes and no lie between."""
     scale = scale_of_aggregate(later.metric, later.scale)
     single = (earlier.repeats == later.repeats == 1) or later.metric.aggregated.kind in ("majority", "each", "worst")
     once = single and not earlier.pooled

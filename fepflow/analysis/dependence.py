@@ -230,8 +230,8 @@ class Dependence:
         thresholds: object = None,
         slices: Slices | None = None,
     ) -> None:
-        """`suite` is its document, the others are its sections. Without `cluster`, signs of dependence are looked for
-        if the gate judges by intervals."""
+        """Take the suite's document and its sections. Without `cluster`, look for signs of dependence if the gate
+        judges by intervals."""
         # A verdict about these very cases, as of a run that adds repeats, does not depend on what they have in common.
         self._of_these_cases = gate.top_up is not None and gate.top_up.max_repeats is not None
         judged = gate.min or gate.max or gate.max_impact or gate.regression or thresholds or (slices and slices.min)

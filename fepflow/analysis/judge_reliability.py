@@ -116,7 +116,8 @@ def _is_recorded(reliability: JudgeReliability) -> bool:
 
 
 def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
-    """The judges that all cases of a run share, as they were when it was planned, and the scorers of imported runs."""
+    """Return the judges that all cases of a run share, as they were when it was planned, and the scorers of imported
+    runs."""
     types = [check.get("type") if isinstance(check, dict) else None for check in run.suite.get("checks") or ()]
     if not any(check_type in LABELLED for check_type in types):
         return []
@@ -176,7 +177,7 @@ def _shares(store: Store, run: RunRecord, judge: JudgeSpec) -> Iterator[float | 
 
 
 def calibration_data(calibration: Calibration) -> dict[str, Any]:
-    """A calibration as JSON."""
+    """Return a calibration as JSON."""
     return {
         "id": calibration.id,
         "created_at": calibration.created_at.isoformat().replace("+00:00", "Z"),
@@ -251,7 +252,8 @@ def design_of(calibration: Calibration) -> Design:
 
 
 def labels_of(calibration: Calibration, *, of_run: bool = False) -> JudgeLabels:
-    """The counts of a calibration of yes and no; of a draw, if there was one. `of_run` if they are the run's own.
+    """Return the counts of a calibration of yes and no; of a draw, if there was one. `of_run` if they are the run's
+    own.
 
     Labels of clusters count for what they are worth: of the run's own in each part that the judge passed or failed.
     """
@@ -354,7 +356,7 @@ def _known(run: RunRecord, accumulator: MetricAccumulator, labels: JudgeLabels |
 
 
 def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: bool = False) -> MetricEstimate:
-    """The metric; that of a judge corrected, as far as its errors are known.
+    """Return the metric, corrected for the errors of its judge as far as they are known.
 
     `of_part` if it is over a part of the run's cases, of which a draw from the whole run is no random sample: then its
     labels tell the judge's rates only.

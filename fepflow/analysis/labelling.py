@@ -59,7 +59,7 @@ class LabelQueue:
     said: tuple[StoredLabel, ...] = ()
 
     def next(self, after: int = 0) -> ToLabel | None:
-        """The first output without a label behind the one of that number, else from the beginning; None if none is."""
+        """Return the first output without a label after this number, else from the beginning; None if there is none."""
         count = len(self.outputs)
         for place in (*range(after, count), *range(min(after, count))):
             if self.outputs[place] not in self.labelled:
@@ -212,7 +212,8 @@ def _asked(prompt: str, context: Context) -> str:
 
 
 def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str) -> tuple[list[OutputKey], int]:
-    """Outputs that were judged, the most disputed first, and those at random where that is the same; how many are."""
+    """Return the judged outputs, the most disputed first, in random order where that is the same, and how many are
+    disputed."""
     of_samples: dict[tuple[int, int], float] = {}
     passes: dict[tuple[int, int], dict[str, bool]] = defaultdict(dict)
     for row in store.results.check_rows(run.id, types=LABELLED):

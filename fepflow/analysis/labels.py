@@ -70,7 +70,7 @@ def read_labels(
     check: str | None = None,
     field: str | None = None,
 ) -> LabelSet:
-    """The labels in a file: `id` or `case_id`, `label`, and `check` and `field` where there are labels of several.
+    """Read labels from a file: `id` or `case_id`, `label`, and `check` and `field` where there are labels of several.
 
     A column `draw` says of each label by which draw its case was shown, `disputed` whether it was shown as a disputed
     one. A row without a label is left out. Raises InputError with all errors, each with its line: ids that no case has
@@ -270,7 +270,8 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
 
 
 def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[LabelDraw | None, str | None]:
-    """The largest draw from the run of which each case has a label; else None, and why, if a draw is labelled in part.
+    """Return the largest draw from the run of which each case has a label; else None, and why, if a draw is labelled in
+    part.
 
     Of a draw that is labelled in part those labels are no random sample: the hard cases may be the ones without. Nor
     are labels of cases that were shown for another reason than a draw, where that is known.

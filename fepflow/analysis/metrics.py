@@ -167,7 +167,7 @@ class CheckUsage(NamedTuple):
 
 
 def usages(store: Store, run_id: str) -> Iterator[CheckUsage]:
-    """The usage of all check results and simulated users of a run, by case index and repeat."""
+    """Return the usage of all check results and simulated users of a run, by case index and repeat."""
     for row in store.results.check_rows(run_id, types=model_check_types()):
         usage = ((row.result or {}).get("metadata") or {}).get(USAGE)
         if usage is not None:

@@ -238,7 +238,7 @@ class FailedCases:
     about: str
 
     def table(self) -> list[Row]:
-        """The rows as Prefect's UI may show them."""
+        """Return the rows as Prefect's UI may show them."""
         limits = {"why": MAX_SENTENCE + len("error: ")}
         return [
             {name: plain_markdown(text, limits.get(name, MAX_CELL)) for name, text in row.items()} for row in self.rows

@@ -42,7 +42,8 @@ class DocumentFiles:
 
 
 def find_documents(root: Path) -> DocumentFiles:
-    """All documents of a folder and the folders below it. What leads out of it is an error, and is not read (9.1).
+    """Find all documents of a folder and of the folders below it. A link that leads out of it is an error, and is not
+    read (9.1).
 
     Raises InputError if the folder cannot be read.
     """
@@ -68,7 +69,7 @@ def find_documents(root: Path) -> DocumentFiles:
 
 
 def leads_outside(path: Path, folder: Path) -> Problem | None:
-    """An error if a symbolic link leads out of a folder (which is given without links), or nowhere."""
+    """Return an error if a symbolic link leads out of a folder (which is given without links), or nowhere."""
     if not path.is_symlink():
         return None
     try:
@@ -128,7 +129,7 @@ _FOLDER = Path(__file__).parent / "schemas" / "v1"
 
 
 def schema_text(name: str) -> str:
-    """A schema as YAML; `name` is one of SCHEMAS."""
+    """Return a schema as YAML; `name` is one of SCHEMAS."""
     return schema_path(name).read_text(encoding="utf-8")
 
 

@@ -17,12 +17,12 @@ from fepflow.suite.models import IMPACTS, Impact
 
 
 def severity(impact: Impact) -> int:
-    """The impact's rank, from 0 (`no_measurable`) to 5 (`severe`)."""
+    """Return the impact's rank, from 0 (`no_measurable`) to 5 (`severe`)."""
     return IMPACTS.index(impact)
 
 
 def worst(impacts: Iterable[Impact]) -> Impact | None:
-    """The most severe of `impacts`; None if there are none."""
+    """Return the most severe of `impacts`; None if there are none."""
     return max(impacts, key=severity, default=None)
 
 
@@ -45,7 +45,7 @@ class ImpactRange:
 
 
 def assess(value: float | None, ranges: Sequence[Range]) -> ImpactAssessment:
-    """The impact of `value`. `overlapping` says that several ranges with different impacts hold it."""
+    """Return the impact of `value`. `overlapping` says that several ranges with different impacts hold it."""
     if value is None:
         return ImpactAssessment(None, "there is no value")
     if math.isnan(value):
@@ -132,7 +132,8 @@ def _order_warnings(ordered: Sequence[Range], direction: Direction | None) -> It
 
 
 def scale_mismatch(value: float, ranges: Sequence[Range], proportion: bool) -> str | None:
-    """A sentence if `value` and `ranges` seem to be a fraction (0 to 1) and a percentage (0 to 100), or the reverse.
+    """Return a sentence if `value` and `ranges` seem to be a fraction (0 to 1) and a percentage (0 to 100), or the
+    reverse.
 
     `proportion` says that the value is known to lie within 0 and 1. Nothing is ever rescaled.
     """

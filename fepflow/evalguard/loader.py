@@ -25,7 +25,7 @@ Kind = Literal["tasks", "metrics", "thresholds"]
 
 
 def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
-    """The thresholds of `task`: from their file, or from a folder of threshold files.
+    """Load the thresholds of `task` from their file, or from a folder of threshold files.
 
     Without a `task` there must be just one to choose from. All files of a folder are read: that a task has only one
     file (4.3.4) does not show otherwise.
@@ -44,12 +44,12 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
 
 
 def load_all_thresholds(path: Path) -> dict[str, Thresholds]:
-    """The thresholds of a file or a folder by task."""
+    """Load the thresholds of a file or a folder by task."""
     return _load(path, "thresholds", Thresholds, lambda definition: definition.task)
 
 
 def load_tasks(path: Path) -> dict[str, Task]:
-    """Task definitions by id, from a file, a folder of files, or the `tasks` of an EvalGuard configuration folder.
+    """Load task definitions by id, from a file, a folder of files, or the `tasks` of an EvalGuard configuration folder.
 
     One without metrics, as newer catalogues have them, gets those of the policies beside it.
     """
@@ -57,12 +57,12 @@ def load_tasks(path: Path) -> dict[str, Task]:
 
 
 def load_metrics(path: Path) -> dict[str, Metric]:
-    """Metric definitions by id, from a file, a folder of files, or the `metrics` of a configuration folder."""
+    """Load metric definitions by id, from a file, a folder of files, or the `metrics` of a configuration folder."""
     return _load(path, "metrics", Metric, lambda definition: definition.id)
 
 
 def read_definition(model: type[D], data: Any, document: Document, prefix: DocumentPath = ()) -> D:
-    """`data`, which stands at `prefix` of `document`, as a definition. A field without a value is one left out."""
+    """Return `data`, from `prefix` of `document`, as a definition. A field without a value counts as left out."""
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -105,7 +105,7 @@ def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migra
 
 
 def _read(path: Path) -> _Source | None:
-    """A document, or None for one that is none of EvalGuard's own; raises InputError."""
+    """Read a document; return None for one that is not EvalGuard's own. Raises InputError."""
     text = read_text(path, str(path))
     document = parse_document(text, str(path))  # refuses bombs and duplicate keys, which the other parser would take
     kind = kind_of(document.data, path)
@@ -144,7 +144,7 @@ def _edit(source: _Source, impacts: Mapping[str, str], metrics: PolicyMetrics) -
 
 
 def _ranges(source: _Source) -> Iterable[tuple[tuple[str | int, ...], Any]]:
-    """Each range of thresholds or of a policy, with its path."""
+    """Yield each range of thresholds or of a policy, with its path."""
     by_task = source.data.get("thresholds") if isinstance(source.data, Mapping) else None
     if source.kind not in ("threshold", "policy") or not isinstance(by_task, Mapping):
         return
@@ -197,7 +197,7 @@ def _arrange(sources: list[_Source], problems: list[Problem]) -> Migration:
 
 
 def _keep(source: _Source, migration: Migration) -> None:
-    """A document that stays where it is."""
+    """Keep a document where it is."""
     if source.is_changed:
         migration.files.append(MigratedFile(source.path, _written(source, source.data), (source.path,)))
     else:

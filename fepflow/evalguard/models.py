@@ -80,7 +80,7 @@ class Policy(Definition):
     thresholds: dict[Identifier, dict[Identifier, list[Range]]] = {}
 
     def by_task(self) -> list[Thresholds]:
-        """The same as v1 has it."""
+        """Return the same as v1 has it."""
         return [Thresholds(task=task, thresholds=ranges) for task, ranges in self.thresholds.items()]
 
 
@@ -108,7 +108,7 @@ class Metric(Definition):
 
 
 def thresholds_digest(thresholds: Iterable[Thresholds]) -> str:
-    """The SHA-256 of the thresholds of some tasks, 64 hexadecimal digits.
+    """Return the SHA-256 of the thresholds of some tasks, 64 hexadecimal digits.
 
     It depends on what they say, not on how the files are written: not on the order of tasks, metrics and ranges, not on
     comments, and not on whether a bound is written 1 or 1.0.

@@ -88,7 +88,7 @@ class Report(Definition):
     results: list[dict[Identifier, MetricResult]] | None = None
 
     def pairs(self) -> Iterator[tuple[ReportTask, dict[str, MetricResult]]]:
-        """Each task with its results: those at its index, or all of them if it is the only task.
+        """Yield each task with its results: those at its index, or all of them if it is the only task.
 
         Raises ValueError, with a sentence, if it cannot be told to which task a result belongs.
         """
@@ -106,7 +106,7 @@ class Report(Definition):
 
 
 def metrics_of(document: Mapping[str, Any]) -> Iterator[tuple[str | None, str | None, Mapping[str, Any]]]:
-    """Each task's reference and metric, with its value and standard error, of a report's document.
+    """Yield the tasks' references and metrics of a report's document, with value and standard error.
 
     A task without values is there once, with None as its metric; None is the task of what belongs to none.
     """
@@ -123,7 +123,8 @@ def metrics_of(document: Mapping[str, Any]) -> Iterator[tuple[str | None, str | 
 
 
 def flattened(data: Any) -> Any:
-    """A report whose tasks or results are mappings by name in the form of the specification; anything else as it is."""
+    """Return a report whose tasks or results are mappings by name in the form of the specification; anything else as it
+    is."""
     if not isinstance(data, Mapping):
         return data
     tasks = _flat_tasks(data.get("tasks"))
@@ -167,7 +168,7 @@ def _is_named_task(task: Any) -> bool:
 
 
 def _results_by_name(results: Any) -> dict[str, Any] | None:
-    """The metrics by task; None if results are not by name."""
+    """Return the metrics by task; None if results are not by name."""
     items = [results] if isinstance(results, Mapping) else results
     if not isinstance(items, list) or not items or not all(map(_is_named_result, items)):
         return None
@@ -206,7 +207,7 @@ NOT_AVAILABLE = "N/A"
 
 
 def why_no_number(value: Any) -> str | None:
-    """Why a value is no finite number, in words; None if it is one."""
+    """Say why a value is not a finite number; return None if it is one."""
     if value is None:
         return "there is none"
     if isinstance(value, bool) or not isinstance(value, int | float | str):
@@ -220,7 +221,7 @@ def why_no_number(value: Any) -> str | None:
 
 
 def usable_results(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str], list[str]]:
-    """Metrics with `value` and `stderr` as they came: those with a value, why the others have none, and warnings."""
+    """Return the metrics that have a value, why the others have none, and warnings."""
     results: dict[str, Any] = {}
     no_value: dict[str, str] = {}
     warnings = []

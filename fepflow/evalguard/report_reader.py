@@ -34,7 +34,7 @@ class ReadReport:
 
 
 def report_document(path: Path) -> Document | None:
-    """The document in a file of up to 50 MB (.json, .yaml or .yml); None if it is not that of a report.
+    """Return the document in a file of up to 50 MB (.json, .yaml or .yml); None if it is not a report.
 
     Raises InputError if it cannot be read.
     """
@@ -67,7 +67,7 @@ def read_report(path: Path, document: Document | None = None) -> ReadReport:
 
 
 def _with_usable_values(data: Any) -> tuple[Any, list[str]]:
-    """The document of a report, with the metrics that have no usable value noted with their tasks."""
+    """Return a report's document; metrics without a usable value are noted with their tasks."""
     tasks, results = data.get("tasks"), data.get("results")
     if not isinstance(results, list) or not all(_is_result(each) for each in results):
         return data, []
@@ -148,7 +148,8 @@ class _Conversion:
 
 
 def convert(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A result file as the document of a report, and warnings about what could not be taken as it is."""
+    """Convert a result file to the document of a report; return it with warnings about what could not be taken as it
+    is."""
     conversion = _Conversion(data)
     for name, raw in data["results"].items():
         conversion.add(str(name), raw)
@@ -167,7 +168,7 @@ def convert(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _by_filter(raw: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
-    """`{filter: {metric: {value, stderr}}}`, in the file's order."""
+    """Return `{filter: {metric: {value, stderr}}}`, in the file's order."""
     found: dict[str, dict[str, dict[str, Any]]] = {}
     for key, value in raw.items():
         metric, comma, filter_name = key.rpartition(",")
@@ -181,7 +182,7 @@ def _by_filter(raw: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
 
 
 def _identified(metrics: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """The metrics by names that are identifiers, and the original names of those that were none."""
+    """Return the metrics by names that are identifiers, and the original names of the renamed ones."""
     found: dict[str, dict[str, Any]] = {}
     names = {}
     for metric, fields in metrics.items():
@@ -216,7 +217,7 @@ def _context(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, An
 
 
 def _execution(arguments: Any) -> dict[str, Any]:
-    """The model's arguments, without the values of those that are named like secrets."""
+    """Return the model's arguments, without the values of those that are named like secrets."""
     if isinstance(arguments, str) and arguments:
         return {"model_args_plain": ",".join(_masked_arguments(arguments))}
     if isinstance(arguments, Mapping):

@@ -34,7 +34,8 @@ class SchemaError:
 
 
 def validated(model: type[D], data: Any) -> tuple[D | None, list[SchemaError]]:
-    """A document by the letter of its schema, for which a field without a value is an error, and all its errors."""
+    """Validate a document by the letter of its schema, where a field without a value is an error; return all its
+    errors."""
     empty = [SchemaError(path, "has no value", "give it one, or leave it out") for path in _nulls(data)]
     try:
         return model.model_validate(data), empty
@@ -45,7 +46,7 @@ def validated(model: type[D], data: Any) -> tuple[D | None, list[SchemaError]]:
 
 
 def without_unknown(data: Any, errors: Sequence[SchemaError]) -> Any:
-    """A copy of a document without the fields that EvalGuard has not."""
+    """Return a copy of a document without the fields that EvalGuard does not have."""
     data = copy.deepcopy(data)
     for error in errors:
         if error.is_unknown:
@@ -98,7 +99,7 @@ _ADVICE: Mapping[str, str] = {
 
 
 def schema_errors(error: ValidationError, model: type[Definition]) -> list[SchemaError]:
-    """The errors that pydantic found, in its order."""
+    """Return the errors that pydantic found, in its order."""
     return [_schema_error(detail, model) for detail in error.errors(include_url=False)]
 
 

@@ -140,13 +140,13 @@ def _below(folder: Path, result: CatalogueValidation) -> list[Path]:
 
 
 def _context(named: Sequence[Path]) -> list[Path]:
-    """The definitions of the catalogues that files are part of."""
+    """Return the definitions of the catalogues that files are part of."""
     roots = dict.fromkeys(path.parent.parent for path in named if path.parent.name in FOLDERS)
     return [path for root in roots for path in find_documents(root).files if path.parent.name in FOLDERS]
 
 
 def _distinct(groups: Sequence[Sequence[Path]]) -> Iterator[tuple[int, Path]]:
-    """Each file once, with the first of the groups that it is in."""
+    """Yield each file once, with the first of the groups that it is in."""
     seen: set[Path] = set()
     for group, paths in enumerate(groups):
         for path in paths:
@@ -180,16 +180,16 @@ class Entry:
     is_context: bool = False
 
     def id(self, name: str = "id") -> str | None:
-        """The id that the document claims, also where it is not valid: others may refer to it."""
+        """Return the id that the document claims, also where it is not valid: others may refer to it."""
         value = self.data.get(name) if isinstance(self.data, Mapping) else None
         return value if isinstance(value, str) else None
 
     def error(self, path: DocumentPath, message: str, rule: str, advice: str | None = None) -> Problem:
-        """A MUST that is violated."""
+        """Return the violation of a MUST."""
         return problem_at(self.document, path, message, rule, advice)
 
     def warning(self, path: DocumentPath, message: str, rule: str, advice: str | None = None) -> Problem:
-        """A SHOULD that is violated, or something that is likely not meant."""
+        """Return the violation of a SHOULD, or something that is probably not meant."""
         return problem_at(self.document, path, message, rule, advice, "warning")
 
 
@@ -201,7 +201,7 @@ def problem_at(
     advice: str | None = None,
     severity: Literal["error", "warning"] = "error",
 ) -> Problem:
-    """A problem with line and column."""
+    """Return a problem with line and column."""
     line, column = document.position_of(path) or (None, None)
     return Problem(message, document.file, line, dotted(path) or None, advice, severity, column, rule)
 
@@ -274,7 +274,7 @@ def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
 
 
 def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Problem]) -> dict[str, Definition | None]:
-    """The documents of a kind by their ids; the second one of an id is an error."""
+    """Return the documents of a kind by their ids; the second one of an id is an error."""
     name = "task" if kind == "threshold" else "id"
     found: dict[str, Entry] = {}
     for entry in entries:
@@ -336,7 +336,7 @@ def _check_policy(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
 def _check_thresholds(
     entry: Entry, catalogue: Catalogue, task: str | None, path: DocumentPath, data: Any
 ) -> Iterator[Problem]:
-    """The thresholds of a task: as far as they are valid, whatever else is wrong with the document."""
+    """Check the thresholds of a task as far as they are valid, whatever else is wrong with the document."""
     if isinstance(entry.definition, Thresholds):
         yield from _check_metrics(entry, catalogue, task, path, entry.definition.thresholds)
         return

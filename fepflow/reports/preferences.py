@@ -68,7 +68,7 @@ def _middle(strength: Strength) -> float:
 
 
 def _chance(log_odds: float | None) -> float | None:
-    """The chance to be preferred to the first run."""
+    """Return the chance to be preferred to the first run."""
     return None if log_odds is None else 1 / (1 + math.exp(-log_odds))
 
 

@@ -20,7 +20,8 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Literal, NamedTuple
 
 from fepflow.statistics.estimate import Counts, Estimate
@@ -51,9 +52,11 @@ class LabelledUnit:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """The results that concern a class: so many, of which `right` are right; `units` sums them up by unit, None without
-    any. `worst` and `best` are how many of the missing ones count as wrong, or as right, at their worst and best.
-    `once` says that no unit has two results."""
+    """The `number` of results that concern a class, of which `right` are right.
+
+    `units` sums them up by unit; None without any. `worst` and `best` are how many of the missing ones count as wrong,
+    or as right, at their worst and best. `once` says that no unit has two results.
+    """
 
     number: int
     right: int
@@ -62,45 +65,40 @@ class _Class:
     worst: int = 0
     best: int = 0
 
-    def at_worst(self, more: int = 0) -> float:
-        """The share that is right, with the missing at their worst, and `more` of them."""
-        return self.right / max(self.number + self.worst + more, 1)
+    @property
+    def at_worst(self) -> float:
+        """The share that is right, with the missing at their worst."""
+        return self.right / max(self.number + self.worst, 1)
 
     @property
     def share(self) -> float:
-        """The share of those that are there that is right."""
+        """The share of the known results that is right."""
         return self.right / max(self.number, 1)
 
     @property
     def at_best(self) -> float:
-        """The share that is right with the missing at their best."""
+        """The share that is right, with the missing at their best."""
         return (self.right + self.best) / (self.number + self.best) if self.number + self.best else 1.0
 
-    def low(self, kind: IntervalKind, confidence: float, factor: float | None) -> float:
-        """The lower bound; with a `factor`, of a complete sample of that many times as many cases."""
+    def bounds(self, kind: IntervalKind, confidence: float, factor: float | None) -> tuple[float, float]:
+        """Return the bounds; with a `factor`, those of a complete sample of that many times as many cases."""
         if self.units is None:
-            return 0.0
-        missing = 0 if factor is not None else self.worst
-        share = self.share if factor is not None else self.at_worst()
-        return interval_of(kind, share, self._effective(confidence, missing, factor), confidence)[0]
+            return 0.0, 1.0
+        if factor is not None:
+            return interval_of(kind, self.share, self._effective(confidence, 0, factor), confidence)
+        low, _ = interval_of(kind, self.at_worst, self._effective(confidence, self.worst), confidence)
+        _, high = interval_of(kind, self.at_best, self._effective(confidence, self.best), confidence)
+        return low, high
 
-    def high(self, kind: IntervalKind, confidence: float, factor: float | None) -> float:
-        """The upper bound."""
-        if self.units is None:
-            return 1.0
-        missing = 0 if factor is not None else self.best
-        share = self.share if factor is not None else self.at_best
-        return interval_of(kind, share, self._effective(confidence, missing, factor), confidence)[1]
-
-    def _effective(self, confidence: float, missing: int, factor: float | None) -> float:
+    def _effective(self, confidence: float, missing: int, factor: float = 1.0) -> float:
         """Return how many independent results these are worth. With some missing, a unit counts once: they might
         have differed from its others."""
         assert self.units is not None
         if self.once:
-            return (self.number + missing) * (factor or 1.0)
+            return (self.number + missing) * factor
         if missing:
             return self.units.number
-        return min(self.units.observations(confidence, factor or 1.0), self.number * (factor or 1.0))
+        return min(self.units.observations(confidence, factor), self.number * factor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,13 +118,13 @@ class ClassificationSample:
     cases: int
 
     def estimate(self, confidence: float) -> Estimate:
-        """The estimate at this confidence."""
+        """Implement `Sample.estimate`."""
         known = [self._scaled(each.share) for each in self.classes if each.number or len(self.classes) > 1]
         if not any(each.number for each in self.classes):
             return Estimate(None, None, None, None, confidence, "none", self.counts)
-        value = math.fsum(known) / len(known)
+        value = fmean(known)
         low, high = self._bounds(confidence, None)
-        least = self._mean([each.at_worst() for each in self.classes], 0.0)
+        least = self._mean([each.at_worst for each in self.classes], 0.0)
         most = self._mean([each.at_best for each in self.classes], 1.0)
         return Estimate(
             value,
@@ -142,35 +140,32 @@ class ClassificationSample:
         )
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """The bounds that a complete sample of so many test cases like these would have."""
+        """Implement `Sample.with_cases`."""
         return self._bounds(confidence, cases / self.cases)
 
     def _bounds(self, confidence: float, factor: float | None) -> tuple[float, float]:
-        """The bounds, with what is missing at its worst and best; with a `factor`, without anything missing."""
+        """Return the bounds, with what is missing at its worst and best; with a `factor`, without anything missing."""
         lows, highs = [], []
         for each in self.classes:
-            at_worst, at_best = (each.share, each.share) if factor is not None else (each.at_worst(), each.at_best)
-            lows.append((self._scaled(at_worst), self._scaled(each.low(self.kind, confidence, factor))))
-            highs.append((self._scaled(at_best), self._scaled(each.high(self.kind, confidence, factor))))
+            at_worst, at_best = (each.share, each.share) if factor is not None else (each.at_worst, each.at_best)
+            low, high = map(self._scaled, each.bounds(self.kind, confidence, factor))
+            lows.append((self._scaled(at_worst), low))
+            highs.append((self._scaled(at_best), high))
         if self.unknown and factor is None:
             lows.append((0.0, 0.0))
             highs.append((1.0, 1.0))
         below, above = self._distance(lows), self._distance(highs)
         if len(lows) > 1:  # where most classes are at one end of the scale, their bounds there leave too little room
             below = above = max(below, above)
-        return max(self._center(lows) - below, 0.0), min(self._center(highs) + above, 1.0)
+        worst, best = (fmean(value for value, _ in bounds) for bounds in (lows, highs))
+        return max(worst - below, 0.0), min(best + above, 1.0)
 
     def _distance(self, bounds: Sequence[tuple[float, float]]) -> float:
         squares = math.fsum((value - bound) ** 2 for value, bound in bounds)
         return math.sqrt(min(self.touched, len(bounds)) * squares) / len(bounds)
 
-    @staticmethod
-    def _center(bounds: Sequence[tuple[float, float]]) -> float:
-        return math.fsum(value for value, _ in bounds) / len(bounds)
-
     def _mean(self, shares: Sequence[float], of_unknown: float) -> float:
-        values = [*map(self._scaled, shares), *[of_unknown] * self.unknown]
-        return math.fsum(values) / len(values)
+        return fmean([*map(self._scaled, shares), *[of_unknown] * self.unknown])
 
     def _scaled(self, share: float) -> float:
         return f1_of(share) if self.measure == "f1" else share
@@ -225,7 +220,7 @@ def class_estimates(
         errors = min(counts.error, gaps)
         skipped = min(counts.skipped, gaps - errors)
         of_class = Counts(found.number + gaps, found.number, errors, skipped, counts.clusters)
-        classes = [_with_missing(found, worst, own)]
+        classes = [replace(found, worst=worst, best=own)]
         sample = ClassificationSample(measure, classes, 1, False, kind, of_class, max(len(units), 1))
         estimates[label] = sample.estimate(confidence)
     return estimates
@@ -253,10 +248,6 @@ def _classes(units: Iterable[LabelledUnit], measure: ClassMeasure, labels: Itera
     }
 
 
-def _with_missing(found: _Class, worst: int, best: int) -> _Class:
-    return _Class(found.number, found.right, found.units, found.once, worst, best)
-
-
 def _at_their_worst(
     by_name: Mapping[str, _Class], missing: Sequence[str | None], measure: ClassMeasure
 ) -> dict[str, _Class]:
@@ -279,4 +270,4 @@ def _at_their_worst(
         _, name = losses[0]
         worst[name] += 1
         heapq.heapreplace(losses, (loss(name), name))
-    return {name: _with_missing(found, worst[name], best[name]) for name, found in by_name.items()}
+    return {name: replace(found, worst=worst[name], best=best[name]) for name, found in by_name.items()}

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import math
-from statistics import NormalDist
+from collections.abc import Callable
+
+
+def boundary(holds: Callable[[float], bool], inside: float, outside: float, steps: int = 50) -> float:
+    """Return the number, found by bisection, up to which something `holds` on the way from `inside` to `outside`."""
+    for _ in range(steps):
+        middle = (inside + outside) / 2
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
 
 
 def beta_quantile(probability: float, a: float, b: float) -> float:
@@ -27,7 +35,7 @@ def beta_quantile(probability: float, a: float, b: float) -> float:
 
 
 def beta_cdf(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8).
+    """Return the regularized incomplete beta function, by its continued fraction (Abramowitz and Stegun, 26.5.8).
 
     Of k passes in n: P(at least k) at a rate p is `beta_cdf(p, k, n - k + 1)`. Neither k nor n need be whole.
     """
@@ -40,7 +48,7 @@ def beta_cdf(x: float, a: float, b: float) -> float:
 
 
 def _beta_fraction(x: float, a: float, b: float) -> float:
-    """The continued fraction 1 + d1 / (1 + d2 / (1 + ...)), evaluated from the front (Lentz)."""
+    """Return the continued fraction 1 + d1 / (1 + d2 / (1 + ...)), evaluated from the front (Lentz)."""
     tiny = 1e-300
     value, c, d = 1.0, 1.0, 0.0
     for step in range(1, 10_000):
@@ -57,49 +65,17 @@ def _beta_fraction(x: float, a: float, b: float) -> float:
     return value
 
 
-_EXACT_UP_TO = 200
-
-
 def t_quantile(probability: float, df: int) -> float:
-    """The t with `probability` (0.5 to 1, exclusive) of the distribution below it, at `df` >= 1 degrees of freedom.
+    """Return the t with `probability` (0.5 to below 1) of the distribution below it, at `df` >= 1 degrees of freedom.
 
-    Solved from the exact distribution up to 200 degrees of freedom; beyond, the normal quantile with three correction
-    terms, whose error is below 1e-6 for any confidence up to 99.9 %.
+    The part beyond t, or the one within it, is that of a beta distribution: P(|T| > t) = P(X < df / (df + t²)).
     """
     if not 0.5 <= probability < 1:
         raise ValueError(f"a probability from 0.5 to below 1 was expected, not {probability}")
     if df < 1:
         raise ValueError(f"at least one degree of freedom is needed, not {df}")
-    if df > _EXACT_UP_TO:
-        return _expanded_quantile(probability, df)
-    low, high = 0.0, math.pi / 2
-    for _ in range(100):
-        angle = (low + high) / 2
-        if _central_probability(angle, df) < 2 * probability - 1:
-            low = angle
-        else:
-            high = angle
-    return math.sqrt(df) * math.tan((low + high) / 2)
-
-
-def _central_probability(angle: float, df: int) -> float:
-    """P(|T| < t) with t = sqrt(df) * tan(angle): a finite series (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
-    sine, cosine = math.sin(angle), math.cos(angle)
-    odd = df % 2
-    term = cosine if odd else 1.0
-    total = term if df > 1 else 0.0
-    for k in range(2 + odd, df - 1, 2):
-        term *= cosine**2 * (k - 1) / k
-        total += term
-    return 2 / math.pi * (angle + sine * total) if odd else sine * total
-
-
-def _expanded_quantile(probability: float, df: int) -> float:
-    """The expansion about the normal quantile in powers of 1 / df (Abramowitz and Stegun, 26.7.5)."""
-    z = NormalDist().inv_cdf(probability)
-    return (
-        z
-        + (z**3 + z) / (4 * df)
-        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * df**2)
-        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * df**3)
-    )
+    if probability < 0.75:  # the smaller of the two parts is the exact one
+        within = beta_quantile(2 * probability - 1, 0.5, df / 2)
+        return math.sqrt(df * within / (1 - within))
+    beyond = beta_quantile(2 * (1 - probability), df / 2, 0.5)
+    return math.sqrt(df * (1 - beyond) / beyond)

@@ -45,8 +45,9 @@ def fallen_rate(rate: float) -> float:
 
 
 def cusum(counts: Sequence[tuple[float, float]], rate: float) -> list[float]:
-    """The CUSUM after each run, of its (successes, n) in time's order; an alarm is raised where it reaches `ALARM`,
-    and what comes after it begins anew. Neither number need be whole. ValueError for a rate outside (0, 1]."""
+    """Return the CUSUM after each run, from the (successes, n) of runs in time's order. An alarm is raised where it
+    reaches `ALARM`; what comes after begins anew. Neither number need be whole. Raises ValueError for a rate outside
+    (0, 1]."""
     if not 0 < rate <= 1:
         raise ValueError(f"a rate is above 0 and at most 1, not {rate}")
     rate = min(rate, MOST_RATE)

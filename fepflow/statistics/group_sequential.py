@@ -15,6 +15,7 @@ from functools import lru_cache
 from itertools import pairwise
 from statistics import NormalDist
 
+from fepflow.statistics.distributions import boundary
 from fepflow.statistics.estimate import Estimate, Method
 from fepflow.statistics.proportions import z_score
 
@@ -31,8 +32,8 @@ _NORMAL = NormalDist()
 
 @lru_cache(maxsize=64)
 def boundaries(looks: int, confidence: float = 0.95) -> tuple[float, ...]:
-    """The z-score at each of so many looks beyond which a two-sided interval of this confidence excludes a value:
-    4.333, 2.963, 2.359 and 2.014 for four looks at 95 %. ValueError unless there are 1 to 10 looks."""
+    """Return the z-score at each look beyond which a two-sided interval of this confidence excludes a value: 4.333,
+    2.963, 2.359 and 2.014 for four looks at 95 %. Raises ValueError unless there are 1 to 10 looks."""
     if not 1 <= looks <= MOST_LOOKS:
         raise ValueError(f"boundaries are those of 1 to {MOST_LOOKS} looks, not {looks}")
     z_score(confidence)
@@ -55,14 +56,13 @@ def _spent(error: float, time: float) -> float:
 def _limit(points: list[float], weights: list[float], step: float, error: float, root: float) -> float:
     """Return the z-score above which the next sum lies with so large a probability; `root` is the square root of the
     part of the sample."""
-    low, high = 0.0, _FARTHEST
-    for _ in range(50):
-        middle = (low + high) / 2
-        beyond = math.fsum(
-            weight * _NORMAL.cdf((point - middle * root) / step) for point, weight in zip(points, weights, strict=True)
+
+    def beyond(limit: float) -> float:
+        return math.fsum(
+            weight * _NORMAL.cdf((point - limit * root) / step) for point, weight in zip(points, weights, strict=True)
         )
-        low, high = (middle, high) if beyond > error else (low, middle)
-    return (low + high) / 2
+
+    return boundary(lambda limit: beyond(limit) > error, 0.0, _FARTHEST)
 
 
 def _next(points: list[float], weights: list[float], step: float, limit: float) -> tuple[list[float], list[float]]:
@@ -97,13 +97,13 @@ class GroupSequentialSample:
         return self.plain.sample.cases
 
     def estimate(self, confidence: float) -> Estimate:
-        """See `estimate.Sample`."""
+        """Implement `Sample.estimate`."""
         nominal = nominal_confidence(self.look, self.looks, confidence)
         method: Method = self.plain.method if self.plain.is_corrected else "sequential-few-looks"
         return replace(self.plain.at(nominal), confidence=confidence, method=method, sample=self)
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See `estimate.Sample`; of so many cases at the last look."""
+        """Implement `Sample.with_cases`, for the last look."""
         assert self.plain.sample is not None
         return self.plain.sample.with_cases(cases, nominal_confidence(self.looks, self.looks, confidence))
 
@@ -114,8 +114,8 @@ def nominal_confidence(look: int, looks: int, confidence: float) -> float:
 
 
 def group_sequential_estimate(plain: Estimate, look: int, looks: int) -> Estimate:
-    """The estimate with an interval that holds at all planned looks, at the `look`, counted from 1; without a value or
-    an interval: as it is."""
+    """Return the estimate with an interval that holds at all planned looks, at the `look`, counted from 1. Without a
+    value or an interval it is returned as it is."""
     if plain.value is None or plain.sample is None:
         return plain
     return GroupSequentialSample(plain, look, looks).estimate(plain.confidence)

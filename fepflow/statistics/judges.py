@@ -139,7 +139,7 @@ def doubt_of_labels(labels: JudgeLabels, share: float, n: float) -> str | None:
 
 
 def _p_of_two(one: float, n: float, other: float, m: float) -> float:
-    """The two-sided p-value of two proportions, seen in n and in m observations, that are the same."""
+    """Return the two-sided p-value of two proportions, seen in n and in m observations, that are the same."""
     together = (one * n + other * m) / (n + m)
     variance = together * (1 - together) * (1 / n + 1 / m)
     return 2 * NormalDist().cdf(-abs(one - other) / math.sqrt(variance)) if variance > 0 else 1.0
@@ -158,7 +158,7 @@ class CorrectedSample:
         return self.raw.cases
 
     def estimate(self, confidence: float) -> Estimate:
-        """See Sample. Without a value if the labels do not tell the judge from chance."""
+        """Implement `Sample.estimate`, without a value if the labels do not tell the judge from chance."""
         measured = self._value()
         if measured is None:
             return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=USELESS)
@@ -180,7 +180,7 @@ class CorrectedSample:
         )
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See Sample; of more outputs, with the same labels."""
+        """Implement `Sample.with_cases`, for more outputs with the same labels."""
         return self._bounds(self.raw.effective(confidence, cases / self.raw.answered), confidence)
 
     @property
@@ -205,14 +205,15 @@ class CorrectedSample:
         return lang_reiczigel_interval(self.raw.share, n, self.labels.weighted, confidence)
 
     def _of_draw(self, unknown: float) -> tuple[float, float, float]:
-        """The share that is right, and that among passed and among failed ones, which is `unknown` without labels."""
+        """Return the share that is right, and that among passed and among failed ones, which is `unknown` without
+        labels."""
         labels, share = self.labels, self.raw.share
         of_passed = labels.right_passed / labels.passed if labels.passed else unknown
         of_failed = labels.right_failed / labels.failed if labels.failed else unknown
         return share * of_passed + (1 - share) * of_failed, of_passed, of_failed
 
     def _mover(self, n: float, confidence: float, side: Literal[-1, 1]) -> float:
-        """The low bound (-1), or the high one. What has no labels is all wrong, or all right: that is no chance."""
+        """Return the low bound (-1), or the high one. A part without labels counts as all wrong, or all right."""
         labels, share, end = self.labels, self.raw.share, (side + 1) // 2
         value, of_passed, of_failed = self._of_draw(float(end))
         distances = [
@@ -230,7 +231,7 @@ class CorrectedSample:
 
 
 def corrected(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
-    """A judge's share of passes, corrected; None if there is no such share to correct.
+    """Correct a judge's share of passes; return None if there is no such share to correct.
 
     At a planned look it holds at all of them. That of a run which is looked at as often as one likes is corrected as it
     is now: it does not hold at every look.
@@ -256,8 +257,8 @@ def _warning(measured: float, low: float, high: float) -> str | None:
 
 
 def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, float, float] | None:
-    """Youden's J of a judge, its true positive rate + its true negative rate - 1, with its bounds; None unless there
-    are right and wrong outputs.
+    """Return Youden's J of a judge, its true positive rate + its true negative rate - 1, with its bounds; None unless
+    there are right and wrong outputs.
 
     1 is a judge that never errs, 0 one that passes wrong outputs as often as right ones. Unlike kappa it does not
     depend on how many of the outputs are right. Wilson's limits of both rates are joined by MOVER.
@@ -275,7 +276,7 @@ def youden_index(labels: JudgeLabels, confidence: float = 0.95) -> tuple[float, 
 
 
 def lang_reiczigel_interval(share: float, n: float, labels: JudgeLabels, confidence: float) -> tuple[float, float]:
-    """The interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known.
+    """Return the interval of the true share where a judge passes a `share` of n outputs; 0 and 1 if nothing is known.
 
     The rates are taken as if two more labels of each kind had come, one of them an error. Of a judge that was never
     seen to fail a right output, that alone would lift the low bound, so that it were too high in one run of 23 instead
@@ -294,7 +295,7 @@ def lang_reiczigel_interval(share: float, n: float, labels: JudgeLabels, confide
 def _bounds_by(
     sensitivity: float, specificity: float, share: float, n: float, labels: JudgeLabels, confidence: float
 ) -> tuple[float, float]:
-    """The formula of Lang and Reiczigel, for given rates."""
+    """Return the interval by the formula of Lang and Reiczigel, for given rates."""
     z = z_score(confidence)
     z2 = z**2
     passed = (share * n + z2 / 2) / (n + z2)

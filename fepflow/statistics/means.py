@@ -24,6 +24,7 @@ from itertools import chain, repeat
 from math import comb
 from typing import NamedTuple
 
+from fepflow.json.values import finite
 from fepflow.statistics.distributions import t_quantile
 from fepflow.statistics.estimate import PROPORTION, UNBOUNDED, Counts, Estimate, Method, Scale
 from fepflow.statistics.proportions import IntervalKind, interval_of, z_score
@@ -58,7 +59,7 @@ class Sums:
     scores: tuple[Moments, Moments] | None = None
 
     def estimate(self, confidence: float) -> Estimate:
-        """The estimate at this confidence."""
+        """Implement `Sample.estimate`."""
         low, high = self._bounds(confidence)
         return Estimate(
             self.value,
@@ -90,7 +91,7 @@ class Sums:
         return "clopper-pearson-clustered" if self.repeated else "clopper-pearson"
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """The bounds that a complete sample of so many test cases like these would have."""
+        """Implement `Sample.with_cases`."""
         if self.scale is None:
             return None, None
         if self.scores is not None and self.kind != "wilson":
@@ -122,7 +123,7 @@ class Sums:
         if self.stderr is None:
             return None, None
         margin = t_quantile((1 + confidence) / 2, self.answered - 1) * self.stderr
-        return _finite(self.value - margin), _finite(self.value + margin)
+        return finite(self.value - margin), finite(self.value + margin)
 
     def effective(self, confidence: float, factor: float | None = None) -> float:
         """Return how many independent observations of 0 or 1 the values are worth; with a `factor`, those of a complete
@@ -290,10 +291,6 @@ def by_unit(values: Iterable[float | None], numbers: Iterable[int]) -> list[list
     return list(groups.values())
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
 def refuse_contradictions(values: list[float], cases: int, counts: Counts, scale: Scale | None) -> None:
     """Raise ValueError for values that are not finite or not on the scale, or that `counts` contradict."""
     if not all(map(math.isfinite, values)):
@@ -307,14 +304,15 @@ def refuse_contradictions(values: list[float], cases: int, counts: Counts, scale
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean of at least one number."""
+    """Return the mean of at least one number."""
     exponent = _exponent(values)
     scaled = math.fsum(math.ldexp(value, -exponent) for value in values) / len(values)
     return min(max(math.ldexp(scaled, exponent), min(values)), max(values))
 
 
 def clustered_stderr(values_by_case: Sequence[Sequence[float]]) -> float | None:
-    """The standard error of the mean, clustered by the inner sequences; with one value a case the usual s / sqrt(n).
+    """Return the standard error of the mean, clustered by the inner sequences; with one value a case the usual s /
+    sqrt(n).
 
     None for a single test case: between what was never compared, there is no spread to see.
     """
@@ -340,7 +338,7 @@ def _unscaled(value: float, exponent: int) -> float | None:
 
 
 def pass_at_k(n: int, passed: int, k: int) -> float:
-    """The chance that at least one of k results passes, drawn from n of which `passed` did (Chen et al. 2021).
+    """Return the chance that at least one of k results passes, drawn from n of which `passed` did (Chen et al. 2021).
 
     ValueError unless 1 <= k <= n.
     """
@@ -349,13 +347,13 @@ def pass_at_k(n: int, passed: int, k: int) -> float:
 
 
 def pass_hat_k(n: int, passed: int, k: int) -> float:
-    """The chance that all of k results pass, drawn from n of which `passed` did: pass^k (Yao et al. 2024)."""
+    """Return the chance that all of k results pass, drawn from n of which `passed` did: pass^k (Yao et al. 2024)."""
     _refuse(n, k)
     return comb(passed, k) / comb(n, k)
 
 
 def k_of_repeats(passes: Sequence[float], repeats: int, k: int, *, every: bool) -> CaseValue:
-    """pass^k if `every` of the k has to pass, else pass@k, of a case with so many repeats; 1 is a pass, 0 a fail."""
+    """Return pass^k of a case if `every` of the k has to pass, else pass@k; 1 is a pass, 0 a fail."""
     function = pass_hat_k if every else pass_at_k
     passed, missing = round(sum(passes)), repeats - len(passes)
     value = function(len(passes), passed, k) if len(passes) >= k else None
@@ -363,7 +361,7 @@ def k_of_repeats(passes: Sequence[float], repeats: int, k: int, *, every: bool) 
 
 
 def majority(passes: Sequence[float], repeats: int) -> CaseValue:
-    """1 if more than half of the repeats pass, else 0."""
+    """Return 1 if more than half of the repeats pass, else 0."""
     passed, missing = round(sum(passes)), repeats - len(passes)
     value = float(2 * passed > len(passes)) if passes else None
     return CaseValue(value, float(2 * passed > repeats), float(2 * (passed + missing) > repeats))
@@ -375,7 +373,7 @@ def passes_needed(share: float, repeats: int) -> int:
 
 
 def each_at(passes: Sequence[float], repeats: int, share: float) -> CaseValue:
-    """1 if at least this share of the repeats passes, else 0."""
+    """Return 1 if at least this share of the repeats passes, else 0."""
     passed, missing = round(sum(passes)), repeats - len(passes)
     needed = passes_needed(share, repeats)
     value = float(passed >= passes_needed(share, len(passes))) if passes else None
@@ -383,7 +381,7 @@ def each_at(passes: Sequence[float], repeats: int, share: float) -> CaseValue:
 
 
 def worst(values: Sequence[float], repeats: int, scale: Scale) -> CaseValue:
-    """The least of a case's values."""
+    """Return the least of a case's values."""
     least = min(values, default=scale.high)
     return CaseValue(least if values else None, least if len(values) == repeats else scale.low, least)
 

@@ -19,19 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from fepflow.statistics.distributions import t_quantile
+from fepflow.statistics.distributions import boundary, t_quantile
 from fepflow.statistics.estimate import UNBOUNDED, Clusters, Counts, Estimate, Method, Scale
 from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
 from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate
 from fepflow.statistics.proportions import mid_p_below, z_score
 from fepflow.text import number
 
-_STEPS = 50
-"""Bisections."""
-
 
 def tango_interval(improved: float, worsened: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Tango's score interval (1998) of the difference (improved - worsened) / n between paired proportions.
+    """Return Tango's score interval (1998) of the difference (improved - worsened) / n between paired proportions.
 
     `n` counts all pairs, also those that are the same in both; no number need be whole. ValueError for n <= 0.
     """
@@ -49,20 +46,11 @@ def tango_interval(improved: float, worsened: float, n: float, confidence: float
         above = improved - worsened - n * difference
         return above / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, above)
 
-    low, high = -1.0, value
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (middle, high) if score(middle) > z else (low, middle)
-    least = low
-    low, high = value, 1.0
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if score(middle) < -z else (middle, high)
-    return least, high
+    return boundary(lambda low: score(low) > z, -1.0, value), boundary(lambda high: score(high) < -z, 1.0, value)
 
 
 def mcnemar_mid_p(improved: float, worsened: float, missing: int = 0) -> float:
-    """The two-sided mid-p-value of McNemar's test, with what is missing taken against either direction."""
+    """Return the two-sided mid-p-value of McNemar's test, with what is missing taken against either direction."""
     n = improved + worsened + missing
     if not n:
         return 1.0
@@ -106,7 +94,7 @@ class _Complete:
         return "paired-bounded-clustered" if self.clustered else "paired-bounded"
 
     def bounds(self, confidence: float, cases: int | None = None) -> tuple[float | None, float | None]:
-        """The interval, or that of so many cases like these."""
+        """Return the interval, or that of this many similar cases."""
         n = self.n if cases is None else cases
         if self.binary:
             return tango_interval(self.improved * n / self.n, self.worsened * n / self.n, n, confidence)
@@ -138,7 +126,7 @@ class Pairs:
         return self.counts.clusters.number if self.counts.clusters else self.counts.expected
 
     def estimate(self, confidence: float) -> Estimate:
-        """See Sample."""
+        """Implement `Sample.estimate`."""
         low = None if self.least is None else self.least.bounds(confidence)[0]
         high = None if self.most is None else self.most.bounds(confidence)[1]
         value = self.known.value
@@ -158,21 +146,22 @@ class Pairs:
         )
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See Sample."""
+        """Implement `Sample.with_cases`."""
         return self.known.bounds(confidence, cases)
 
     def p_value(self) -> float | None:
-        """Two-sided, of no difference: McNemar's mid-p for yes or no, else that of the interval. None if unknown."""
+        """Return the two-sided p-value of no difference: McNemar's mid-p for yes or no, else that of the interval; None
+        if unknown."""
         if self.known.binary:
             return mcnemar_mid_p(self.known.improved, self.known.worsened, self.counts.missing)
         if self.estimate(0.5).interval == (-math.inf, math.inf):
             return None
-        inside, outside = 1.0 - 1e-12, 0.0
-        for _ in range(_STEPS):
-            middle = (inside + outside) / 2
-            low, high = self.estimate(middle).interval
-            inside, outside = (middle, outside) if low <= 0 <= high else (inside, middle)
-        return 1 - inside
+
+        def holds_zero(confidence: float) -> bool:
+            low, high = self.estimate(confidence).interval
+            return low <= 0 <= high
+
+        return 1 - boundary(holds_zero, 1.0 - 1e-12, 0.0)
 
 
 def paired_estimate(
@@ -237,7 +226,7 @@ class CorrectedPairs:
         return self.raw.cases
 
     def estimate(self, confidence: float) -> Estimate:
-        """See Sample. Without a value if the labels do not tell the judge from chance."""
+        """Implement `Sample.estimate`, without a value if the labels do not tell the judge from chance."""
         raw, index = self.raw.estimate(confidence), youden_index(self.labels, confidence)
         if raw.value is None or index is None or index[0] <= 0:
             return Estimate(None, None, None, None, confidence, "none", raw.counts, problem=USELESS)
@@ -251,13 +240,13 @@ class CorrectedPairs:
         )  # fmt: skip
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See Sample; of more test cases, with the same labels."""
+        """Implement `Sample.with_cases`, for more test cases with the same labels."""
         index = youden_index(self.labels, confidence)
         return (-1.0, 1.0) if index is None else _bounds(self.raw.with_cases(cases, confidence), index[1:])
 
 
 def corrected_difference(estimate: Estimate, labels: JudgeLabels) -> Estimate | None:
-    """The difference of a judge's shares of passes, corrected; None if it is not a difference of shares."""
+    """Correct the difference of a judge's shares of passes; return None if it is not a difference of shares."""
     raw = estimate.sample
     if not isinstance(raw, Pairs) or estimate.method not in ("tango", "paired-bounded", "paired-bounded-clustered"):
         return None

@@ -31,13 +31,15 @@ _NEGLIGIBLE = 1e-9
 
 
 def approximate_pairs(discordant: float, margin: float, power: float, confidence: float = 0.95) -> int:
-    """The number of pairs by the usual formula, (z_alpha + z_beta)² d / margin², for versions that are equally good."""
+    """Return the number of pairs by the usual formula, (z_alpha + z_beta)² d / margin², for versions that are equally
+    good."""
     z = z_score(confidence) + NormalDist().inv_cdf(power)
     return math.ceil(z**2 * discordant / margin**2 - 1e-9)
 
 
 def power_of_pairs(cases: int, margin: float, discordant: float, confidence: float = 0.95) -> float:
-    """The chance that so many cases, asked once, show "not worse by more than the margin" where none is.
+    """Return the chance that this many cases, asked once, show "not worse by more than the margin" if both are equally
+    good.
 
     `discordant` is the share of cases whose results differ, each way equally often. Sums over how many differ, and
     which way.
@@ -60,8 +62,8 @@ def power_of_pairs(cases: int, margin: float, discordant: float, confidence: flo
 def simulated_power_of_pairs(
     cases: int, margin: float, differences: Sequence[float], width: float = 1.0, confidence: float = 0.95
 ) -> float:
-    """The same for repeats and scores in a range of this width: differences are drawn from those seen, with either
-    sign equally often, and their mean has the interval that `paired_estimate` gives it."""
+    """Return the same for repeats, and for scores in a range of this width: differences are drawn from those seen, with
+    either sign equally often, and their mean has the interval that `paired_estimate` gives it."""
     scale = Scale(-width, width)
     shares = [scale.share(sign * difference) for difference in differences for sign in (-1, 1)]
     rng, shown = Random(f"{cases} {margin}"), 0  # noqa: S311  # for a simulation
@@ -74,8 +76,8 @@ def simulated_power_of_pairs(
 
 
 def pairs_for_power(power_of: Callable[[int], float], wanted: float, start: int) -> int | None:
-    """The least number of cases whose power, as `power_of` says, is at least the `wanted`, searched from `start`;
-    None if it takes more than can be had."""
+    """Return the least number of cases whose power, by `power_of`, is at least the `wanted`, searched from `start`;
+    None if it takes too many."""
     few, many = 0, max(start, 1)
     while power_of(many) < wanted:
         few, many = many, math.ceil(many * 1.25) + 1
@@ -96,7 +98,7 @@ def pairs_for_power(power_of: Callable[[int], float], wanted: float, start: int)
 def detectable_regression(
     estimate: Estimate, margin: float = 0.0, power: float = 0.8, *, less_is_better: bool = False
 ) -> float | None:
-    """The least regression that such a comparison shows with this power, as of a difference's `estimate`.
+    """Return the least regression that such a comparison shows with this power, from the `estimate` of a difference.
 
     A comparison shows one if its whole interval is beyond the margin: the value has to be as far away as the interval
     reaches towards it, and z_beta standard errors more, to be so far away as often as wanted. None without an interval.

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
 from statistics import NormalDist
 
 from fepflow.statistics.distributions import beta_cdf
-from fepflow.statistics.estimate import PROPORTION, Counts
-from fepflow.statistics.means import Sums, UnitSums
+from fepflow.statistics.means import UnitSums
 from fepflow.statistics.proportions import IntervalKind, interval_of, kind_for, z_score
 
 MOST_CASES = 100_000
@@ -96,10 +94,7 @@ def simulated_power(
     rng, shown = Random(f"{cases} {repeats}"), 0  # noqa: S311  # for a simulation
     for _ in range(SIMULATIONS):
         passes = [_passes_of_a_case(rng, expected, repeats, correlation) for _ in range(cases)]
-        sums = _sums(passes, repeats)
-        judging = kind_for(kind, minimum, sums.effective(confidence), confidence)
-        low = replace(sums, kind=judging).estimate(confidence).low
-        shown += low is not None and low >= minimum
+        shown += _low(passes, repeats, minimum, confidence, kind) >= minimum
     return shown / SIMULATIONS
 
 
@@ -140,6 +135,8 @@ def _approximate(minimum: float, expected: float, wanted: float, confidence: flo
 
 
 def _passes_of_a_case(rng: Random, expected: float, repeats: int, correlation: float) -> int:
+    if correlation >= 1:
+        return repeats * (rng.random() < expected)
     rate = expected
     if correlation > 0 and 0 < expected < 1:
         size = 1 / correlation - 1
@@ -147,24 +144,9 @@ def _passes_of_a_case(rng: Random, expected: float, repeats: int, correlation: f
     return sum(rng.random() < rate for _ in range(repeats))
 
 
-def _sums(passes: Sequence[int], repeats: int) -> Sums:
-    """Return the sums that `mean_estimate` would make of these results, none of which is missing."""
-    cases, n = len(passes), len(passes) * repeats
-    share = sum(passes) / n
-    return Sums(
-        scale=PROPORTION,
-        kind="wilson",
-        counts=Counts(n, n),
-        cases=cases,
-        answered=cases,
-        values=n,
-        repeated=repeats > 1,
-        value=share,
-        stderr=None,
-        least=share,
-        most=share,
-        share=share,
-        least_share=share,
-        most_share=share,
-        units=UnitSums.of([count / repeats for count in passes], [repeats] * cases),
-    )
+def _low(passes: Sequence[int], repeats: int, minimum: float, confidence: float, kind: IntervalKind | None) -> float:
+    """Return the low bound that a gate's `mean_estimate` has for these results, none of which is missing."""
+    n = len(passes) * repeats
+    units = UnitSums.of([count / repeats for count in passes], [repeats] * len(passes))
+    worth = min(units.observations(confidence), n)
+    return interval_of(kind_for(kind, minimum, worth, confidence), sum(passes) / n, worth, confidence)[0]

@@ -179,15 +179,15 @@ def strengths(
     random = Random(seed)  # noqa: S311  # draws of a statistic
     units = _units(cases, range(len(cases)) if cluster_numbers is None else cluster_numbers, random)
     counts = list(units.values())
-    columns = _Columns(units)
+    columns = _columns(units)
     is_complete = all(sums.cases == sums.expected and sums.least == sums.most for unit in units for _, sums in unit)
-    fitted = bradley_terry(_wins(columns.weighted(counts), runs))
+    fitted = bradley_terry(_wins(_weighted(columns, counts), runs))
     lows: list[list[float]] = [[] for _ in range(runs)]
     highs: list[list[float]] = [[] for _ in range(runs)]
     for _ in range(draws):
         # The sum of m draws from Exp(1) is one from Gamma(m).
         weights = [random.gammavariate(count, 1.0) if count > 1 else random.expovariate(1.0) for count in counts]
-        sums = columns.weighted(weights)
+        sums = _weighted(columns, weights)
         # Gamma(1/2) may be 0 as far as a float can tell.
         added = [[random.gammavariate(0.5, 1.0) + 1e-12 for _ in range(runs)] for _ in range(runs)]
         drawn = _fit(_wins(sums, runs, added=added), _CLOSE_ENOUGH, fitted)
@@ -232,25 +232,19 @@ def _summed(values: Sequence[CaseValue]) -> _Sums:
     return _Sums(math.fsum(known), len(known), least, most, len(values))
 
 
-class _Columns:
-    """The members of `_Sums` of each pair, each over all units. Many are the same, and are summed up once."""
+_Columns = dict[_Pair, list[tuple[float, ...]]]
+"""The members of `_Sums` of each pair, each over all units."""
 
-    def __init__(self, units: Iterable[_Unit]) -> None:
-        sums = [dict(unit) for unit in units]
-        places: dict[tuple[float, ...], int] = {}
-        self._places = {
-            pair: [
-                places.setdefault(column, len(places))
-                for column in zip(*(unit.get(pair, _NONE) for unit in sums), strict=True)
-            ]
-            for pair in sorted({pair for unit in sums for pair in unit})
-        }
-        self._columns = list(places)
 
-    def weighted(self, weights: Sequence[float]) -> dict[_Pair, _Sums]:
-        """Sum up over all units."""
-        sums = [sum(map(mul, weights, column)) for column in self._columns]
-        return {pair: _Sums(*(sums[place] for place in places)) for pair, places in self._places.items()}
+def _columns(units: Iterable[_Unit]) -> _Columns:
+    sums = [dict(unit) for unit in units]
+    pairs = sorted({pair for unit in sums for pair in unit})
+    return {pair: list(zip(*(unit.get(pair, _NONE) for unit in sums), strict=True)) for pair in pairs}
+
+
+def _weighted(columns: _Columns, weights: Sequence[float]) -> dict[_Pair, _Sums]:
+    """Sum up over all units."""
+    return {pair: _Sums(*(sum(map(mul, weights, column)) for column in of_pair)) for pair, of_pair in columns.items()}
 
 
 def _wins(

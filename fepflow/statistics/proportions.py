@@ -16,7 +16,7 @@ IntervalKind = Literal["wilson", "skewed", "clopper-pearson"]
 
 
 def interval_of(kind: IntervalKind, proportion: float, n: float, confidence: float) -> tuple[float, float]:
-    """The interval of this kind of a `proportion` seen in `n` observations; `n` need not be whole."""
+    """Return the interval of this kind of a `proportion` seen in `n` observations; `n` need not be whole."""
     method = clopper_pearson_interval if kind == "clopper-pearson" else wilson_interval
     return method(proportion, n, confidence)
 
@@ -35,7 +35,7 @@ def kind_for(kind: IntervalKind | None, least: float, n: float, confidence: floa
 
 
 def wilson_interval(proportion: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a `proportion` seen in `n` observations; `n` need not be whole.
+    """Return Wilson's score interval of a `proportion` seen in `n` observations; `n` need not be whole.
 
     Holds `proportion` and lies within 0 and 1, also where a normal interval would have no width (0 of n, n of n).
     """
@@ -46,7 +46,7 @@ def wilson_interval(proportion: float, n: float, confidence: float = 0.95) -> tu
 
 
 def clopper_pearson_interval(proportion: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a `proportion` seen in `n` observations: its error never exceeds the one promised."""
+    """Return the exact interval of a `proportion` in `n` observations: its error never exceeds the one promised."""
     tail, successes = (1 - confidence) / 2, proportion * n
     low = beta_quantile(tail, successes, n - successes + 1) if proportion > 0 else 0.0
     high = beta_quantile(1 - tail, successes + 1, n - successes) if proportion < 1 else 1.0
@@ -54,7 +54,7 @@ def clopper_pearson_interval(proportion: float, n: float, confidence: float = 0.
 
 
 def minimum_sample(target: float, confidence: float = 0.95, kind: IntervalKind | None = None) -> int:
-    """The smallest n for which n successes of n put the low bound at `target` or above: 35 for 0.9 at 95 %.
+    """Return the smallest n for which n successes of n put the low bound at `target` or above: 35 for 0.9 at 95 %.
 
     Without a `kind` the bound is that by which a gate judges, see `kind_for`.
 
@@ -72,7 +72,8 @@ def minimum_sample(target: float, confidence: float = 0.95, kind: IntervalKind |
 
 
 def z_score(confidence: float) -> float:
-    """The standard normal quantile of a two-sided `confidence` in (0, 1): 1.96 for 0.95. ValueError outside."""
+    """Return the standard normal quantile of a two-sided `confidence`: 1.96 for 0.95. Raises ValueError outside of (0,
+    1)."""
     if not 0 < confidence < 1:
         raise ValueError(f"a confidence is between 0 and 1, for example 0.95; not {confidence}")
     return NormalDist().inv_cdf((1 + confidence) / 2)
@@ -86,7 +87,7 @@ def _around(proportion: float, low: float, high: float) -> tuple[float, float]:
 
 
 def mid_p_below(successes: float, n: float, rate: float) -> float:
-    """The one-sided mid-p-value of so few successes in n observations, at a true rate that is no smaller.
+    """Return the one-sided mid-p-value of so few successes in n observations, at a true rate that is no smaller.
 
     The chance of fewer, and half that of as many (Lancaster 1961). Neither number need be whole, as effective numbers
     are not. ValueError for n <= 0.
@@ -97,7 +98,7 @@ def mid_p_below(successes: float, n: float, rate: float) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """The p-values adjusted for their number by Holm's step-down method (1979), in their order."""
+    """Adjust p-values for their number by Holm's step-down method (1979); return them in their order."""
     adjusted, least = [1.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         least = max(least, min((len(p_values) - rank) * p_values[index], 1.0))

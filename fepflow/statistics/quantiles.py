@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
+from fepflow.json.values import finite
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
 from fepflow.statistics.means import UnitSums, refuse_contradictions
@@ -36,7 +37,7 @@ class QuantileSample:
         return len(self.values_by_case)
 
     def estimate(self, confidence: float) -> Estimate:
-        """See Sample."""
+        """Implement `Sample.estimate`."""
         z_score(confidence)
         value = _nearest_rank(self.ordered, self.level)
         ends = (self.scale.low, self.scale.high) if self.scale else (-math.inf, math.inf)
@@ -52,13 +53,13 @@ class QuantileSample:
             confidence,
             self._method,
             self.counts,
-            _finite(least),
-            _finite(most),
+            finite(least),
+            finite(most),
             sample=self,
         )
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See Sample."""
+        """Implement `Sample.with_cases`."""
         n, worth = len(self.ordered), cases * self._worth_of_a_case(confidence)
         return self._ends(
             _first(n, lambda k: _shows(k / n, worth, 1 - self.level, confidence)),
@@ -87,8 +88,8 @@ class QuantileSample:
         )
 
     def _ends(self, below: int | None, above: int | None) -> tuple[float | None, float | None]:
-        """The bounds: so many of the largest values are at or above the lower one, so many of the least at or below
-        the upper one; an end of the scale where no number of them suffices."""
+        """Return the bounds: `below` of the largest values are at or above the lower one, `above` of the least are at
+        or below the upper one; an end of the scale where no number of values suffices."""
         low = (self.scale.low if self.scale else None) if below is None else self.ordered[-below]
         high = (self.scale.high if self.scale else None) if above is None else self.ordered[above - 1]
         return low, high
@@ -142,7 +143,7 @@ def quantile_estimate(
 
 
 def _first(n: int, holds: Callable[[int], bool]) -> int | None:
-    """The least k from 1 to n for which it holds, which it then does for all that are larger; None if for none."""
+    """Return the least k from 1 to n for which it holds, and then does for all larger ones; None if for no k."""
     k = bisect_left(range(1, n + 1), True, key=holds) + 1
     return k if k <= n else None
 
@@ -156,7 +157,3 @@ def _shows(share: float, n: float, level: float, confidence: float) -> bool:
 def _nearest_rank(ordered: Sequence[float], level: float) -> float:
     rank = math.ceil(level * len(ordered) - 1e-9)  # not 8 of 100 for 0.07
     return ordered[max(rank, 1) - 1]
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

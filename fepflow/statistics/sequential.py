@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
+from fepflow.statistics.distributions import boundary
 from fepflow.statistics.estimate import Estimate, Method, Scale
 
 GAMBLERS = 20
@@ -32,63 +34,49 @@ _BINS = 20
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """The number of times that each value came. Wealth is computed from it: the order does not matter.
+    """The different values, each with the number of times that it came and its weight, which is at most 1.
 
-    `weights` are those of the values, at most 1; empty if all are 1.
+    Wealth is computed from it: the order of arrival does not matter.
     """
 
-    counts: tuple[tuple[float, float], ...]
-    weights: tuple[float, ...] = ()
+    entries: tuple[tuple[float, float, float], ...]
 
     @classmethod
     def of(cls, values: Iterable[float], weights: Iterable[float] | None = None) -> Values:
-        """Count values in [0, 1], each of its weight; ValueError for others, and for NaN."""
-        counts: dict[tuple[float, float], int] = {}
-        for value, weight in zip(values, weights or repeat(1.0), strict=False):
+        """Count values in [0, 1], each of its weight; raise ValueError for others, and for NaN."""
+        weighted = Counter(zip(values, weights or repeat(1.0), strict=False))
+        for value, weight in weighted:
             if not (0 <= value <= 1 and 0 < weight <= 1):
                 raise ValueError(f"values to be looked at one by one are from 0 to 1, not {value} of weight {weight}")
-            counts[value, weight] = counts.get((value, weight), 0) + 1
-        return cls._of(counts)
+        return cls(tuple((value, count, weight) for (value, weight), count in weighted.items()))
 
     @classmethod
-    def _of(cls, counts: Mapping[tuple[float, float], float]) -> Values:
-        ordered = sorted(counts.items())
-        weights = tuple(weight for (_, weight), _ in ordered)
-        return cls(tuple((value, n) for (value, _), n in ordered), weights if any(w < 1 for w in weights) else ())
-
-    @property
-    def weighted(self) -> Iterator[tuple[float, float, float]]:
-        """Each value with its count and its weight."""
-        for (value, count), weight in zip(self.counts, self.weights or repeat(1.0), strict=False):
-            yield value, count, weight
+    def of_passes(cls, passed: int, failed: int) -> Values:
+        """Return the values of results that passed (1) or failed (0)."""
+        return cls(((0.0, failed, 1.0), (1.0, passed, 1.0)))
 
     @property
     def mirrored(self) -> Values:
         """Each value as its distance from 1."""
-        return Values(tuple((1 - value, count) for value, count in self.counts), self.weights)
+        return Values(tuple((1 - value, count, weight) for value, count, weight in self.entries))
 
     def roughly(self, factor: float) -> Values:
         """Return `factor` times as many values, rounded to a few different ones: enough for a forecast."""
         bins: dict[tuple[float, float], float] = {}
-        for value, count, weight in self.weighted:
+        for value, count, weight in self.entries:
             near = round(value * _BINS) / _BINS, math.ceil(weight * _BINS) / _BINS
             bins[near] = bins.get(near, 0) + count * factor
-        return Values._of(bins)
-
-    @property
-    def n(self) -> float:
-        """The number of values."""
-        return sum(count for _, count in self.counts)
+        return Values(tuple((value, count, weight) for (value, weight), count in bins.items()))
 
     @property
     def mean(self) -> float | None:
         """The mean of the values; None without values."""
-        total = math.fsum(count * weight for _, count, weight in self.weighted)
-        return math.fsum(value * count * weight for value, count, weight in self.weighted) / total if total else None
+        total = math.fsum(count * weight for _, count, weight in self.entries)
+        return math.fsum(value * count * weight for value, count, weight in self.entries) / total if total else None
 
 
 def log_e_above(values: Values, m: float) -> float:
-    """The logarithm of the evidence that the mean is more than `m`, between 0 and 1; 0 before anything came.
+    """Return the logarithm of the evidence that the mean is more than `m`, between 0 and 1; 0 before anything came.
 
     The evidence is the e-process e⁺(m) = mean over j = 1 … 20 of Π (1 + λ_j w (y - m)), with
     λ_j = (q_j - m) / (m (1 - m)) and q_j = m + (1 - m) j / 21, and the weights w. ValueError for an `m` at or
@@ -98,7 +86,7 @@ def log_e_above(values: Values, m: float) -> float:
         raise ValueError(f"a mean to bet against is between 0 and 1, not {m}")
     # λ_j = j / (21 m), so that 1 + λ_j w (y - m) = 1 + s w (y / m - 1) with the share s = j / 21 of what can be lost.
     shares = [number / (GAMBLERS + 1) for number in range(1, GAMBLERS + 1)]
-    gains = [(count, weight * (y / m - 1)) for y, count, weight in values.weighted]
+    gains = [(count, weight * (y / m - 1)) for y, count, weight in values.entries]
     wealth = [math.fsum(count * math.log1p(s * gain) for count, gain in gains) for s in shares]
     most = max(wealth)
     return most + math.log(math.fsum(math.exp(log - most) for log in wealth) / GAMBLERS)
@@ -110,7 +98,8 @@ def is_shown_above(values: Values, m: float, confidence: float = 0.95) -> bool:
 
 
 def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float, float]:
-    """The means that the values have not spoken against by now; all of these intervals hold the true one together.
+    """Return the interval of means that the values do not speak against by now; all these intervals together hold the
+    true mean.
 
     Ends are 0 and 1 until there is evidence. Either end is ever beyond the true mean with a chance of
     (1 - confidence) / 2 at most, however often one looks, as of a two-sided interval that is looked at once.
@@ -119,16 +108,18 @@ def confidence_sequence(values: Values, confidence: float = 0.95) -> tuple[float
     mean = values.mean
     if mean is None:
         return 0.0, 1.0
-    low = _first(lambda m: log_e_above(values, m) < limit, mean)
-    high = 1 - _first(lambda m: log_e_above(values.mirrored, m) < limit, 1 - mean)
-    return min(low, mean), max(high, mean)
+
+    def least(shares: Values, share: float) -> float:
+        return boundary(lambda m: 0 < m < 1 and log_e_above(shares, m) >= limit, 0.0, share, _STEPS)
+
+    return least(values, mean), 1 - least(values.mirrored, 1 - mean)
 
 
 def passes_in_a_row(minimum: float, confidence: float = 0.95) -> int:
     """Return the smallest number of passes, without a fail, that shows a minimum below 1: 52 for 0.9 at 95 %."""
 
     def show_it(passes: int) -> bool:
-        return is_shown_above(Values(((1.0, passes),)), minimum, confidence)
+        return is_shown_above(Values.of_passes(passes, 0), minimum, confidence)
 
     many = 1
     while not show_it(many):
@@ -148,18 +139,6 @@ def _log_limit(confidence: float) -> float:
     return math.log(2 / (1 - confidence))
 
 
-def _first(holds: Callable[[float], bool], up_to: float) -> float:
-    """The least m in (0, `up_to`) for which it holds, which it then does for all that are larger."""
-    low, high = 0.0, up_to
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        if 0 < middle < 1 and not holds(middle):
-            low = middle
-        else:
-            high = middle
-    return low
-
-
 @dataclass(frozen=True, slots=True)
 class SequentialSample:
     """Shares of the scale, from 0 to 1: of what completed (`seen`), and of all that was expected, with what is missing
@@ -174,7 +153,7 @@ class SequentialSample:
     most: Values
 
     def estimate(self, confidence: float) -> Estimate:
-        """See `estimate.Sample`."""
+        """Implement `Sample.estimate`."""
         low, high = confidence_sequence(self.least, confidence)[0], confidence_sequence(self.most, confidence)[1]
         value = self.plain.value
         assert value is not None
@@ -189,7 +168,7 @@ class SequentialSample:
         )
 
     def with_cases(self, cases: int, confidence: float) -> tuple[float | None, float | None]:
-        """See `estimate.Sample`."""
+        """Implement `Sample.with_cases`."""
         low, high = confidence_sequence(self.seen.roughly(cases / self.cases), confidence)
         return self.scale.value(low), self.scale.value(high)
 
@@ -211,7 +190,7 @@ def sequential_estimate(
     these_cases: bool,
     clusters: ClusterSizes | None = None,
 ) -> Estimate:
-    """The estimate with an interval that holds at every look.
+    """Return the estimate with an interval that holds at every look.
 
     `values_by_case` is as for `mean_estimate`; each case was to have so many `repeats`. With `clusters` it is by
     cluster. Without a value: as it is.

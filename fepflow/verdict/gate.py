@@ -129,7 +129,7 @@ def at_look(gate: Gate, look: int) -> Gate:
 
 
 def with_rules(verdict: Verdict, rules: Sequence[RuleOutcome], gate: Gate) -> Verdict:
-    """The verdict with rules that another one had no reason to look at; the worst outcome counts."""
+    """Add rules to a verdict; the worst outcome counts."""
     every = sorted([*verdict.rules, *rules], key=_badness, reverse=True)
     outcome = every[0].outcome
     changed = {"outcome": outcome, "rules": every, "reasons": [rule.reason for rule in every]}
@@ -171,7 +171,7 @@ def _requirements(
 
 
 def _limits(gate: Gate) -> list[tuple[str, Bound]]:
-    """The least and largest values that the gate asks for, by metric."""
+    """Return the least and largest values that the gate asks for, by metric."""
     return [
         *((name, Bound(least)) for name, least in gate.min.items()),
         *((name, Bound(most, is_maximum=True)) for name, most in gate.max.items()),
@@ -200,7 +200,7 @@ def _rules_on_absence(
 def _not_judged(
     metrics: Sequence[MetricEstimate], checks: Sequence[CheckTotals], rules: Sequence[RuleOutcome]
 ) -> list[str]:
-    """The metrics and checks that no rule is about. What is the share that passed is judged with its check, too."""
+    """Return the metrics and checks that no rule is about. A share that passed is judged with its check, too."""
     metrics_judged = {rule.metric for rule in rules if rule.metric}
     checks_judged = {rule.check for rule in rules if rule.check and not rule.metric}
     names = [

@@ -58,7 +58,7 @@ class MetricRules:
         return cls(gate.confidence, gate.verdict, gate.fail == "value", family, gate.judge, exact_fails)
 
     def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:
-        """The outcome of each requirement, by metric."""
+        """Judge each requirement; return the outcomes by metric."""
         deciding = {metric.id: as_judged(metric, self.judge) for metric, _ in judged}
         by_metric = {metric.id: (deciding[metric.id].estimate, requirements) for metric, requirements in judged}
         confidence = self._fail_confidence(by_metric)
@@ -74,7 +74,8 @@ class MetricRules:
         }
 
     def _fail_confidence(self, judged: Mapping[str, tuple[Estimate, Sequence[Requirement]]]) -> float:
-        """The confidence at which Holm's method ends: those whose interval violates their requirement there fail."""
+        """Return the confidence at which Holm's method ends: metrics whose interval violates their requirement there
+        fail."""
         failing: set[str] = set()
         while True:
             confidence = 1 - (1 - self.confidence) / max(self.family - len(failing), 1)
@@ -133,7 +134,7 @@ class MetricRules:
         return with_kind(estimate, "clopper-pearson") if self.exact_fails else estimate
 
     def _why_open(self, estimate: Estimate, requirement: Requirement, fail_confidence: float) -> str:
-        """Why neither a pass nor a fail, which way it leans, and how many test cases would settle it."""
+        """Say why it is neither a pass nor a fail, which way it leans, and how many test cases would settle it."""
         value = estimate.value
         assert value is not None
         lean = requirement.judge(value, value)
@@ -244,7 +245,8 @@ def with_judging_kind(estimate: Estimate, requirements: Sequence[Requirement], g
 
 
 def doubted(rule: RuleOutcome, doubt: str | None) -> RuleOutcome:
-    """The rule's outcome, but no pass where there is a doubt of what its value means, in a sentence."""
+    """Return the rule's outcome; a pass becomes inconclusive if there is a doubt, in a sentence, of what its value
+    means."""
     if doubt is None or rule.outcome != "pass":
         return rule
     return rule.model_copy(
@@ -272,7 +274,7 @@ GATE = "every check must pass"
 
 
 def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
-    """The outcome of each check that gives passes and fails, or may; of the run as a whole if there is none."""
+    """Judge each check that gives passes and fails, or may; the run as a whole if there is none."""
     rules = [_rule(check) for check in checks if not scores_only(check)]
     if rules:
         return rules
@@ -323,7 +325,8 @@ NOT_CALIBRATED = "its judge is not calibrated, so its errors are not known (fepf
 
 
 def as_judged(metric: MetricEstimate, judge: JudgeValue | None) -> MetricEstimate:
-    """The metric as the gate judges it: that of a judge corrected if its labels can tell, unless the gate says `raw`.
+    """Return the metric as the gate judges it: corrected for its judge's errors if the labels can tell them, unless the
+    gate says `raw`.
 
     A run that is topped up is decided by an interval that holds at every look, which a corrected one does not.
     """

@@ -83,7 +83,7 @@ class _Units(NamedTuple):
 
 
 def outcome_of(checks: Sequence[CheckResult]) -> SampleOutcome:
-    """The outcome of one output, by its checks. One that completes without a yes or no is no pass: an error."""
+    """Return the outcome of one output by its checks. A check that completes without a yes or no is an error."""
     return _worst([_outcome_of_check(check) for check in checks])
 
 
@@ -96,7 +96,7 @@ def judge_samples(
     shown: bool = False,
     clusters: CaseClusters | None = None,
 ) -> Verdict:
-    """The verdict over all pairs of test case and sample, each of which is in `results` once.
+    """Judge all pairs of test case and sample, each of which is in `results` once.
 
     Passes when the rate is at least `threshold` (0 to 1), the interval only being shown: a test asks whether the rate
     was reached. Its metrics are the rate that was judged, and for each check the mean of its passes.
@@ -156,12 +156,12 @@ def _shown(groups: Sequence[Sequence[SampleOutcome]], threshold: float) -> list[
     fail_confidence = 1 - 0.05 / len(groups)
 
     def is_below(passed: int, failed: int) -> bool:
-        return is_shown_above(Values(((0.0, passed), (1.0, failed))), 1 - threshold, fail_confidence)
+        return is_shown_above(Values.of_passes(failed, passed), 1 - threshold, fail_confidence)
 
     def show(outcomes: Sequence[SampleOutcome]) -> SampleOutcome | None:
         passed, failed = outcomes.count("passed"), outcomes.count("failed")
         missing = len(outcomes) - passed - failed
-        if is_shown_above(Values(((0.0, failed + missing), (1.0, passed))), threshold):
+        if is_shown_above(Values.of_passes(passed, failed + missing), threshold):
             return "passed"
         if is_below(passed + missing, failed):
             return "failed"
@@ -215,7 +215,7 @@ def _reached(outcomes: Sequence[SampleOutcome], needed: float) -> SampleOutcome:
 
 
 def _estimate(clusters: Sequence[Sequence[SampleOutcome]], *, at_every_look: bool) -> Estimate:
-    """The rate of these very cases: each result is an observation of its own, and no case stands for others."""
+    """Estimate the rate of these very cases: each result is one observation, and no case stands for others."""
     outcomes = [outcome for cluster in clusters for outcome in cluster]
     values = [_values([outcome]) for outcome in outcomes]
     estimate = mean_estimate(values, _counts(outcomes), scale=PROPORTION)
@@ -223,7 +223,7 @@ def _estimate(clusters: Sequence[Sequence[SampleOutcome]], *, at_every_look: boo
 
 
 def _estimate_of_such_cases(by_case: Mapping[int, Sequence[SampleOutcome]], clusters: CaseClusters) -> Estimate:
-    """The rate of all cases like these: clusters of cases are what was sampled."""
+    """Estimate the rate of all cases like these: clusters of cases are what was sampled."""
     values: dict[int, list[float]] = {}
     for index, outcomes in by_case.items():
         values.setdefault(clusters.numbers[index], []).extend(_values(outcomes))

@@ -77,7 +77,7 @@ class NotWorse(Bound):
         return f"not {self._worse}"
 
     def standing(self, value: float | None) -> str:
-        """See Requirement."""
+        """Implement `Requirement.standing`."""
         if value is None:
             return f"cannot be compared with {self.name}: no test case has a value in both"
         if self.judge(value, value) == "fail":

@@ -160,7 +160,7 @@ def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[
 
 
 def _metrics_by_task(report: Report, confidence: float) -> dict[str, list[MetricEstimate]]:
-    """The report's metrics; the `check_id` of each is the metric's own name."""
+    """Return the report's metrics; the `check_id` of each is the metric's own name."""
     found: dict[str, list[MetricEstimate]] = {}
     times: Counter[str] = Counter()
     for task, results in report.pairs():
@@ -193,14 +193,14 @@ def _estimates(
 
 
 def _counts(task: ReportTask) -> Counts:
-    """The samples of a task, where the report says how many; else 0."""
+    """Count the samples of a task if the report says how many there are; else 0."""
     samples = task.n_samples or {}
     n = samples.get("effective", samples.get("original", 0))
     return Counts(int(n), int(n)) if n >= 0 else Counts(0, 0)
 
 
 def _scale(task: ReportTask, metric: str) -> Scale | None:
-    """The range of a metric's values, if the report says it, or the metric's name does."""
+    """Return the range of a metric's values, if the report says it, or the metric's name does."""
     ends = str((task.metadata or {}).get(f"{RANGE}{metric}", "")).split(" to ")
     try:
         low, high = map(float, ends)
@@ -210,7 +210,7 @@ def _scale(task: ReportTask, metric: str) -> Scale | None:
 
 
 def _missing(task: ReportTask, metric: str) -> Counts | None:
-    """The results of a metric, if the report says that some are missing."""
+    """Count the results of a metric if the report says that some are missing."""
     found = re.match(r"(\d+) of (\d+)", str((task.metadata or {}).get(f"{MISSING}{metric}", "")))
     missing, expected = (int(found[1]), int(found[2])) if found else (0, 0)
     return Counts(expected, expected - missing) if 0 < missing < expected else None

@@ -54,13 +54,13 @@ class Bound:
         return f"at {'most' if self.is_maximum else 'least'} {number(self.limit)}"
 
     def judge(self, low: float, high: float) -> Outcome:
-        """See Requirement."""
+        """Implement `Requirement.judge`."""
         if self.is_maximum:
             return "pass" if high <= self.limit else "fail" if low > self.limit else "inconclusive"
         return "pass" if low >= self.limit else "fail" if high < self.limit else "inconclusive"
 
     def standing(self, value: float | None) -> str:
-        """See Requirement."""
+        """Implement `Requirement.standing`."""
         bound = f"the {'maximum' if self.is_maximum else 'minimum'} of {number(self.limit)}"
         if value is None:
             return f"cannot be compared with {bound}"
@@ -68,7 +68,7 @@ class Bound:
         return f"{holds if self.judge(value, value) == 'pass' else violates} {bound}"
 
     def crossing(self, value: float, low: float, high: float) -> str:
-        """See Requirement."""
+        """Implement `Requirement.crossing`."""
         passes = self.judge(value, value) == "pass"
         return "its interval begins below" if passes is not self.is_maximum else "its interval ends above"
 
@@ -90,7 +90,7 @@ class ImpactAtMost:
         """See Requirement."""
 
     def judge(self, low: float, high: float) -> Outcome:
-        """See Requirement."""
+        """Implement `Requirement.judge`."""
         impacts = impact_range(low, high, self.ranges)
         allowed = {self._allows(impact) for impact in impacts.impacts}
         if impacts.gap or len(allowed) != 1:
@@ -98,14 +98,14 @@ class ImpactAtMost:
         return "pass" if allowed == {True} else "fail"
 
     def standing(self, value: float | None) -> str:
-        """See Requirement."""
+        """Implement `Requirement.standing`."""
         assessment = assess(value, self.ranges)
         if assessment.impact is None:
             return f"has no impact: {assessment.reason}"
         return f"has the impact {assessment.impact}; {self.worst_allowed} is the worst allowed"
 
     def crossing(self, value: float, low: float, high: float) -> str:
-        """See Requirement."""
+        """Implement `Requirement.crossing`."""
         impacts = impact_range(low, high, self.ranges)
         impact = assess(value, self.ranges).impact
         others = [

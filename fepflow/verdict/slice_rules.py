@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from fepflow.statistics.distributions import boundary
 from fepflow.statistics.estimate import Estimate, Scale, describe
 from fepflow.statistics.judges import CorrectedSample
 from fepflow.statistics.means import Sums
@@ -28,9 +29,6 @@ NAMED = 5
 """Slices that a sentence names."""
 
 USUAL_CONFIDENCE = 0.95
-
-STEPS = 40
-"""Bisections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +148,8 @@ def _p_value(each: SliceEstimate, minimum: float) -> float:
 
 
 def _p_of_interval(estimate: Estimate, minimum: float) -> float:
-    """The one-sided p-value at which the interval ends below the minimum; nearly a half where none does."""
-    below, above = 0.49, 0.0
-    for _ in range(STEPS):
-        p = (below + above) / 2
-        below, above = (p, above) if estimate.at(1 - 2 * p).interval[1] < minimum else (below, p)
-    return below
+    """Return the one-sided p-value at which the interval ends below the minimum; nearly a half where none does."""
+    return boundary(lambda p: estimate.at(1 - 2 * p).interval[1] < minimum, 0.49, 0.0)
 
 
 def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:

@@ -8,7 +8,7 @@ from statsmodels.stats.proportion import proportion_confint
 from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.planning import (
-    _sums,
+    _low,
     cases_for_power,
     cases_with_repeats,
     intraclass_correlation,
@@ -57,6 +57,10 @@ def test_how_far_repeats_agree() -> None:
         assert intraclass_correlation(nothing) is None
 
 
+def test_repeats_that_agree_fully_are_simulated_as_one() -> None:
+    assert simulated_power(60, 0.9, 0.98, 3, 1.0) == pytest.approx(power(60, 0.9, 0.98), abs=0.05)
+
+
 @pytest.mark.battery
 def test_repeats_that_agree_fully_add_nothing_and_others_do() -> None:
     assert cases_with_repeats(0.9, 0.95, 0.8, 3, 1.0) == 254
@@ -72,5 +76,4 @@ def test_what_is_simulated_is_the_estimator_of_runs() -> None:
     passes = [rng.randint(0, 3) for _ in range(40)]
     values = [[1.0] * count + [0.0] * (3 - count) for count in passes]
     real = mean_estimate(values, Counts(120, 120), scale=PROPORTION)
-    simulated = _sums(passes, 3).estimate(0.95)
-    assert (simulated.value, simulated.low, simulated.high) == pytest.approx((real.value, real.low, real.high))
+    assert _low(passes, 3, 0.5, 0.95, "wilson") == pytest.approx(real.low)

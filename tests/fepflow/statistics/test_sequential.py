@@ -36,12 +36,8 @@ def decide(values: Values, minimum: float, limit: float = LIMIT) -> str:
     return "fail" if log_e_below(values, minimum) >= limit else "inconclusive"
 
 
-def of_passes(passed: int, failed: int) -> Values:
-    return Values(tuple((value, count) for value, count in ((0.0, failed), (1.0, passed)) if count))
-
-
 def e_above(passed: int, failed: int, m: float) -> float:
-    return math.exp(log_e_above(of_passes(passed, failed), m))
+    return math.exp(log_e_above(Values.of_passes(passed, failed), m))
 
 
 def test_golden_values() -> None:
@@ -68,10 +64,10 @@ def test_nothing_shows_nothing() -> None:
 
 
 def test_52_passes_show_a_minimum_of_90_percent_and_51_do_not() -> None:
-    assert decide(of_passes(51, 0), 0.9) == "inconclusive"
-    assert decide(of_passes(52, 0), 0.9) == "pass"
-    assert decide(of_passes(0, 2), 0.9) == "inconclusive"
-    assert decide(of_passes(0, 3), 0.9) == "fail"
+    assert decide(Values.of_passes(51, 0), 0.9) == "inconclusive"
+    assert decide(Values.of_passes(52, 0), 0.9) == "pass"
+    assert decide(Values.of_passes(0, 2), 0.9) == "inconclusive"
+    assert decide(Values.of_passes(0, 3), 0.9) == "fail"
 
 
 @given(SHARES, st.floats(0.001, 0.999), st.sampled_from([0.8, 0.95, 0.99]))
@@ -106,7 +102,7 @@ def test_other_numbers_that_cannot_be_are_refused() -> None:
 
 
 def test_a_million_results_do_not_overflow() -> None:
-    values = of_passes(950_000, 50_000)
+    values = Values.of_passes(950_000, 50_000)
     assert decide(values, 0.9) == "pass"
     assert decide(values, 0.98) == "fail"
     low, high = confidence_sequence(values)
@@ -131,7 +127,7 @@ def outcomes(rate: float, repeats: int = 1) -> tuple[float, float, float]:
             for _ in range(10):
                 own = rate if repeats == 1 else rng.betavariate(2 * rate, 2 * (1 - rate))
                 shares[sum(rng.random() < own for _ in range(repeats)) / repeats] += 1
-            decision = decide(Values(tuple(sorted(shares.items()))), 0.9)
+            decision = decide(Values(tuple((share, count, 1.0) for share, count in shares.items())), 0.9)
         passed, failed, looked = passed + (decision == "pass"), failed + (decision == "fail"), looked + shares.total()
     return passed / RUNS, failed / RUNS, looked / RUNS
 
@@ -163,8 +159,8 @@ def test_a_topped_up_run_needs_as_many_cases_as_its_page_says(rate: float, mean:
         n = 52
         passed = sum(rng.random() < rate for _ in range(n))
         while not (
-            is_shown_above(Values(((0.0, n - passed), (1.0, passed))), 0.9)
-            or is_shown_above(Values(((0.0, passed), (1.0, n - passed))), 0.1)
+            is_shown_above(Values.of_passes(passed, n - passed), 0.9)
+            or is_shown_above(Values.of_passes(n - passed, passed), 0.1)
         ):
             more = math.ceil(n / 4)
             passed, n = passed + sum(rng.random() < rate for _ in range(more)), n + more
