@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InfrastructureError, InputError, Problem
-from fepflow.evalguard.documents import FOLDERS, SUFFIXES
+from fepflow.evalguard.documents import FOLDERS, SUFFIXES, validated
 from fepflow.evalguard.loader import load_all_thresholds, load_tasks
 from fepflow.evalguard.models import Definition, Task, Thresholds
 from fepflow.evalguard.report import Report, metrics_of
-from fepflow.evalguard.schema_errors import validated
 from fepflow.evalguard.validation import validate_catalogue
 from fepflow.reports.evalguard import report_of_run
 from fepflow.services.evalguard_reports import stored_report

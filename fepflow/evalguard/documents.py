@@ -1,17 +1,23 @@
-"""EvalGuard's documents in files and folders, their kinds, and the shipped JSON Schemas."""
+"""EvalGuard's documents in files and folders, their kinds, their validation, and the shipped JSON Schemas."""
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
+
+from pydantic import ValidationError
 
 from fepflow.documents.files import reason
-from fepflow.errors import InputError, Problem
+from fepflow.documents.messages import names_at, validation_messages
+from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
 from fepflow.evalguard.report import Report
+
+D = TypeVar("D", bound=Definition)
 
 Kind = Literal["task", "metric", "threshold", "policy", "report", "lm-eval results"]
 
@@ -120,6 +126,54 @@ def is_lm_eval(data: Any) -> bool:
 def is_policy(data: Any) -> bool:
     """Return whether a document has thresholds of several tasks, as newer catalogues have them."""
     return isinstance(data, Mapping) and "thresholds" in data and "task" not in data and "id" in data
+
+
+def validated(model: type[D], data: Any) -> tuple[D | None, list[ValidationMessage]]:
+    """Validate a document by the letter of its schema, where a field without a value is an error; return all its
+    errors."""
+    empty = [ValidationMessage(path, "has no value", "give it one, or leave it out") for path in _nulls(data)]
+    try:
+        return model.model_validate(data), empty
+    except ValidationError as error:
+        found = validation_messages(data, error, model)
+    stated = {each.path for each in empty}
+    return None, [*empty, *(each for each in found if each.path not in stated)]
+
+
+def is_unknown(model: type[Definition], path: DocumentPath) -> bool:
+    """Return whether EvalGuard does not define the field at a path."""
+    names = names_at(model, path[:-1])
+    return bool(path and names) and path[-1] not in names
+
+
+def without_unknown(model: type[Definition], data: Any, errors: Sequence[ValidationMessage]) -> Any:
+    """Return a copy of a document without the fields that EvalGuard does not define."""
+    data = copy.deepcopy(data)
+    for error in errors:
+        if is_unknown(model, error.path):
+            parent = data
+            for step in error.path[:-1]:
+                parent = parent[step]
+            parent.pop(error.path[-1], None)
+    return data
+
+
+_FREE = ("metadata", "tools")
+"""Fields of reports that hold whatever their writer likes."""
+
+
+def _nulls(data: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
+    """Yield the paths of fields that are null."""
+    items: Iterable[tuple[str | int, Any]] = ()
+    if isinstance(data, dict):
+        items = ((key, value) for key, value in data.items() if key not in _FREE or value is None)
+    elif isinstance(data, list):
+        items = enumerate(data)
+    for step, value in items:
+        if value is None:
+            yield (*path, step)
+        else:
+            yield from _nulls(value, (*path, step))
 
 
 SchemaName = Literal["task", "metric", "threshold", "report", "api"]

@@ -13,11 +13,10 @@ from typing import Any, Literal, TypeVar, cast
 from pydantic import ValidationError
 
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.messages import closest
+from fepflow.documents.messages import closest, validation_messages
 from fepflow.errors import DocumentPath, InputError, Problem
 from fepflow.evalguard.documents import SUFFIXES, is_policy, leads_outside
 from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
-from fepflow.evalguard.schema_errors import schema_errors
 
 D = TypeVar("D", bound=Definition)
 
@@ -66,7 +65,7 @@ def read_definition(model: type[D], data: Any, document: Document, prefix: Docum
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = schema_errors(error, model)
+        found = validation_messages(data, error, model)
         problems = [document.problem((*prefix, *each.path), each.message, each.advice) for each in found]
         raise InputError(sorted(problems, key=lambda problem: problem.line or 0)) from None
 

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from fepflow.protocol.content_hash import content_hash
-from fepflow.suite.models import Impact
+from fepflow.suite.models import IMPACTS, Impact
 
 Identifier = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")]
 """Letters, digits, underscores and hyphens, nothing else (EvalGuard 4.1.3, 4.2.4)."""
@@ -40,13 +40,13 @@ class Range(Definition):
     @classmethod
     def _impact_was_once_label(cls, data: Any) -> Any:
         if isinstance(data, dict) and "label" in data and "impact" not in data:
-            raise PydanticCustomError("label", "has a label, but no impact")
+            raise PydanticCustomError("label", f"has a label, but no impact: write impact, one of {', '.join(IMPACTS)}")
         return data
 
     @model_validator(mode="after")
     def _bounded(self) -> Range:
         if self.min is None and self.max is None:
-            raise PydanticCustomError("unbounded", "has neither min nor max")
+            raise PydanticCustomError("unbounded", "has neither min (inclusive) nor max (exclusive)")
         return self
 
     def holds(self, value: float) -> bool:

@@ -6,7 +6,6 @@ Values are taken as they are, as in the other definitions. Upstream's own tools 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Annotated, Any
@@ -210,14 +209,8 @@ def why_no_number(value: Any) -> str | None:
     """Say why a value is not a finite number; return None if it is one."""
     if value is None:
         return "there is none"
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        return f"{brief(repr(value), 40)} is no number"
-    if isinstance(value, str):
-        return f"{brief(repr(value), 40)} is a text, and no number"
-    try:
-        return None if math.isfinite(value) else f"{value} is no finite number"
-    except OverflowError:
-        return "it is too large for a number"
+    is_number = not isinstance(value, bool) and finite(value) is not None
+    return None if is_number else f"{brief(repr(value), 40)} is not a finite number"
 
 
 def usable_results(raw: Mapping[str, Mapping[str, Any]]) -> tuple[dict[str, Any], dict[str, str], list[str]]:

@@ -15,9 +15,8 @@ from typing import Any
 from fepflow.documents.files import read_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem, dotted
-from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of
-from fepflow.evalguard.report import Report, flattened, usable_results, why_no_number
-from fepflow.evalguard.schema_errors import validated
+from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of, validated
+from fepflow.evalguard.report import Report, ReportTask, flattened, usable_results, why_no_number
 from fepflow.security.redaction import MASK, redact
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 
@@ -96,11 +95,7 @@ ORIGINAL_NAME = "name."
 """Prefix of the entries of `metadata` that have the harness's name of a metric that is no identifier."""
 
 _STDERR = "_stderr"
-_OF_TYPE = {
-    str: ("dataset_path", "dataset_name", "output_type"),
-    int | float: ("repeats",),
-    bool: ("should_decontaminate", "unsafe_code"),
-}
+_CONFIGURED = ("dataset_path", "dataset_name", "output_type", "repeats", "should_decontaminate", "unsafe_code")
 _SETTINGS = ("limit", "batch_size", "num_fewshot", "random_seed", "numpy_seed", "torch_seed", "fewshot_seed")
 
 
@@ -130,20 +125,19 @@ class _Conversion:
 
     def _task(self, name: str, metadata: dict[str, Any]) -> dict[str, Any]:
         config = _mapping(_mapping(self.data.get("configs")).get(name))
-        task: dict[str, Any] = {"task_ref": name}
-        for kind, fields in _OF_TYPE.items():
-            task |= {each: config[each] for each in fields if _is(config.get(each), kind)}
-        shots = _mapping(self.data.get("n-shot")).get(name, config.get("num_fewshot"))
-        if why_no_number(shots) is None:
-            task["n_shot"] = shots
-        samples = _mapping(_mapping(self.data.get("n-samples")).get(name))
-        if numbers := {each: count for each, count in samples.items() if why_no_number(count) is None}:
-            task["n_samples"] = numbers
         version = _mapping(self.data.get("versions")).get(name)
-        if why_no_number(version) is None:
-            task["version"] = version
-        elif version is not None:
+        task = {
+            "task_ref": name,
+            **{each: config.get(each) for each in _CONFIGURED},
+            "n_shot": _mapping(self.data.get("n-shot")).get(name, config.get("num_fewshot")),
+            "n_samples": _mapping(self.data.get("n-samples")).get(name),
+            "version": version,
+        }
+        _, errors = validated(ReportTask, task)
+        unusable = {error.path[0] for error in errors}
+        if version is not None and "version" in unusable:
             metadata = {**metadata, "version": str(version)}
+        task = {each: value for each, value in task.items() if each not in unusable}
         return {**task, "metadata": metadata} if metadata else task
 
 
@@ -240,12 +234,6 @@ def _masked(name: str, value: str) -> str:
 
 def _texts(tool: Mapping[str, Any]) -> dict[str, str]:
     return {name: value for name, value in tool.items() if isinstance(value, str)}
-
-
-def _is(value: Any, kind: Any) -> bool:
-    if kind is bool or isinstance(value, bool):
-        return kind is bool and isinstance(value, bool)
-    return isinstance(value, kind) and (isinstance(value, str) or why_no_number(value) is None)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

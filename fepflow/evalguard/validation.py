@@ -13,14 +13,21 @@ from typing import Any, Literal
 from fepflow.documents.files import read_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.documents.messages import did_you_mean
-from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.evalguard.documents import FOLDERS, MODELS, Kind, find_documents, is_lm_eval, kind_of
+from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage, dotted
+from fepflow.evalguard.documents import (
+    FOLDERS,
+    MODELS,
+    Kind,
+    find_documents,
+    is_unknown,
+    kind_of,
+    validated,
+    without_unknown,
+)
 from fepflow.evalguard.impact import check_ranges
 from fepflow.evalguard.loader import PolicyMetrics, load_metrics, load_tasks
 from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds
 from fepflow.evalguard.report import Report, flattened
-from fepflow.evalguard.schema_errors import SchemaError, validated, without_unknown
-from fepflow.json.values import loads_with_nan
 
 _RULES = {"task": "5.2", "metric": "5.3", "threshold": "5.4", "policy": "5.4", "report": "4.4.2"}
 _KINDS = "a task, metric, threshold, policy or report"
@@ -56,20 +63,16 @@ class _Reading:
 
     def read(self, path: Path, *, is_named: bool, is_context: bool = False) -> None:
         """Read a document and hold it against its schema; `is_named` if the user has named this very file."""
-        problems: list[Problem] = []
         text = None
         try:
             text = read_text(path, str(path))
-            document = parse_document(text, str(path))
+            document = parse_document(text, str(path), nan=True)
         except InputError as error:
             if is_named and text is None:
                 raise
-            if results := _lm_eval_results(path, text or ""):
-                problems += self._pass_over(results, path, "lm-eval results", is_named=is_named)
-            else:
-                problems += (replace(problem, rule="5.1.1") for problem in error.problems)
+            problems = [replace(problem, rule="5.1.1") for problem in error.problems]
         else:
-            problems += self._take(document, path, is_named=is_named, is_context=is_context)
+            problems = self._take(document, path, is_named=is_named, is_context=is_context)
         if not is_context:
             self.result.problems += problems
 
@@ -82,8 +85,8 @@ class _Reading:
         if kind == "task":
             data = self.metrics.completed(data, path)
         definition, errors = validated(MODELS[kind], data)
-        if self.is_lenient and definition is None and any(error.is_unknown for error in errors):
-            definition, _ = validated(MODELS[kind], without_unknown(data, errors))
+        if self.is_lenient and definition is None:
+            definition, _ = validated(MODELS[kind], without_unknown(MODELS[kind], data, errors))
         self.entries.append(Entry(kind, document, data, definition, is_context))
         return [self._problem(document, kind, error) for error in errors]
 
@@ -96,19 +99,12 @@ class _Reading:
         advice = "fepflow evalguard import reads it"
         return [problem_at(document, (), f"is not {_KINDS}, but results of lm-evaluation-harness", "5.1.1", advice)]
 
-    def _problem(self, document: Document, kind: Kind, error: SchemaError) -> Problem:
-        rule = "5.1.1" if error.is_unknown else _RULES[kind]
-        severity: Literal["error", "warning"] = "warning" if error.is_unknown and self.is_lenient else "error"
-        return problem_at(document, error.path, error.message, rule, error.advice, severity)
-
-
-def _lm_eval_results(path: Path, text: str) -> Document | None:
-    """Return the document of lm-evaluation-harness in a text that is no JSON because of NaN, which it writes."""
-    try:
-        data = loads_with_nan(text) if path.suffix == ".json" else None
-    except (ValueError, RecursionError):
-        return None
-    return Document(data, str(path), text) if is_lm_eval(data) else None
+    def _problem(self, document: Document, kind: Kind, error: ValidationMessage) -> Problem:
+        unknown = is_unknown(MODELS[kind], error.path)
+        severity: Literal["error", "warning"] = "warning" if unknown and self.is_lenient else "error"
+        return problem_at(
+            document, error.path, error.message, "5.1.1" if unknown else _RULES[kind], error.advice, severity
+        )
 
 
 def validate_catalogue(paths: Sequence[Path], *, is_lenient: bool = False) -> CatalogueValidation:

@@ -75,8 +75,8 @@ class TestValidate:
         done = cli("evalguard", "validate", "config")
         assert done.exit_code == 1
         assert done.stderr.splitlines() == [
-            "error: config/thresholds/qa.yaml:4:7: thresholds.acc[0]: has a label, but no impact: 'Fine' (write "
-            "impact: with one of no_measurable, very_low, low, moderate, high, severe) [EvalGuard 5.4]",
+            "error: config/thresholds/qa.yaml:4:7: thresholds.acc[0]: has a label, but no impact: write "
+            "impact, one of no_measurable, very_low, low, moderate, high, severe [EvalGuard 5.4]",
             "3 documents: 1 error, 0 warnings.",
         ]
 
@@ -107,7 +107,7 @@ class TestValidate:
         assert cli("evalguard", "validate", "config").exit_code == 1
         done = cli("evalguard", "validate", "config", "--lenient")
         assert done.exit_code == 0
-        assert "warning: config/tasks/qa.yaml:4:1: owner: is no field of EvalGuard" in done.stderr
+        assert "warning: config/tasks/qa.yaml:4:1: owner: owner is not known here" in done.stderr
 
     def test_what_cannot_be_read_ends_with_2(self, cli: Cli, home: Path) -> None:
         for arguments in (["nowhere"], ["."], []):
@@ -206,7 +206,7 @@ class TestVerdict:
         assert done.exit_code == 4
         verdict = json.loads(done.stdout)
         assert (verdict["outcome"], len(verdict["thresholds_digest"])) == ("inconclusive", 64)
-        assert verdict["warnings"] == ["qa: acc has no value: 'x' is a text, and no number"]
+        assert verdict["warnings"] == ["qa: acc has no value: 'x' is not a finite number"]
 
     def test_what_is_no_report_and_thresholds_that_are_none_end_with_2(self, cli: Cli, report: Any, home: Path) -> None:
         results = report(0.9, 0.01)
@@ -249,7 +249,7 @@ class TestImport:
         done = cli("evalguard", "import", reports)
         assert (done.exit_code, done.stdout) == (0, "3 reports imported, 1 file without a report skipped.\n")
         assert done.stderr == (
-            f"warning: {reports}/models/b/results_2.json: qa: acc has no value: 'N/A' is a text, and no number\n"
+            f"warning: {reports}/models/b/results_2.json: qa: acc has no value: 'N/A' is not a finite number\n"
         )
         again = cli("evalguard", "import", reports / "own.yaml", reports)
         assert again.stdout == "0 reports imported, 4 there already, 1 file without a report skipped.\n"
@@ -306,7 +306,7 @@ class TestImport:
         ]
         assert codes == [0, 4, 4]
         assert (
-            "acc has no value: 'N/A' is a text"
+            "acc has no value: 'N/A' is not a finite number"
             in cli("evalguard", "verdict", ids["org/b"], "--thresholds", "config").stdout
         )
 

@@ -100,17 +100,13 @@ class TestMistakes:
         )
         found = [(problem.line, problem.path, problem.advice) for problem in problems_of(path)]
         assert found == [
-            (1, "task", "use letters, digits, _ and - only"),
+            (1, "task", None),
             (2, "author", "known are task, thresholds"),
-            (
-                5,
-                "thresholds.acc[0]",
-                "write impact: with one of no_measurable, very_low, low, moderate, high, severe",
-            ),
+            (5, "thresholds.acc[0]", None),
             (7, "thresholds.acc[1].impact", None),
-            (8, "thresholds.acc[1].min", "for example 0.5, without quotes"),
+            (8, "thresholds.acc[1].min", None),
             (10, "thresholds.acc[2].maximum", "did you mean max?"),
-            (11, "thresholds.acc[3]", "give min (inclusive), max (exclusive) or both"),
+            (11, "thresholds.acc[3]", None),
             (12, "thresholds.f1", None),
         ]
 
@@ -120,18 +116,18 @@ class TestMistakes:
         files = [Path(problem.file or "").name for problem in problems_of(folder, "geometry")]
         assert files == ["a.yaml", "b.yaml"]
 
-    @pytest.mark.parametrize(("text", "found"), [("", "null"), ("- task", "a list"), ("text", "'text'")])
-    def test_a_document_that_is_no_mapping(self, tmp_path: Path, text: str, found: str) -> None:
+    @pytest.mark.parametrize("text", ["", "- task", "text"])
+    def test_a_document_that_is_not_a_mapping(self, tmp_path: Path, text: str) -> None:
         (tmp_path / "t.yaml").write_text(text)
         (problem,) = problems_of(tmp_path / "t.yaml")
-        assert problem.message == f"must be a mapping, not {found}"
+        assert problem.message == "must be a mapping"
 
     def test_yaml_1_2_reads_no_as_text_and_a_bare_number_as_no_identifier(self, tmp_path: Path) -> None:
         (tmp_path / "t.yaml").write_text("task: no\nthresholds: {}\n")
         assert load_thresholds(tmp_path / "t.yaml").task == "no"
         (tmp_path / "t.yaml").write_text("task: 7\nthresholds: {}\n")
         (problem,) = problems_of(tmp_path / "t.yaml")
-        assert problem.advice == "if YAML takes it for something else, put it in quotes"
+        assert problem.advice == "put it in quotes"
 
 
 class TestTasksAndMetrics:

@@ -70,14 +70,14 @@ def of_harness(results: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 ODD: dict[str, tuple[Any, str]] = {
-    "NaN": (float("nan"), "nan is no finite number"),
-    "infinity": (float("-inf"), "-inf is no finite number"),
-    "a text": ("0.5", "'0.5' is a text, and no number"),
-    "N/A": ("N/A", "'N/A' is a text, and no number"),
+    "NaN": (float("nan"), "nan is not a finite number"),
+    "infinity": (float("-inf"), "-inf is not a finite number"),
+    "a text": ("0.5", "'0.5' is not a finite number"),
+    "N/A": ("N/A", "'N/A' is not a finite number"),
     "null": (None, "there is none"),
-    "true": (True, "True is no number"),
-    "a list": ([0.5], "[0.5] is no number"),
-    "huge": (10**400, "it is too large for a number"),
+    "true": (True, "True is not a finite number"),
+    "a list": ([0.5], "[0.5] is not a finite number"),
+    "huge": (10**400, f"1{'0' * 39}… (401 characters) is not a finite number"),
 }
 
 REPORT: dict[str, Any] = {
@@ -95,18 +95,18 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "deep": ("r.json", '{"results": ' + "[" * 200 + "]" * 200 + "}", "is nested deeper than"),
     "no mapping": ("r.json", "[]", "is no report, neither of EvalGuard nor of lm-evaluation-harness"),
     "something else": ("r.json", '{"a": 1}', "is no report, neither of EvalGuard nor of lm-evaluation-harness"),
-    "an unknown field": ("r.json", '{"results": [], "contxt": {}}', "contxt: is no field of EvalGuard"),
+    "an unknown field": ("r.json", '{"results": [], "contxt": {}}', "contxt: contxt is not known here"),
     "a context that is none": ("r.json", '{"context": 1}', "context: must be a mapping"),
     "results that are none": ("r.json", '{"results": 1}', "results: must be a list"),
     "a result that is none": ("r.json", '{"results": [{"acc": 1}]}', "results[0].acc: must be a mapping"),
     "a task that is none": ("r.json", '{"tasks": [1, {"task_ref": [2]}], "results": {"qa": {"acc": {"value": 1}}}}',
-                            "tasks[1].task_ref: must be text"),
+                            "tasks[1].task_ref: must be a text"),
     "of which task": (
         "r.json",
         '{"results": [{"acc": {"value": 1}}]}',
         "it is unclear to which of 0 tasks the 1 results belong",
     ),
-    "a metric with a blank": ("r.json", '{"tasks": [{}], "results": [{"a b": {"value": 1}}]}', "not an identifier"),
+    "a metric with a blank": ("r.json", '{"tasks": [{}], "results": [{"a b": {"value": 1}}]}', "may hold letters"),
 }  # fmt: skip
 
 
@@ -162,8 +162,8 @@ class TestHarness:
         assert list(found) == ["f1"]
         assert task.metadata == {"filter": "none", "no_value.acc": says}
 
-    @pytest.mark.parametrize(("stderr", "says"), [(-0.1, "it is negative"), ("0.1", "'0.1' is a text, and no number"),
-                                                  (float("nan"), "nan is no finite number")])  # fmt: skip
+    @pytest.mark.parametrize(("stderr", "says"), [(-0.1, "it is negative"), ("0.1", "'0.1' is not a finite number"),
+                                                  (float("nan"), "nan is not a finite number")])  # fmt: skip
     def test_a_standard_error_that_is_none_is_not_used_and_said(self, tmp_path: Path, stderr: Any, says: str) -> None:
         results = {"qa": {"acc,none": 0.5, "acc_stderr,none": stderr}}
         read = read_report(put(tmp_path, {**HARNESS, "results": results}))
@@ -221,12 +221,12 @@ class TestEvalGuard:
         ]
         read = read_report(put(tmp_path, {**REPORT, "results": results}))
         assert read.warnings == [
-            "results[0]: acc has no value: '0.5' is a text, and no number",
+            "results[0]: acc has no value: '0.5' is not a finite number",
             "results[1]: f1 has no value: there is none",
             "results[1]: the standard error of x is not used: it is negative",
         ]
         assert [task.metadata for task in read.report.tasks or ()] == [
-            {"no_value.acc": "'0.5' is a text, and no number"},
+            {"no_value.acc": "'0.5' is not a finite number"},
             {"x": "y", "no_value.f1": "there is none"},
         ]
 

@@ -17,10 +17,9 @@ from referencing.jsonschema import DRAFT202012
 from ruamel.yaml import YAML
 
 from fepflow.documents.loader import parse_document
-from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
+from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text, validated
 from fepflow.evalguard.models import Definition, Metric, Task, Thresholds
 from fepflow.evalguard.report import Report
-from fepflow.evalguard.schema_errors import validated
 from fepflow.suite.models import IMPACTS
 
 MODELS: dict[str, type[Definition]] = {"task": Task, "metric": Metric, "threshold": Thresholds, "report": Report}

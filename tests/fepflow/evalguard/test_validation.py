@@ -221,11 +221,11 @@ class TestReportsFolder:
     @pytest.mark.parametrize(
         ("text", "says"),
         [
-            ("metadata: 5\n", "metadata: must be a mapping, not 5"),
-            ("metadata: {}\nowner: me\n", "owner: is no field of EvalGuard"),
-            ("id: 5\n", "id: must be text, not 5"),
-            ("[]\n", "must be a mapping, not a list"),
-            ("metrics: [acc]\nid: x\nname: x\n", "metrics: is no field of EvalGuard"),
+            ("metadata: 5\n", "metadata: must be a mapping"),
+            ("metadata: {}\nowner: me\n", "owner: owner is not known here"),
+            ("id: 5\n", "id: must be a text"),
+            ("[]\n", "must be a mapping"),
+            ("metrics: [acc]\nid: x\nname: x\n", "metrics: metrics is not known here"),
         ],
     )
     def test_it_is_validated_as_one(self, tmp_path: Path, text: str, says: str) -> None:
@@ -241,13 +241,13 @@ class TestReportsFolder:
         assert problem.advice == "fepflow evalguard import reads it"
 
 
-def test_a_message_shows_no_secret_and_the_beginning_of_a_long_value(tmp_path: Path) -> None:
+def test_a_message_shows_no_value(tmp_path: Path) -> None:
     secret = "context: {execution: {model_args_dict: {api_key: 12345, device: 67890}}}\n"
     long = {"reports/b.yaml": f"id: {[1] * 90}\n", "tasks/t.yaml": f"id: '{'a ' * 900}'\n"}
     put(tmp_path, {"reports/a.yaml": secret, **long})
     told = [str(problem) for problem in validate_catalogue([tmp_path]).errors]
-    assert not any("12345" in line for line in told)
-    assert any("device: must be text, not 67890" in line for line in told)
+    assert any("device: must be a text" in line for line in told)
+    assert not any("12345" in line or "67890" in line for line in told)
     assert all(len(line) < 400 for line in told)
 
 

@@ -114,12 +114,14 @@ class TestAbsence:
         assert judge_report(Report(), {}).outcome == "inconclusive"
 
     def test_a_metric_without_a_value_is_inconclusive_with_its_reason(self):
-        task, results = qa(0.9, 0.01, metadata={"no_value.f1": "nan is no finite number", "no_value.acc_norm": "none"})
+        task, results = qa(
+            0.9, 0.01, metadata={"no_value.f1": "nan is not a finite number", "no_value.acc_norm": "none"}
+        )
         thresholds = QA.model_copy(update={"thresholds": {"acc": QA.thresholds["acc"], "f1": QA.thresholds["acc"]}})
         verdict = judge_report(report((task, results)), {"qa": thresholds})
         assert verdict.outcome == "inconclusive"
         assert verdict.reasons[0] == (
-            "qa/f1: no value (n = 901) cannot be computed: the report has no value of it: nan is no finite number."
+            "qa/f1: no value (n = 901) cannot be computed: the report has no value of it: nan is not a finite number."
         )
         assert verdict.not_judged == ["qa/acc_norm"]
 

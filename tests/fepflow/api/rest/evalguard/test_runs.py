@@ -86,4 +86,4 @@ class TestRuns:
             "a" * 32, "me", "completed", outcome="pass", metrics=[metric("no identifier", 0.5)], verdict={}
         )
         assert api.get("/reports")["reports"] == []
-        assert f"run {'a' * 32} has no report: is not an identifier" in caplog.text
+        assert f"run {'a' * 32} has no report: may hold letters, digits, _ and - only" in caplog.text
