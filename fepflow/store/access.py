@@ -82,8 +82,7 @@ class Access(Repository):
 
     def end_session(self, id_hash: str) -> None:
         """End a session, if there is one."""
-        statement = delete(PAGE_SESSION).where(PAGE_SESSION.c.id_hash == id_hash)
-        self._database.write(lambda connection: connection.execute(statement))
+        self._execute(delete(PAGE_SESSION).where(PAGE_SESSION.c.id_hash == id_hash))
 
     def add_audit_entries(self, entries: Sequence[AuditEntry]) -> None:
         """Add entries in one transaction."""
@@ -103,14 +102,12 @@ class Access(Repository):
             rows = rows.where(table.caller == caller)
         if outcome is not None:
             rows = rows.where(table.outcome == outcome)
-        with self._database.reading() as connection:
-            newest = rows.order_by(table.at.desc(), table.id.desc()).limit(limit)
-            return [AuditEntry(*row) for row in connection.execute(newest)]
+        newest = rows.order_by(table.at.desc(), table.id.desc()).limit(limit)
+        return [AuditEntry(*row) for row in self._rows(newest)]
 
     def delete_audit_entries(self, before: datetime) -> int:
         """Delete the entries from before a time, and return their number."""
-        statement = delete(AUDIT_ENTRY).where(AUDIT_ENTRY.c.at < before)
-        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+        return self._execute(delete(AUDIT_ENTRY).where(AUDIT_ENTRY.c.at < before))
 
 
 def _find_key(connection: Connection, key_id: str) -> ApiKey | None:

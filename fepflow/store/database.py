@@ -5,14 +5,27 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from sqlalchemy import URL, ColumnElement, Connection, Engine, Select, Table, collate, create_engine, event, make_url
+from sqlalchemy import (
+    URL,
+    ColumnElement,
+    Connection,
+    Engine,
+    Executable,
+    Row,
+    Select,
+    Table,
+    collate,
+    create_engine,
+    event,
+    make_url,
+)
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
@@ -40,6 +53,9 @@ from fepflow.store.migrate import is_current, loaded_alembic, migrate, revisions
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects import postgresql, sqlite
+
+KEYS_AT_ONCE = 500
+"""Keys that one statement looks for."""
 
 BUSY_TIMEOUT = 5.0
 """Seconds that a writer waits for another one on SQLite."""
@@ -258,6 +274,21 @@ def upserting(connection: Connection, table: Table) -> postgresql.Insert | sqlit
     return sqlite_insert(table)
 
 
+def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Insert rows in the place of those with the same primary key."""
+    new = upserting(connection, table)
+    columns = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
+    replacing = new.on_conflict_do_update(index_elements=list(table.primary_key.columns), set_=columns)
+    if rows:
+        connection.execute(replacing, rows)
+
+
+def chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the items in parts: a statement takes a limited number of parameters."""
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
 def records(connection: Connection, statement: Select[tuple[T]]) -> list[T]:
     """Return rows as records, which belong to no session."""
     with Session(connection) as session:
@@ -273,6 +304,25 @@ class Repository:
     def _records(self, statement: Select[tuple[T]]) -> list[T]:
         with self._database.reading() as connection:
             return records(connection, statement)
+
+    def _first(self, statement: Select[tuple[T]]) -> T | None:
+        return next(iter(self._records(statement.limit(1))), None)
+
+    def _rows(self, statement: Select[Any]) -> Sequence[Row[Any]]:
+        with self._database.reading() as connection:
+            return connection.execute(statement).all()
+
+    def _scalar(self, statement: Select[tuple[T]]) -> T | None:
+        with self._database.reading() as connection:
+            return connection.scalar(statement)
+
+    def _scalars(self, statement: Select[tuple[T]]) -> Sequence[T]:
+        with self._database.reading() as connection:
+            return connection.scalars(statement).all()
+
+    def _execute(self, statement: Executable) -> int:
+        """Execute a statement in a transaction of its own; return the number of rows that it changed."""
+        return self._database.write(lambda connection: connection.execute(statement).rowcount)
 
 
 def _parse(url: str) -> URL:

@@ -28,7 +28,7 @@ class Labels(Repository):
 
     def add(self, label: NewLabel) -> None:
         """Store a label beside those that there are. Raises InfrastructureError if the run has no such case."""
-        self._database.write(lambda connection: connection.execute(insert(LABEL).values(asdict(label))))
+        self._execute(insert(LABEL).values(asdict(label)))
 
     def current(self, run_id: str, check_id: str | None = None) -> list[StoredLabel]:
         """Return the newest label of each person, by output, check and field; of one check, or all.
@@ -49,12 +49,11 @@ class Labels(Repository):
     def _labels(self, where: Sequence[ColumnElement[bool]]) -> list[StoredLabel]:
         of_case = (CASE.c.run_id == LABEL.c.run_id) & (CASE.c.case_index == LABEL.c.case_index)
         rows = select(LABEL, CASE.c.case_id, CUT_CASE).join(CASE, of_case).where(*where).order_by(LABEL.c.id)
-        with self._database.reading() as connection:
-            return [_stored(**row) for row in connection.execute(rows).mappings()]
+        return [_stored(**row._mapping) for row in self._rows(rows)]
 
     def add_draw(self, draw: LabelDraw) -> None:
         """Remember which cases of a run were drawn to be labelled."""
-        self._database.write(lambda connection: connection.execute(insert(LABEL_DRAW).values(draw.values())))
+        self._execute(insert(LABEL_DRAW).values(draw.values()))
 
     def draws(self, run_id: str, check_id: str) -> list[LabelDraw]:
         """Return the draws from the cases that a check of a run has judged, the newest first."""
@@ -63,13 +62,11 @@ class Labels(Repository):
 
     def add_calibration(self, calibration: Calibration) -> None:
         """Store a calibration beside those that there are."""
-        self._database.write(lambda connection: connection.execute(insert(CALIBRATION).values(calibration.values())))
+        self._execute(insert(CALIBRATION).values(calibration.values()))
 
     def has_calibrations(self, since: datetime) -> bool:
         """Return whether any judge was calibrated after a time."""
-        later = exists().where(CALIBRATION.c.created_at > since)
-        with self._database.reading() as connection:
-            return bool(connection.scalar(select(later)))
+        return bool(self._scalar(select(exists().where(CALIBRATION.c.created_at > since))))
 
     def calibrations_of(self, judge: str, rubric: str) -> list[Calibration]:
         """Return all calibrations of this judge with this rubric, the newest first."""

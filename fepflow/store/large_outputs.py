@@ -22,7 +22,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError
 from fepflow.protocol.test_case import Output
 from fepflow.store.blobs import Blobs, LostBlob
-from fepflow.store.database import Database, upserting
+from fepflow.store.database import KEYS_AT_ONCE, Database, chunks, upserting
 from fepflow.store.records import BLOB, OUTPUT, StoredOutput
 
 LARGE = 256_000
@@ -39,7 +39,6 @@ _ALWAYS_KEPT = ("error", "user")
 
 _TRIES = 20
 _BLOBS_AT_ONCE = 100
-_DIGESTS_AT_ONCE = 500
 
 K = TypeVar("K")
 
@@ -177,8 +176,7 @@ def _joined(stored: StoredOutput, content: bytes | LostBlob) -> StoredOutput:
 def _note(connection: Connection, contents: Mapping[str, bytes], digests: list[str]) -> set[str]:
     """Note blobs that are about to be written, and return those that were noted before."""
     known: set[str] = set()
-    for start in range(0, len(digests), _DIGESTS_AT_ONCE):
-        chunk = digests[start : start + _DIGESTS_AT_ONCE]
+    for chunk in chunks(digests, KEYS_AT_ONCE):
         known.update(connection.scalars(select(BLOB.c.digest).where(BLOB.c.digest.in_(chunk))))
         rows = [{"digest": digest, "size": len(contents[digest]), "noted_at": utc_now()} for digest in chunk]
         new = upserting(connection, BLOB).values(rows)
@@ -191,8 +189,7 @@ def _note(connection: Connection, contents: Mapping[str, bytes], digests: list[s
 def _count_locked(connection: Connection, digests: list[str]) -> int:
     """Count the blobs that are noted, and have nobody delete them before the end of this transaction."""
     count = 0
-    for start in range(0, len(digests), _DIGESTS_AT_ONCE):
-        chunk = BLOB.c.digest.in_(digests[start : start + _DIGESTS_AT_ONCE])
-        noted = select(BLOB.c.digest).where(chunk).order_by(BLOB.c.digest).with_for_update(read=True, key_share=True)
-        count += len(connection.scalars(noted).all())
+    for chunk in chunks(digests, KEYS_AT_ONCE):
+        noted = select(BLOB.c.digest).where(BLOB.c.digest.in_(chunk)).order_by(BLOB.c.digest)
+        count += len(connection.scalars(noted.with_for_update(read=True, key_share=True)).all())
     return count

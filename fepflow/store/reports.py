@@ -25,7 +25,6 @@ MIN_PREFIX = 4
 MAX_NAME = 1_200
 """Letters of a task or a metric in the index by which its report is found, see `indexable`."""
 
-_ROWS_AT_ONCE = 50
 _IS_IMPORTED = REPORT.c.id.not_in(select(REPORTED_RUN.c.run_id))
 
 
@@ -35,7 +34,7 @@ class Reports(Repository):
     def add(self, reports: Sequence[StoredReport]) -> int:
         """Store new reports in one transaction; return their number."""
         ordered = sorted(reports, key=lambda report: report.id)
-        return self._database.write(lambda connection: _insert(connection, ordered)) if ordered else 0
+        return self._database.write(lambda connection: _insert(connection, ordered))
 
     def imported(self, name: str) -> StoredReport:
         """Return the imported report with this id, its beginning (4 characters or more), or the report's own id.
@@ -133,16 +132,14 @@ def _newest(wanted: ReportFilter) -> Select[tuple[StoredReport]]:
 
 def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
     """Store new reports, with the metrics by which they are found; return their number."""
-    added = 0
-    for start in range(0, len(reports), _ROWS_AT_ONCE):
-        chunk = reports[start : start + _ROWS_AT_ONCE]
-        new = upserting(connection, REPORT).values([report.values() for report in chunk])
-        ids = set(connection.scalars(new.on_conflict_do_nothing().returning(REPORT.c.id)))
-        inserted = {report.id: report for report in chunk if report.id in ids}  # the same one may be there twice
-        if metrics := [row for report in inserted.values() for row in _metric_rows(report)]:
-            connection.execute(insert(REPORT_METRIC), metrics)
-        added += len(ids)
-    return added
+    if not reports:
+        return 0
+    new = upserting(connection, REPORT).on_conflict_do_nothing().returning(REPORT.c.id)
+    ids = set(connection.scalars(new, [report.values() for report in reports]))
+    inserted = {report.id: report for report in reports if report.id in ids}  # the same one may be there twice
+    if metrics := [row for report in inserted.values() for row in _metric_rows(report)]:
+        connection.execute(insert(REPORT_METRIC), metrics)
+    return len(ids)
 
 
 def _metric_rows(report: StoredReport) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from fepflow.errors import ConflictError, NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.database import Repository
+from fepflow.store.database import KEYS_AT_ONCE, Repository, chunks
 from fepflow.store.records import (
     GRADER,
     OPERATION,
@@ -32,9 +32,6 @@ from fepflow.store.records import (
 from fepflow.store.result_rows import insert_results
 from fepflow.store.runs import SUMMARY, find_run, insert_run
 from fepflow.store.totals import count_end
-
-_IDS_AT_ONCE = 500
-"""Ids that one statement looks for."""
 
 _OF_RUN = RUN_REQUEST.c.run_id == RUN.c.id
 _OPERATIONS = select(*SUMMARY).join(RUN_REQUEST, _OF_RUN).where(RUN_REQUEST.c.kind == OPERATION)
@@ -119,8 +116,7 @@ class Requests(Repository):
         """Count the requested runs that were handed to Prefect and have not started."""
         unbegun = select(func.count()).select_from(RUN).join(RUN_REQUEST, _OF_RUN)
         unbegun = unbegun.where(RUN.c.status == "pending", RUN_REQUEST.c.dispatched_at.is_not(None))
-        with self._database.reading() as connection:
-            return connection.scalar(unbegun) or 0
+        return self._scalar(unbegun) or 0
 
     def mark_dispatched(self, run_id: str, flow_run_id: str) -> None:
         """Note that the run was handed to Prefect, and which flow run executes it."""
@@ -158,11 +154,9 @@ class Requests(Repository):
 
     def operation(self, run_id: str) -> RunSummary:
         """Return the operation with this id. Raises NotFoundError."""
-        with self._database.reading() as connection:
-            row = connection.execute(_OPERATIONS.where(RUN.c.id == run_id)).one_or_none()
-        if row is None:
-            raise NotFoundError(f"There is no operation {run_id}.")
-        return RunSummary(*row)
+        for row in self._rows(_OPERATIONS.where(RUN.c.id == run_id)):
+            return RunSummary(*row)
+        raise NotFoundError(f"There is no operation {run_id}.")
 
     def operations(
         self, limit: int, statuses: Sequence[RunStatus] = (), after: tuple[datetime, str] | None = None
@@ -178,8 +172,7 @@ class Requests(Repository):
         if after is not None:
             created_at, last = after
             page = page.where(or_(RUN.c.created_at < created_at, and_(RUN.c.created_at == created_at, run_id < last)))
-        with self._database.reading() as connection:
-            return [RunSummary(*row) for row in connection.execute(page)]
+        return [RunSummary(*row) for row in self._rows(page)]
 
     def add_test_cases(self, cases: Sequence[TestCase]) -> None:
         """Store test cases in their order; all of them or none. Raises ConflictError if an id already exists."""
@@ -221,8 +214,7 @@ class Requests(Repository):
 
     def delete_test_case(self, case_id: str) -> None:
         """Delete a test case; runs keep their copies. Raises NotFoundError."""
-        deletion = delete(TEST_CASE).where(TEST_CASE.c.id == case_id)
-        if not self._database.write(lambda connection: connection.execute(deletion).rowcount):
+        if not self._execute(delete(TEST_CASE).where(TEST_CASE.c.id == case_id)):
             raise NotFoundError("Test case not found")
 
     def add_grader(self, grader: Grader) -> None:
@@ -246,8 +238,7 @@ class Requests(Repository):
 
     def delete_grader(self, grader_id: str) -> None:
         """Delete a grader. Raises NotFoundError."""
-        deletion = delete(GRADER).where(GRADER.c.id == grader_id)
-        if not self._database.write(lambda connection: connection.execute(deletion).rowcount):
+        if not self._execute(delete(GRADER).where(GRADER.c.id == grader_id)):
             raise NotFoundError("Grader not found")
 
 
@@ -270,6 +261,5 @@ def _requested_before(connection: Connection, key: str, request_hash: str) -> Ru
 
 
 def _test_cases(connection: Connection, ids: Sequence[str], *columns: Column[Any]) -> Iterator[Row[Any]]:
-    for start in range(0, len(ids), _IDS_AT_ONCE):
-        chunk = TEST_CASE.c.id.in_(ids[start : start + _IDS_AT_ONCE])
-        yield from connection.execute(select(*columns).where(chunk))
+    for chunk in chunks(ids, KEYS_AT_ONCE):
+        yield from connection.execute(select(*columns).where(TEST_CASE.c.id.in_(chunk)))

@@ -4,32 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Dialect,
-    Row,
-    Table,
-)
+from sqlalchemy import Connection, Row, Table
 
 from fepflow.json.codec import Encoded, encode, may_be_deep
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import REUSED_FROM
+from fepflow.store.database import upserting
 from fepflow.store.large_outputs import move_out
-from fepflow.store.records import (
-    CHECK_RESULT,
-    OUTPUT,
-    NewCheckResult,
-    NewOutput,
-)
+from fepflow.store.records import CHECK_RESULT, OUTPUT, NewCheckResult, NewOutput
 from fepflow.store.totals import count_results
-
-ROWS_AT_ONCE = 50
-"""Rows of one statement. At each statement a driver lets Python's other threads go first: with a row a statement,
-writing waits for all that the process has to compute."""
 
 
 def insert_results(
@@ -144,40 +130,15 @@ def _no_json_form(what: str, error: ValueError) -> CheckError:
 
 
 def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> list[int]:
-    """Insert rows that have a value for each column, and return the places of those that were new.
-
-    A row whose key already exists is left out.
-    """
-    dialect = connection.dialect
-    columns = _columns(table, dialect)
-    key = [place for place, column in enumerate(table.columns) if column.primary_key and column.name != "run_id"]
-    new: list[int] = []
-    for start in range(0, len(rows), ROWS_AT_ONCE):
-        chunk = [
-            [row[name] if bind is None else bind(row[name]) for name, bind in columns]
-            for row in rows[start : start + ROWS_AT_ONCE]
-        ]
-        values = tuple(value for row in chunk for value in row)
-        inserted = {tuple(row) for row in connection.exec_driver_sql(_statement(table, dialect, len(chunk)), values)}
-        for place, row in enumerate(chunk, start):
-            if (inserted_key := tuple(row[index] for index in key)) in inserted:
-                inserted.discard(inserted_key)  # of two with the same key, the first one is stored
-                new.append(place)
+    """Insert rows, and return the places of those that were new. A row whose key already exists is left out."""
+    if not rows:
+        return []
+    key = [column.name for column in table.primary_key if column.name != "run_id"]
+    adding = upserting(connection, table).on_conflict_do_nothing().returning(*(table.c[name] for name in key))
+    inserted = {tuple(row) for row in connection.execute(adding, rows)}
+    new = []
+    for place, row in enumerate(rows):
+        if (inserted_key := tuple(row[name] for name in key)) in inserted:
+            inserted.discard(inserted_key)  # of two with the same key, the first one is stored
+            new.append(place)
     return new
-
-
-@lru_cache(maxsize=16)
-def _columns(table: Table, dialect: Dialect) -> list[tuple[str, Callable[[Any], Any] | None]]:
-    """Return each column's name, and the function that makes its values fit for the driver."""
-    return [(column.name, column.type.dialect_impl(dialect).bind_processor(dialect)) for column in table.columns]
-
-
-@lru_cache(maxsize=2 * ROWS_AT_ONCE)
-def _statement(table: Table, dialect: Dialect, count: int) -> str:
-    names = [dialect.identifier_preparer.format_column(column) for column in table.columns]
-    placeholder = "?" if dialect.paramstyle == "qmark" else "%s"
-    row = f"({', '.join(placeholder for _ in names)})"
-    into = f"{dialect.identifier_preparer.format_table(table)} ({', '.join(names)})"
-    _, *key = [dialect.identifier_preparer.format_column(column) for column in table.primary_key]
-    insertion = f"INSERT INTO {into} VALUES {', '.join([row] * count)} ON CONFLICT DO NOTHING"  # noqa: S608  # names of ours
-    return f"{insertion} RETURNING {', '.join(key)}"

@@ -33,7 +33,7 @@ from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
-from fepflow.store.database import Database, Repository, upserting
+from fepflow.store.database import KEYS_AT_ONCE, Database, Repository, chunks, upsert
 from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     CACHED_RESPONSE,
@@ -59,9 +59,7 @@ from fepflow.store.result_rows import check_key, insert_check_rows, insert_resul
 from fepflow.store.runs import no_such_run, taken_in
 
 _CASES_AT_ONCE = 100
-_ROWS_AT_ONCE = 1_000
-_KEYS_AT_ONCE = 500
-_RESPONSES_AT_ONCE = 50
+_ROWS_IN_MEMORY = 1_000
 _PICOUSD = 10**12
 _OUTPUT_COLUMNS = tuple(OUTPUT.c[name] for name in ("content_hash", "failed", "output_id", "value", "metadata", "blob"))
 
@@ -116,17 +114,13 @@ class Results(Repository):
     def has_blobs(self, run_id: str) -> bool:
         """Return whether a run has large outputs that are in blobs."""
         some = select(OUTPUT.c.case_index).where(OUTPUT.c.run_id == run_id, OUTPUT.c.blob.is_not(None)).limit(1)
-        with self._database.reading() as connection:
-            return connection.scalar(some) is not None
+        return self._scalar(some) is not None
 
     def whole_check_rows(self, run_id: str, case_indices: Collection[int]) -> list[dict[str, Any]]:
         """Return the check results of these cases as whole rows, for `copy_checks`; each `result` is JSON's text."""
         columns = [type_coerce(each, Text) if each.name == "result" else each for each in CHECK_RESULT.c]
         rows = select(*columns).where(CHECK_RESULT.c.run_id == run_id, CHECK_RESULT.c.case_index.in_(case_indices))
-        with self._database.reading() as connection:
-            return [
-                dict(zip(CHECK_RESULT.c.keys(), row, strict=True)) for row in connection.execute(rows)
-            ]  # not a dict
+        return [dict(zip(CHECK_RESULT.c.keys(), row, strict=True)) for row in self._rows(rows)]
 
     def copy_checks(self, run_id: str, rows: Sequence[dict[str, Any]]) -> None:
         """Store rows of check results in another run, in one transaction. What already exists stays as it is."""
@@ -139,13 +133,12 @@ class Results(Repository):
         did not fail. One whose blob is lost is left out."""
         table, found, made_by = OUTPUT.c, dict[str, StoredOutput](), dict[str, str]()
         columns = *_OUTPUT_COLUMNS, table.run_id, table.reused_from
-        wanted = sorted(hashes)
         asked = table.run_id.not_in(select(RUN.c.id).where(RUN.c.rescored_from.is_not(None)))
         # Each run that reuses an output stores it again: the values of the newest ones only are read.
         rank = func.row_number().over(partition_by=table.content_hash, order_by=table.created_at.desc())
         with self._database.reading() as connection:
-            for start in range(0, len(wanted), _KEYS_AT_ONCE):
-                same = table.content_hash.in_(wanted[start : start + _KEYS_AT_ONCE])
+            for chunk in chunks(sorted(hashes), KEYS_AT_ONCE):
+                same = table.content_hash.in_(chunk)
                 rows = select(*columns, rank.label("rank")).where(same, ~table.failed, table.run_id != run_id, asked)
                 ranked = rows.subquery()
                 for row in connection.execute(select(ranked).where(ranked.c.rank == 1)):
@@ -159,8 +152,7 @@ class Results(Repository):
         checks = CHECK_RESULT.c
         columns = checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed, null()
         rows = select(*columns).where(checks.run_id == run_id, _between(CHECK_RESULT, start, stop))
-        with self._database.reading() as connection:
-            return [CheckRow(*row) for row in connection.execute(rows)]
+        return [CheckRow(*row) for row in self._rows(rows)]
 
     def delete_errors(self, run_id: str) -> int:
         """Delete what resuming an ended run repeats, and return the number of rows deleted.
@@ -202,8 +194,7 @@ class Results(Repository):
         if not units:
             return units
         answered = select(OUTPUT.c.case_index, OUTPUT.c.repeat).where(OUTPUT.c.run_id == run.id, ~OUTPUT.c.failed)
-        with self._database.reading() as connection:
-            return units & {(row[0], row[1]) for row in connection.execute(answered)}
+        return units & {(row[0], row[1]) for row in self._rows(answered)}
 
     def progress(self, run_id: str) -> Progress:
         """Count the rows of a run. Raises NotFoundError."""
@@ -260,7 +251,11 @@ class Results(Repository):
             rows = connection.execute(totals.where(checks.run_id == run_id).group_by(checks.check_id)).all()
             shared = _shared_ids_of(connection, run_id)
             own = sorted({row.first_case for row in rows if row.check_id not in shared})
-            cases = [case for chunk in _chunks(own) for _, case in sorted(_cases_at(connection, run_id, chunk).items())]
+            cases = [
+                case
+                for chunk in chunks(own, _CASES_AT_ONCE)
+                for _, case in sorted(_cases_at(connection, run_id, chunk).items())
+            ]
         own_ids = (
             check_id for case in cases for check_id in declared_check_ids(case, shared) if check_id not in shared
         )
@@ -275,10 +270,8 @@ class Results(Repository):
         `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
         only = CHECK_RESULT.c.check_type.in_(types) if types else true()
-        for case_indices in self._all_case_indices(run_id):
-            with self._database.reading() as connection:
-                rows = connection.execute(_checks(run_id, case_indices, results=results).where(only)).all()
-            for row in sorted(rows, key=check_key):
+        for case_indices in chunks(self._all_case_indices(run_id), _CASES_AT_ONCE):
+            for row in sorted(self._rows(_checks(run_id, case_indices, results=results).where(only)), key=check_key):
                 yield CheckRow(*row)
 
     def by_case(
@@ -298,11 +291,9 @@ class Results(Repository):
         with self._database.reading() as connection:
             repeats = connection.scalar(select(RUN.c.repeats).where(RUN.c.id == run_id)) or 0
             shared = _shared_ids_of(connection, run_id)
-        if case_indices is not None:
-            chunks = _chunks(case_indices)
-        else:
-            chunks = _chunks(self.failed_case_indices(run_id)) if failed_only else self._all_case_indices(run_id)
-        for chunk in chunks:
+        if case_indices is None:
+            case_indices = self.failed_case_indices(run_id) if failed_only else self._all_case_indices(run_id)
+        for chunk in chunks(case_indices, _CASES_AT_ONCE):
             for result, failed in self._results(run_id, chunk, repeats, shared, whole=whole):
                 if failed or not failed_only:
                     yield result
@@ -330,11 +321,8 @@ class Results(Repository):
                     bool(stored and stored.failed) or any(row.status == "error" or row.passed is False for row in rows),
                 )
 
-    def _all_case_indices(self, run_id: str) -> Iterator[Sequence[int]]:
-        with self._database.reading() as connection:
-            cases = connection.scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0
-        for start in range(0, cases, _CASES_AT_ONCE):
-            yield range(start, min(start + _CASES_AT_ONCE, cases))
+    def _all_case_indices(self, run_id: str) -> Sequence[int]:
+        return range(self._scalar(select(RUN.c.n_cases).where(RUN.c.id == run_id)) or 0)
 
     def failed_case_indices(
         self, run_id: str, check_id: str | None = None, kind: FailureKind | None = None
@@ -368,7 +356,7 @@ class Results(Repository):
                 found = select(checks.case_index).where(checks.run_id == run_id, kind).distinct()
                 indices.update(connection.scalars(found.order_by(checks.case_index).limit(limit)))
             ids: list[str] = []
-            for chunk in _chunks(sorted(indices), _KEYS_AT_ONCE):
+            for chunk in chunks(sorted(indices), KEYS_AT_ONCE):
                 ids += connection.scalars(
                     select(CASE.c.case_id).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(chunk))
                 )
@@ -392,13 +380,11 @@ class Results(Repository):
             .where(OUTPUT.c.run_id.in_(run_ids))
             .group_by(OUTPUT.c.run_id)
         )
-        with self._database.reading() as connection:
-            return {row.run_id: row.outputs for row in connection.execute(counts)}
+        return {row.run_id: row.outputs for row in self._rows(counts)}
 
     def complete_outputs(self, run_id: str, checks: int) -> list[OutputFacts]:
         """Return the outputs of a run that have at least so many check results, by case index and repeat."""
-        with self._database.reading() as connection:
-            return [OutputFacts(*row) for row in connection.execute(_complete(run_id, checks))]
+        return [OutputFacts(*row) for row in self._rows(_complete(run_id, checks))]
 
     def grid_rows(
         self, run_id: str, case_indices: Sequence[int], *, whole: bool = False, scores: bool = False
@@ -453,50 +439,37 @@ class Results(Repository):
             checks.run_id == run_id, checks.check_id == check_id, checks.status == "completed"
         )
         with self._database.reading() as connection:
-            rows = connection.execute(
-                completed.order_by(checks.case_index, checks.repeat), execution_options={"yield_per": _ROWS_AT_ONCE}
-            )
-            yield from ((row.case_index, row.result["results"]) for row in rows)
+            ordered = completed.order_by(checks.case_index, checks.repeat)
+            for row in connection.execution_options(yield_per=_ROWS_IN_MEMORY).execute(ordered):
+                yield row.case_index, row.result["results"]
 
     def checks_of_types(self, run_id: str, check_types: Sequence[str]) -> set[str]:
         """Return the ids of the checks of these types that a run has results of."""
         checks = CHECK_RESULT.c
         ids = select(checks.check_id).where(checks.run_id == run_id, checks.check_type.in_(check_types)).distinct()
-        with self._database.reading() as connection:
-            return set(connection.scalars(ids))
+        return set(self._scalars(ids))
 
     def cases_with_results(self, run_id: str) -> int:
         """Count the test cases of a run that have results of checks."""
         cases = select(func.count(CHECK_RESULT.c.case_index.distinct())).where(CHECK_RESULT.c.run_id == run_id)
-        with self._database.reading() as connection:
-            return connection.scalar(cases) or 0
+        return self._scalar(cases) or 0
 
     def cached_responses(self, keys: Collection[str], since: datetime) -> dict[str, CachedResponse]:
         """Return the cached responses of models that are there, by their keys; none that came before `since`.
 
         A key is the content hash of the request. All runs share the responses.
         """
-        wanted = list(keys)
-        responses: dict[str, CachedResponse] = {}
         fresh = select(CACHED_RESPONSE).where(CACHED_RESPONSE.c.responded_at >= since)
-        with self._database.reading() as connection:
-            for start in range(0, len(wanted), _KEYS_AT_ONCE):
-                chunk = CACHED_RESPONSE.c.key.in_(wanted[start : start + _KEYS_AT_ONCE])
-                responses.update((row.key, _response(row)) for row in connection.execute(fresh.where(chunk)))
-        return responses
+        return {
+            row.key: _response(row)
+            for chunk in chunks(list(keys), KEYS_AT_ONCE)
+            for row in self._rows(fresh.where(CACHED_RESPONSE.c.key.in_(chunk)))
+        }
 
     def cache_responses(self, responses: Mapping[str, CachedResponse]) -> None:
         """Store responses by their keys, in the place of older ones, in one transaction."""
         rows = [_row(key, responses[key]) for key in sorted(responses)]
-
-        def insert(connection: Connection) -> None:
-            for start in range(0, len(rows), _RESPONSES_AT_ONCE):
-                new = upserting(connection, CACHED_RESPONSE).values(rows[start : start + _RESPONSES_AT_ONCE])
-                columns = {name: new.excluded[name] for name in CACHED_RESPONSE.c.keys() if name != "key"}  # noqa: SIM118  # not a dict
-                connection.execute(new.on_conflict_do_update(index_elements=[CACHED_RESPONSE.c.key], set_=columns))
-
-        if rows:
-            self._database.write(insert)
+        self._database.write(lambda connection: upsert(connection, CACHED_RESPONSE, rows))
 
     def delete_cached_responses(self, model: str | None = None, before: datetime | None = None) -> int:
         """Delete the cached responses of a model, or of all, that came before a time, or ever; return their number."""
@@ -505,7 +478,7 @@ class Results(Repository):
             statement = statement.where(CACHED_RESPONSE.c.model == model)
         if before is not None:
             statement = statement.where(CACHED_RESPONSE.c.responded_at < before)
-        return self._database.write(lambda connection: connection.execute(statement).rowcount)
+        return self._execute(statement)
 
     def cache_totals(self) -> list[CacheTotals]:
         """Count the cached responses by kind and model."""
@@ -520,11 +493,10 @@ class Results(Repository):
             func.min(columns.responded_at),
             func.max(columns.responded_at),
         ).group_by(columns.kind, columns.model)
-        with self._database.reading() as connection:
-            rows = [
-                CacheTotals(kind, model, count, int(size), _usd(cost), unknown, oldest, newest)
-                for kind, model, count, size, cost, unknown, oldest, newest in connection.execute(totals)
-            ]
+        rows = [
+            CacheTotals(kind, model, count, int(size), _usd(cost), unknown, oldest, newest)
+            for kind, model, count, size, cost, unknown, oldest, newest in self._rows(totals)
+        ]
         return sorted(rows, key=lambda row: (row.kind, row.model))  # each PostgreSQL orders text in its own way
 
 
@@ -537,11 +509,6 @@ def _cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) 
     """Return a run's cases at these indices, by index; indices without a case are left out."""
     rows = select(CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, CASE.c.case_index.in_(case_indices))
     return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
-
-
-def _chunks(case_indices: Sequence[int], size: int = _CASES_AT_ONCE) -> Iterator[Sequence[int]]:
-    for start in range(0, len(case_indices), size):
-        yield case_indices[start : start + size]
 
 
 def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:

@@ -71,8 +71,7 @@ class Retention(Repository):
         if not labelled:
             old = old.where(RUN.c.id.not_in(select(LABEL.c.run_id)))
         of_baselines = self._of_baselines()
-        with self._database.reading() as connection:
-            runs = [RunSummary(*row) for row in connection.execute(old)]
+        runs = (RunSummary(*row) for row in self._rows(old))
         return [run for run in runs if run.id not in of_baselines]
 
     def require_deletable(self, run: RunRecord, *, labelled: bool) -> None:
@@ -85,8 +84,7 @@ class Retention(Repository):
                 f"Run {short} is the baseline {baseline.name} of {baseline.suite}: remove that first (fepflow baseline "
                 "remove)."
             )
-        with self._database.reading() as connection:
-            labels = connection.scalar(select(func.count()).where(LABEL.c.run_id == run.id)) or 0
+        labels = self._scalar(select(func.count()).where(LABEL.c.run_id == run.id)) or 0
         if labels and not labelled:
             raise UserError(f"Run {short} has {labels:,} labels that people gave: --labels deletes them, too.")
 
@@ -159,9 +157,7 @@ class Retention(Repository):
         """Return the id of a test case of the run that was erased; None if none was."""
         text = type_coerce(CASE.c.data, Text)
         rows = select(CASE.c.case_id, CASE.c.data).where(CASE.c.run_id == run_id, text.contains(f'"{ERASED}"'))
-        with self._database.reading() as connection:
-            erased = (row.case_id for row in connection.execute(rows) if ERASED in (row.data.get("metadata") or {}))
-            return next(erased, None)
+        return next((row.case_id for row in self._rows(rows) if ERASED in (row.data.get("metadata") or {})), None)
 
     def delete_unused_blobs(self) -> int:
         """Delete the blobs of large outputs that no run uses any more, and return their number."""

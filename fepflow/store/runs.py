@@ -31,7 +31,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.columns import SHORTEST_CUT, indexable
-from fepflow.store.database import Database, Repository, now_of, records
+from fepflow.store.database import KEYS_AT_ONCE, Database, Repository, chunks, now_of, records
 from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     BASELINE,
@@ -60,7 +60,6 @@ SUMMARY = [RUN.c[item.name] for item in fields(RunSummary)]
 """The columns of a `RunSummary`, in its order."""
 
 _CASES_AT_ONCE = 1_000
-_IDS_AT_ONCE = 500
 _newest_first = RUN.c.created_at.desc()
 _WAS_ASKED = RUN.c.rescored_from.is_(None)
 """The condition that the outputs of a run are not those of an earlier one that was rescored."""
@@ -167,20 +166,20 @@ class Runs(Repository):
             same = "suite_hash", "cases_hash"
             older = older.where(*_equal(run, *same), *(RUN.c[name].is_not(None) for name in (*same, "cause")))
             older = older.where(*_equal(asked, "cause"))
-        return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
+        return self._first(older.order_by(_newest_first, RUN.c.id.desc()))
 
     def decided_before(self, run: RunRecord) -> RunRecord | None:
         """Return the newest older run of this name that passed or failed, begun by the same cause: what a change of the
         outcome is a change of. An inconclusive run changes nothing, and neither do chosen cases or a rescored run."""
         older = select(RunRecord).where(RUN.c.outcome.in_(("pass", "fail")), RUN.c.created_at < run.created_at)
         older = older.where(*_equal(run, "name", "cause"), _without_option(FILTERS), _WAS_ASKED)
-        return next(iter(self._records(older.order_by(_newest_first, RUN.c.id.desc()).limit(1))), None)
+        return self._first(older.order_by(_newest_first, RUN.c.id.desc()))
 
     def _asked(self, run: RunRecord) -> RunRecord:
         """Return the run in which the target was asked; the run itself if that one is not there any more."""
         if run.rescored_from is None:
             return run
-        return next(iter(self._records(select(RunRecord).where(RUN.c.id == run.asked_in))), run)
+        return self._first(select(RunRecord).where(RUN.c.id == run.asked_in)) or run
 
     def alike(self, run: RunRecord, limit: int, *, all_causes: bool = False) -> list[RunFigures]:
         """Return the newest runs with an outcome that measured the same on the same cases as this one, itself included
@@ -198,8 +197,7 @@ class Runs(Repository):
             .order_by(_newest_first, RUN.c.id.desc())
             .limit(limit)
         )
-        with self._database.reading() as connection:
-            return [RunFigures(*row) for row in connection.execute(newest)][::-1]
+        return [RunFigures(*row) for row in self._rows(newest)][::-1]
 
     def looks(self, run: RunRecord) -> list[tuple[str, Outcome | None]]:
         """Return the ids and outcomes of the other runs of the same suite on the same version of its target, the
@@ -214,25 +212,22 @@ class Runs(Repository):
             .where(RUN.c.outcome.is_not(None) | under_way)
             .order_by(RUN.c.created_at, RUN.c.id)
         )
-        with self._database.reading() as connection:
-            return [(row.id, row.outcome) for row in connection.execute(others)]
+        return [(row.id, row.outcome) for row in self._rows(others)]
 
     def equal_to(self, run: RunRecord, before: datetime) -> set[str]:
         """Return the ids of the runs of the same suite and cases, on the same version of the target, that had an
         outcome by then."""
         same = "name", "suite_hash", "cases_hash", "target_hash", "version"
         ended = RUN.c.outcome.is_not(None) & (RUN.c.completed_at <= before) & _WAS_ASKED
-        with self._database.reading() as connection:
-            return set(connection.scalars(select(RUN.c.id).where(*_equal(run, *same), ended)))
+        return set(self._scalars(select(RUN.c.id).where(*_equal(run, *same), ended)))
 
     def note_target(self, run_id: str, target_hash: str) -> None:
         """Note how the run asks its target."""
-        change = update(RUN).where(RUN.c.id == run_id).values(target_hash=target_hash)
-        self._database.write(lambda connection: connection.execute(change))
+        self._execute(update(RUN).where(RUN.c.id == run_id).values(target_hash=target_hash))
 
     def of_flow_run(self, flow_run_id: str) -> RunRecord | None:
         """Return the run that this Prefect flow run executes."""
-        return next(iter(self._records(select(RunRecord).where(RUN.c.flow_run_id == flow_run_id))), None)
+        return self._first(select(RunRecord).where(RUN.c.flow_run_id == flow_run_id))
 
     def of_variants(self, variants_id: str) -> list[RunRecord]:
         """Return the runs of all variants of a suite that were begun together, in their order; none if nothing has
@@ -267,24 +262,20 @@ class Runs(Repository):
         """Return the newest of the runs that are wanted, after `skip` of them."""
         run_id = self._database.by_code_points(RUN.c.id)
         page = select(*SUMMARY).where(*_conditions(wanted)).order_by(_newest_first, run_id.desc())
-        with self._database.reading() as connection:
-            return [RunSummary(*row) for row in connection.execute(page.limit(limit).offset(skip))]
+        return [RunSummary(*row) for row in self._rows(page.limit(limit).offset(skip))]
 
     def count(self, wanted: RunFilter) -> int:
         """Count the runs that are wanted."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(func.count()).select_from(RUN).where(*_conditions(wanted))) or 0
+        return self._scalar(select(func.count()).select_from(RUN).where(*_conditions(wanted))) or 0
 
     def metrics_of(self, run_ids: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
         """Return the metrics of these runs; of one without a verdict, none."""
-        with self._database.reading() as connection:
-            rows = connection.execute(select(RUN.c.id, RUN.c.metrics).where(RUN.c.id.in_(run_ids)))
-            return {row.id: row.metrics or [] for row in rows}
+        rows = self._rows(select(RUN.c.id, RUN.c.metrics).where(RUN.c.id.in_(run_ids)))
+        return {row.id: row.metrics or [] for row in rows}
 
     def suite_names(self) -> list[str]:
         """Return the names of all suites that have runs, in order."""
-        with self._database.reading() as connection:
-            return sorted(connection.scalars(select(RUN.c.name).distinct()))
+        return sorted(self._scalars(select(RUN.c.name).distinct()))
 
     def newest_of_suites(self) -> list[tuple[RunSummary, int]]:
         """Return the newest run of each suite, newest first, and the number of the suite's runs."""
@@ -295,8 +286,7 @@ class Runs(Repository):
             .join(suite, (RUN.c.name == suite.c.name) & (RUN.c.created_at == suite.c.created_at))
             .order_by(_newest_first, RUN.c.name)
         )
-        with self._database.reading() as connection:
-            pairs = [(RunSummary(*row[:-1]), row[-1]) for row in connection.execute(rows)]
+        pairs = [(RunSummary(*row[:-1]), row[-1]) for row in self._rows(rows)]
         return list({summary.name: (summary, runs) for summary, runs in reversed(pairs)}.values())[::-1]
 
     def cases(self, run_id: str, start: int = 0, stop: int | None = None, *, waiting: bool = False) -> list[TestCase]:
@@ -307,41 +297,35 @@ class Runs(Repository):
             rows = rows.where(taken_in(run_id))
         if stop is not None:
             rows = rows.where(CASE.c.case_index < stop)
-        with self._database.reading() as connection:
-            return [TestCase.trusted(data) for data in connection.scalars(rows.order_by(CASE.c.case_index))]
+        return [TestCase.trusted(data) for data in self._scalars(rows.order_by(CASE.c.case_index))]
 
     def cases_by_id(self, run_id: str, case_ids: Iterable[str]) -> dict[str, tuple[int, TestCase]]:
         """Return the cases with these ids that the run has taken in, each with its index, by id."""
         wanted = {indexable(case_id): case_id for case_id in case_ids}
-        keys, found = sorted(wanted), dict[str, tuple[int, TestCase]]()
+        cases: dict[str, tuple[int, TestCase]] = {}
         rows = select(CASE.c.case_id, CASE.c.case_index, CASE.c.data).where(CASE.c.run_id == run_id, taken_in(run_id))
         with self._database.reading() as connection:
-            for start in range(0, len(keys), _IDS_AT_ONCE):
-                chunk = CASE.c.case_id.in_(keys[start : start + _IDS_AT_ONCE])
-                for case_id, case_index, data in connection.execute(rows.where(chunk)):
-                    found[wanted[case_id]] = case_index, TestCase.trusted(data)
-        return found
+            for chunk in chunks(sorted(wanted), KEYS_AT_ONCE):
+                for case_id, case_index, data in connection.execute(rows.where(CASE.c.case_id.in_(chunk))):
+                    cases[wanted[case_id]] = case_index, TestCase.trusted(data)
+        return cases
 
     def ids_of_cases(self, run_id: str) -> Iterator[str]:
         """Yield the ids of all cases that the run has taken in, in order."""
         rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id, taken_in(run_id))
         with self._database.reading() as connection:
-            found = connection.execute(
-                rows.order_by(CASE.c.case_index), execution_options={"yield_per": _CASES_AT_ONCE}
-            )
-            yield from (whole_id(*row) for row in found)
+            for row in connection.execution_options(yield_per=_CASES_AT_ONCE).execute(rows.order_by(CASE.c.case_index)):
+                yield whole_id(*row)
 
     def case_ids(self, run_id: str, limit: int) -> list[str]:
         """Return the ids of the first cases of a run."""
         rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index)
-        with self._database.reading() as connection:
-            return [whole_id(*row) for row in connection.execute(rows.limit(limit))]
+        return [whole_id(*row) for row in self._rows(rows.limit(limit))]
 
     def index_of_case(self, run_id: str, case_id: str) -> int | None:
         """Return the index of a case in a run; None if the run has no such case."""
         wanted = CASE.c.run_id == run_id, CASE.c.case_id == indexable(case_id), taken_in(run_id)
-        with self._database.reading() as connection:
-            return connection.scalar(select(CASE.c.case_index).where(*wanted))
+        return self._scalar(select(CASE.c.case_index).where(*wanted))
 
     def earlier_indices(self, run: RunRecord, case_id: str, limit: int) -> list[tuple[str, datetime, int, int]]:
         """Return the newest older runs of this name with this case.
@@ -356,8 +340,7 @@ class Runs(Repository):
             .order_by(_newest_first)
             .limit(limit)
         )
-        with self._database.reading() as connection:
-            return [(row.id, row.created_at, row.repeats, row.case_index) for row in connection.execute(rows)]
+        return [(row.id, row.created_at, row.repeats, row.case_index) for row in self._rows(rows)]
 
     def request_cancel(self, run_id: str) -> RunRecord:
         """Request the run's cancellation, and return it: still running, or cancelled already if it has no executor.
@@ -387,26 +370,22 @@ class Runs(Repository):
 
     def cancel_requested(self, run_id: str) -> bool:
         """Return whether the run has to stop."""
-        with self._database.reading() as connection:
-            return connection.scalar(select(RUN.c.cancel_requested_at).where(RUN.c.id == run_id)) is not None
+        return self._scalar(select(RUN.c.cancel_requested_at).where(RUN.c.id == run_id)) is not None
 
     def withdraw_cancel(self, run_id: str) -> None:
         """Withdraw the request from a run that is over, because it is to be resumed."""
         over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
-        self._database.write(lambda connection: connection.execute(over.values(cancel_requested_at=None)))
+        self._execute(over.values(cancel_requested_at=None))
 
     def interrupted(self, since: datetime) -> dict[str, str]:
         """Return the ids of the runs that were interrupted since then, by that of their flow run."""
         runs = select(RUN.c.flow_run_id, RUN.c.id).where(RUN.c.status == "interrupted", RUN.c.completed_at >= since)
-        with self._database.reading() as connection:
-            rows = connection.execute(runs.where(RUN.c.flow_run_id.is_not(None))).all()
-        return {row.flow_run_id: row.id for row in rows}
+        return {row.flow_run_id: row.id for row in self._rows(runs.where(RUN.c.flow_run_id.is_not(None)))}
 
     def mark_cancelled(self, run_id: str) -> bool:
         """Turn an interrupted run into a cancelled one: its executor was killed on request."""
         interrupted = update(RUN).where(RUN.c.id == run_id, RUN.c.status == "interrupted")
-        change = interrupted.values(status="cancelled", error="cancelled while it was running")
-        return self._database.write(lambda connection: connection.execute(change).rowcount == 1)
+        return self._execute(interrupted.values(status="cancelled", error="cancelled while it was running")) == 1
 
     def set_baseline(self, suite: str, name: str, run_id: str, others: Sequence[str] = ()) -> str | None:
         """Give a run of the suite this name, pooled with `others`, and return the id of the run that had it, None if
@@ -429,8 +408,7 @@ class Runs(Repository):
 
     def remove_baseline(self, suite: str, name: str) -> None:
         """Take the name from its run."""
-        where = BASELINE.c.suite == suite, BASELINE.c.name == name
-        self._database.write(lambda connection: connection.execute(delete(BASELINE).where(*where)))
+        self._execute(delete(BASELINE).where(BASELINE.c.suite == suite, BASELINE.c.name == name))
 
 
 def no_such_run(run_id: str) -> NotFoundError:

@@ -85,12 +85,10 @@ class Totals(Repository):
 
     def read(self) -> list[Total]:
         """Return all totals, by metric, suite and label."""
-        columns = METRIC_TOTAL.c.metric, METRIC_TOTAL.c.suite, METRIC_TOTAL.c.label, METRIC_TOTAL.c.value
-        with self._database.reading() as connection:
-            rows = connection.execute(select(*columns).where(METRIC_TOTAL.c.metric != _SUITE))
-            return sorted(
-                Total(metric, suite, label, value / _scale(metric, label)) for metric, suite, label, value in rows
-            )
+        rows = self._rows(select(METRIC_TOTAL).where(METRIC_TOTAL.c.metric != _SUITE))
+        return sorted(
+            Total(metric, suite, label, value / _scale(metric, label)) for metric, suite, label, value in rows
+        )
 
     def waiting_runs(self) -> WaitingRuns:
         """Count the runs that are pending or running; an index holds these."""
