@@ -20,7 +20,6 @@ from benchmarks.growth import growth
 from benchmarks.measuring import (
     House,
     Line,
-    Slowest,
     Started,
     calls_at,
     child,
@@ -36,7 +35,7 @@ MAX_FLOW = ((LATENCY, SMALL, 5, 2.0), (1.0, SMALL, 3, 1.1), (LATENCY, LARGE, 3, 
 """Latency of the endpoint, cases, measurements, and how many times the ideal the run may take inside."""
 
 MAX_START, MAX_READ, TURNS = 1.35, 0.8, 5
-MAX_COMMAND, MIN_FASTER, LINEAR, MAX_CASE, MAX_API = 1.6, 3.0, 1.25, 8.0, 2.0
+MAX_COMMAND, MIN_FASTER, LINEAR = 1.6, 3.0, 1.25
 
 
 def engine() -> Iterator[Line]:
@@ -47,9 +46,7 @@ def engine() -> Iterator[Line]:
         yield Line(f"engine, {count:,} cases", _cost(costs[count]), f"{MAX_CHECK:g} µs", costs[count] <= MAX_CHECK)
     growth = costs[HUGE] / costs[SMALL]
     yield Line("engine, 100,000 cases to 1,000", f"{growth:.2f} times a check", f"{LINEAR:g} times", growth <= LINEAR)
-    kilobytes = float(child("weight", str(LARGE)).stdout) / 1000
-    yield Line(f"engine, {LARGE:,} cases", f"{kilobytes:.1f} kB a case", f"{MAX_CASE:g} kB", kilobytes <= MAX_CASE)
-    if not _installed("flex_evals"):
+    if find_spec("flex_evals") is None:
         yield _missing("flex-evals")
         return
     for count, times in ((SMALL, 5), (LARGE, 1)):
@@ -117,7 +114,7 @@ def command() -> Iterator[Line]:
     """The whole command, from start to exit, against others."""
     for absent in ("promptfoo", "inspect_ai"):
         yield Line(f"fepflow run against {absent}", "not measured: it is not installed")
-    if not _installed("pydantic_evals"):
+    if find_spec("pydantic_evals") is None:
         yield _missing("pydantic-evals")
         return
     with house() as home, endpoint(LATENCY) as url:
@@ -135,14 +132,11 @@ def memory() -> Iterator[Line]:
     with house() as home, endpoint(0.0) as url:
         small = home.run(home.suite(url, LARGE, checks=3))[0].megabytes
         yield Line(f"memory, {LARGE:,} cases x 3 checks", f"{small:.0f} MB", f"{MAX_MEMORY:g} MB", small < MAX_MEMORY)
-        with Slowest(home.count_url) as api:
-            killed, seconds, resumed = _kill_and_resume(home, url)
+        killed, seconds, resumed = _kill_and_resume(home, url)
     large = max(killed, resumed)
     yield Line(f"memory, {HUGE:,} cases x 3 checks", f"{large:.0f} MB", f"{MAX_MEMORY:g} MB", large < MAX_MEMORY)
     growth = large / small
     yield Line("memory, 100,000 cases to 10,000", f"{growth:.2f} times", f"{LINEAR:g} times", growth <= LINEAR)
-    waited = api.seconds
-    yield Line("Prefect's API meanwhile", f"{waited:.2f} s the slowest answer", f"{MAX_API:g} s", waited <= MAX_API)
     figure = f"{seconds:.1f} s from command to first call"
     yield Line("resume, half of 100,000 cases done", figure, f"{MAX_RESUME:g} s", seconds < MAX_RESUME)
 
@@ -167,10 +161,6 @@ def _wait_for_calls(url: str, count: int) -> None:
         if time.monotonic() > deadline:
             raise click.ClickException("the run does not get on")
         time.sleep(0.05)
-
-
-def _installed(module: str) -> bool:
-    return find_spec(module) is not None
 
 
 def _missing(package: str) -> Line:

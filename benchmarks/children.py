@@ -4,10 +4,9 @@
     python -m benchmarks.children bare URL N          a bare aiohttp loop, 64 at a time
     python -m benchmarks.children pydantic URL N      pydantic-evals
     python -m benchmarks.children engine LIBRARY N    EVALUATE on outputs that are there: fepflow's, or flex_evals'
-    python -m benchmarks.children weight N            what fepflow's results weigh, in bytes a test case
 
-All ask the same questions and judge the answers by the same four checks; all but the endpoint and the
-weight print the seconds that the work itself took.
+All ask the same questions and judge the answers by the same four checks. All but the endpoint print the seconds that
+the work itself took.
 """
 
 from __future__ import annotations
@@ -15,10 +14,8 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-import tracemalloc
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from time import perf_counter
 from typing import Any
@@ -131,32 +128,18 @@ async def pydantic(url: str, count: int) -> None:
 
 
 def engine(library: str, count: int) -> float:
-    """Seconds that fepflow, or flex-evals, takes for the checks alone."""
-    evaluate = _ready(library, count)
-    started = perf_counter()
-    result = evaluate()
-    seconds = perf_counter() - started
-    _expect(sum(check.results["passed"] for case in result.results for check in case.check_results), count)
-    return seconds
-
-
-def weight(count: int) -> float:
-    """Bytes a test case that fepflow's results take, beyond test cases and outputs."""
-    evaluate = _ready("fepflow", count)
-    tracemalloc.start()
-    result = evaluate()
-    size, _ = tracemalloc.get_traced_memory()
-    return size / len(result.results)
-
-
-def _ready(library: str, count: int) -> Callable[[], Any]:
+    """Return the seconds that fepflow, or flex-evals, takes for the checks alone."""
     names: Any = import_module(library)
     test_cases = [names.TestCase(**case) for case in cases(count)]
     replies = [reply(case["input"]) for case in cases(count)]
-    outputs = [names.Output(value=said.pop("answer"), metadata=said) for said in replies]
+    outputs = [names.Output(value=answer.pop("answer"), metadata=answer) for answer in replies]
     checks = [names.Check(**check) for check in CHECKS]
     evaluate = names.evaluate if library == "fepflow" else names.evaluate_sync
-    return partial(evaluate, test_cases, outputs, checks)
+    started = perf_counter()
+    result = evaluate(test_cases, outputs, checks)
+    seconds = perf_counter() - started
+    _expect(sum(check.results["passed"] for case in result.results for check in case.check_results), count)
+    return seconds
 
 
 def _expect(passed: float, count: int) -> None:
@@ -176,8 +159,6 @@ def main(name: str, *arguments: str) -> None:
         asyncio.run(endpoint(float(arguments[0])))
     elif name == "engine":
         click.echo(engine(arguments[0], int(arguments[1])))
-    elif name == "weight":
-        click.echo(weight(int(arguments[0])))
     else:
         work = {"bare": bare, "pydantic": pydantic}[name]
         click.echo(_timed(work(arguments[0], int(arguments[1]))))

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
-from urllib.request import Request, urlopen
+from urllib.request import urlopen
 
 import click
 
@@ -125,8 +124,6 @@ class House:
     def __init__(self, folder: Path, port: int) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
         self.folder = folder
-        self.count_url = f"http://127.0.0.1:{port}/api/task_runs/count"
-        """Address at which Prefect's API counts its task runs."""
         self.env = {
             **kept,
             "FEPFLOW_HOME": str(folder / "fepflow"),
@@ -192,34 +189,6 @@ class House:
         path = folder / "suite.json"
         path.write_text(json.dumps(document), encoding="utf-8")
         return path
-
-
-class Slowest:
-    """Asks an address twice a second, and knows the slowest answer so far, in seconds; failing counts as a minute."""
-
-    def __init__(self, url: str) -> None:
-        self.seconds = 0.0
-        self._url = url
-        self._over = threading.Event()
-        self._asking = threading.Thread(target=self._ask_on, daemon=True)
-
-    def __enter__(self) -> Slowest:
-        self._asking.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._asking.join()
-
-    def _ask_on(self) -> None:
-        while not self._over.wait(0.5):
-            began = time.perf_counter()
-            try:
-                with urlopen(Request(self._url, b"{}", {"Content-Type": "application/json"}), timeout=60) as answer:  # noqa: S310  # our own loopback address
-                    answer.read()
-                self.seconds = max(self.seconds, time.perf_counter() - began)
-            except OSError:
-                self.seconds = max(self.seconds, 60.0)
 
 
 @contextlib.contextmanager

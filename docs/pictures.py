@@ -1,7 +1,4 @@
-"""The pictures that are drawn from what the code computes: `python docs/pictures.py` writes them.
-
-Those of docs/verdict.md are text in the page. Those of docs/concepts are files, which show light and dark.
-"""
+"""The pictures in the text of docs/verdict.md, from what the code computes: `python docs/pictures.py` writes them."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ from fepflow.statistics.proportions import wilson_interval
 from fepflow.statistics.sequential import Values, confidence_sequence
 
 PAGE = Path(__file__).parent / "verdict.md"
-FOLDER = Path(__file__).parent / "pictures"
 WIDTH = 50
 
 Row = tuple[str, tuple[float, float, float], str]
@@ -173,114 +169,5 @@ def rewritten(page: str) -> str:
     return page
 
 
-STYLE = """<style>
-text{font:14px system-ui,sans-serif;fill:#1f2328}.small{font-size:12px;fill:#59636e}.card{fill:#f6f8fa}
-.box{fill:#fff;stroke:#8c959f}.line{stroke:#8c959f;fill:none;stroke-width:1.5}.head{fill:#8c959f}
-.pass{stroke:#1a7f37;fill:#1a7f37}.fail{stroke:#cf222e;fill:#cf222e}.inconclusive{stroke:#9a6700;fill:#9a6700}
-.aside{stroke:#8c959f;fill:#8c959f}.bar{stroke-width:3;fill:none}.limit{stroke:#0969da;stroke-dasharray:4 3}
-.name{stroke:none}
-@media(prefers-color-scheme:dark){text{fill:#e6edf3}.small{fill:#9198a1}.card{fill:#161b22}.box{fill:#0d1117}
-.pass{stroke:#3fb950;fill:#3fb950}.fail{stroke:#f85149;fill:#f85149}.inconclusive{stroke:#d29922;fill:#d29922}
-.limit{stroke:#58a6ff}}</style>"""
-
-
-def drawn(width: int, height: int, title: str, parts: Iterable[str]) -> str:
-    """Return an SVG file on a card, which is read on any background."""
-    inner = "\n".join(parts)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
-        f'role="img" aria-label="{title}">\n'
-        f"<title>{title}</title>\n{STYLE}\n"
-        f'<rect class="card" width="{width}" height="{height}" rx="10"/>\n{inner}\n</svg>\n'
-    )
-
-
-def drawn_scale(
-    title: str, ends: tuple[float, float], limit: float, marks: Sequence[float], rows: Sequence[Row]
-) -> str:
-    """Return intervals one below the other, over an axis with a `limit`, as an SVG file."""
-    left, right = 156, 400
-    bottom = 52 + 36 * len(rows)
-
-    def x(value: float) -> float:
-        return round(left + (value - ends[0]) / (ends[1] - ends[0]) * (right - left), 1)
-
-    parts = [f'<text class="small" x="{x(mark)}" y="28" text-anchor="middle">{mark:g}</text>' for mark in marks]
-    parts.append(f'<path class="line limit" d="M{x(limit)} 38V{bottom - 8}"/>')
-    parts.append(f'<text class="small" x="{x(limit)}" y="{bottom + 8}" text-anchor="middle">minimum {limit:g}</text>')
-    for number, (name, (low, value, high), words) in enumerate(rows):
-        y = 56 + 36 * number
-        outcome = "pass" if low >= limit else "fail" if high < limit else "inconclusive"
-        kind = outcome if words == "{}" else "aside"
-        parts += [
-            f'<text x="16" y="{y + 5}">{name}</text>',
-            f'<path class="bar {kind}" d="M{x(low)} {y}H{x(high)}M{x(low)} {y - 6}v12M{x(high)} {y - 6}v12"/>',
-            f'<circle class="{kind}" cx="{x(value)}" cy="{y}" r="5"/>',
-            f'<text class="{kind} name" x="414" y="{y + 5}">{words.format(outcome)}</text>',
-        ]
-    return drawn(510, bottom + 22, title, parts)
-
-
-def drawn_verdicts() -> str:
-    """Three agents against a minimum."""
-    rows: list[Row] = [(f"{passed} of 100 right", share(passed, 100), "{}") for passed in (96, 85, 66)]
-    title = "Three intervals against a minimum of 0.8: a pass, an inconclusive one, and a fail"
-    return drawn_scale(title, (0.5, 1.0), 0.8, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), rows)
-
-
-def drawn_missing() -> str:
-    """A hundred questions, of which ten timed out."""
-    worst, best = share(80, 100), share(90, 100)
-    rows: list[Row] = [
-        ("only the 90 answers", share(80, 90), "others"),
-        ("the 10 as wrong", worst, "the worst"),
-        ("the 10 as right", best, "the best"),
-        ("what counts", (worst[0], 80 / 90, best[2]), "{}"),
-    ]
-    title = "80 of 90 answers are right and ten are missing: the interval reaches from the worst to the best of both"
-    return drawn_scale(title, (0.65, 1.0), 0.85, (0.7, 0.8, 0.85, 0.9, 1.0), rows)
-
-
-def drawn_run() -> str:
-    """A run, from the suite to the report."""
-
-    def box(x: int, y: int, width: int, name: str, words: str = "") -> list[str]:
-        height = 46 if words else 30
-        lines = [f'<rect class="box" x="{x}" y="{y}" width="{width}" height="{height}" rx="6"/>']
-        lines.append(f'<text x="{x + width / 2}" y="{y + 20}" text-anchor="middle">{name}</text>')
-        if words:
-            middle = x + width / 2
-            lines.append(f'<text class="small" x="{middle}" y="{y + 37}" text-anchor="middle">{words}</text>')
-        return lines
-
-    def arrow(path: str, x: int, y: int) -> str:
-        return f'<path class="line" d="{path}"/><path class="head" d="M{x} {y}l-8 -4v8z"/>'
-
-    parts = [*box(16, 88, 110, "suite.yaml", "test cases"), *box(156, 96, 70, "plan")]
-    parts.append(arrow("M126 111H150", 156, 111))
-    for name, y in (("batch 1", 24), ("batch 2", 88), ("batch n", 152)):
-        parts += [f'<text class="small" x="262" y="{y + 4}">{name}</text>', *box(262, y + 8, 90, "call agent")]
-        parts += [*box(382, y + 8, 80, "check"), arrow(f"M352 {y + 23}H376", 382, y + 23)]
-        parts.append(arrow(f"M226 111C244 111 244 {y + 23} 256 {y + 23}", 262, y + 23))
-        parts.append(arrow(f"M462 {y + 23}C480 {y + 23} 480 111 492 111", 498, 111))
-    parts += [*box(498, 96, 76, "decide"), *box(604, 88, 82, "publish", "reports")]
-    parts += [
-        arrow("M574 111H598", 604, 111),
-        *box(262, 214, 200, "case that still fails", "own task run, tried again"),
-    ]
-    parts.append(arrow("M307 190V206", 311, 210).replace("l-8 -4v8z", "l-8 0l4 8z"))
-    parts.append(arrow("M462 237C536 237 536 200 536 134", 540, 132).replace("l-8 -4v8z", "l-8 0l4 -8z"))
-    parts.append('<text class="small" x="16" y="290">Every answer and every result is stored within a second.</text>')
-    parts.append('<text class="small" x="16" y="307">A killed run continues where it stopped.</text>')
-    return drawn(
-        702, 322, "A run: plan, batches of calls and checks that flow on independently, decide, publish", parts
-    )
-
-
-DRAWINGS = {"verdict": drawn_verdicts, "missing": drawn_missing, "run": drawn_run}
-
-
 if __name__ == "__main__":
-    for name, draw in DRAWINGS.items():
-        (FOLDER / f"{name}.svg").write_text(draw(), encoding="utf-8")
     PAGE.write_text(rewritten(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -15,13 +15,6 @@ def test_the_pictures_are_what_the_code_computes() -> None:
     assert DRAWN["rewritten"](PAGE) == PAGE, "stale: python docs/pictures.py"
 
 
-def test_the_drawings_are_what_the_code_computes() -> None:
-    for name, draw in DRAWN["DRAWINGS"].items():
-        assert (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8") == draw(), (
-            "stale: python docs/pictures.py"
-        )
-
-
 def test_the_readme_quotes_the_interval_that_its_picture_shows() -> None:
     low, high = DRAWN["share"](80, 100)[0], DRAWN["share"](90, 100)[2]
     quoted = f"{80 / 90:.4f} (95 % interval {low:.4f} to {high:.4f}, n = 90 of 100: 10 errors)"
