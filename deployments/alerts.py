@@ -20,15 +20,14 @@ from prefect.blocks.notifications import SlackWebhook
 from prefect.blocks.webhook import Webhook
 from prefect.client.orchestration import PrefectClient
 from prefect.client.schemas.objects import BlockDocument
-from prefect.events import AutomationCore, CallWebhook, CompoundTrigger, EventTrigger, Posture, SendNotification
-from prefect.events.schemas.automations import TriggerTypes
+from prefect.events import AutomationCore, CallWebhook, EventTrigger, Posture, SendNotification
 from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_api import suite_tag
 from fepflow.settings import settings
-from fepflow.tasks.events import CHANGE, DRIFT, MISSED, RESOURCE, WORSENED, resource_id
+from fepflow.tasks.events import CHANGE, DRIFT, RESOURCE, WORSENED, resource_id
 from fepflow.text import slug
 
 FAILED, PASSED = "fepflow.verdict.fail", "fepflow.verdict.pass"
@@ -101,17 +100,15 @@ TEXTS = {
         "{% if deployment.name %}Deployment: evaluate/{{ deployment.name }}\n{% endif %}" + _LINK,
     ),
     "missed": Text(
-        "{{ event.payload.deployment or deployment.name }}: a scheduled run did not come",
-        "{% if event.payload.due %}The run of {{ event.payload.deployment }} that was due at {{ event.payload.due }} "
-        "was never planned: {{ event.payload.reason }}\n"
-        "{% else %}The run of {{ deployment.name }} that was due at {{ flow_run.expected_start_time }} has not begun: "
-        "is a worker alive (fepflow serve)?\n" + _LINK + "{% endif %}",
+        "{{ deployment.name }}: a scheduled run did not come",
+        "The run of {{ deployment.name }} that was due at {{ flow_run.expected_start_time }} has not begun: "
+        "is a worker alive (fepflow serve)?\n" + _LINK,
     ),
 }
 KINDS = tuple(TEXTS)
 
 
-def trigger_of(kind: str, suite: str | None, grace: float, *, every: bool = False) -> TriggerTypes:
+def trigger_of(kind: str, suite: str | None, grace: float, *, every: bool = False) -> EventTrigger:
     """Return the trigger of an alert, for one suite or for any; `grace` is in seconds, for missed runs only.
 
     An alert about verdicts reports changes of the outcome, unless `every` is set.
@@ -121,17 +118,10 @@ def trigger_of(kind: str, suite: str | None, grace: float, *, every: bool = Fals
         named = {"prefect.resource.name": [_literal(suite), f"{_literal(suite)} *"]} if suite else {}
         return _event({"prefect.flow-run.Crashed", "prefect.flow-run.Failed"}, {**run, **named}, EVALUATE)
     if kind == "missed":
-        return CompoundTrigger(
-            require="any",
-            within=None,
-            triggers=[_event({MISSED}, _suite(suite)), _late(suite, timedelta(seconds=grace))],
-        )
+        return _late(suite, timedelta(seconds=grace))
     changes = [*_NEWS.get(kind, ()), *(["still failing"] if every else [])]
-    return _event(_EVENTS[kind], {**_suite(suite), **({CHANGE: changes} if kind in _NEWS else {})})
-
-
-def _suite(suite: str | None) -> dict[str, str | list[str]]:
-    return {"prefect.resource.id": resource_id(suite) if suite else f"{RESOURCE}.*"}
+    of_suite = {"prefect.resource.id": resource_id(suite) if suite else f"{RESOURCE}.*"}
+    return _event(_EVENTS[kind], {**of_suite, **({CHANGE: changes} if kind in _NEWS else {})})
 
 
 def _literal(text: str) -> str:
@@ -184,20 +174,20 @@ async def put(
     every: bool,
 ) -> dict[str, Any]:
     """Create the alert, or update the one of this name. A paused alert stays paused."""
-    there = await client.read_automations_by_name(name)
+    existing = await client.read_automations_by_name(name)
     automation = AutomationCore(
         name=name,
         description=f"Notifies by {channel}: {kind} of {suite or 'any suite'}.",
-        enabled=there[0].enabled if there else True,
+        enabled=existing[0].enabled if existing else True,
         tags=["fepflow", TAG],
         trigger=trigger_of(kind, suite, grace, every=every),
         actions=[await _action(client, kind, channel, address, name)],
     )
-    if there:
-        await client.update_automation(there[0].id, automation)
+    if existing:
+        await client.update_automation(existing[0].id, automation)
     else:
         await client.create_automation(automation)
-    return {"name": name, "created": not there, "enabled": automation.enabled}
+    return {"name": name, "created": not existing, "enabled": automation.enabled}
 
 
 async def _action(
@@ -207,12 +197,12 @@ async def _action(
     if channel in ("webhook", "slack"):
         _require_web_address(address)
         block = Webhook(url=SecretStr(address), headers=SecretDict({"Content-Type": "application/json"}))
-        saved = await block.save(_block_name(name), overwrite=True, client=client)
+        saved = await block.save(slug(name), overwrite=True, client=client)
         return CallWebhook(block_document_id=saved, payload=_slack(kind) if channel == "slack" else _payload(kind))
     if channel == "email":
         # Prefect has no block for SMTP. This one hands its address to Apprise, which speaks it for mailto://.
         mail = SlackWebhook(url=SecretStr(_mail_address(address)))
-        document: UUID = await mail.save(_block_name(name), overwrite=True, client=client)
+        document: UUID = await mail.save(slug(name), overwrite=True, client=client)
     else:
         document = (await _find_block(client, address)).id
     return SendNotification(block_document_id=document, subject=text.subject, body=text.body)
@@ -226,7 +216,7 @@ def _payload(kind: str) -> str:
         fields += ', "machine": event.payload.machine or ""'
     page = '**({"page": event.payload.page} if event.payload.page else {})'
     if kind in ("crashed", "missed"):
-        fields = '"flow_run": flow_run.name or "", "deployment": event.payload.deployment or deployment.name or ""'
+        fields = '"flow_run": flow_run.name or "", "deployment": deployment.name or ""'
     if kind == "crashed":
         fields += ', "suite": suite'
     document = "{" + f'"kind": "{kind}", "subject": subject, "body": body, {fields}' + "}"
@@ -252,14 +242,14 @@ def _require_web_address(address: str) -> None:
         usable = False
     if not usable:
         raise UserError(
-            "The address to notify is no http:// or https:// URL (it is not shown here: it may be a secret)."
+            "The address to notify is not an http:// or https:// URL (it is not shown here: it may be a secret)."
         )
 
 
 def _mail_address(recipient: str) -> str:
     """Return Apprise's URL for a mail through the server in FEPFLOW_SMTP_URL."""
     if "@" not in recipient.strip("@") or any(char in recipient for char in " ,\n\r"):
-        raise UserError(f"{recipient!r} is no e-mail address.")
+        raise UserError(f"{recipient!r} is not an e-mail address: give one such as team@example.com.")
     try:
         server = urlsplit(settings().smtp_url or "")
         usable = server.scheme in ("smtp", "smtps") and bool(server.hostname) and server.port != 0
@@ -301,10 +291,6 @@ async def _find_block(client: PrefectClient, wanted: str) -> BlockDocument:
     return blocks[wanted]
 
 
-def _block_name(name: str) -> str:
-    return slug(name)
-
-
 async def listed(client: PrefectClient) -> list[dict[str, Any]]:
     """Return all alerts, by name."""
     alerts = [
@@ -317,13 +303,13 @@ async def listed(client: PrefectClient) -> list[dict[str, Any]]:
 
 async def remove(client: PrefectClient, name: str) -> None:
     """Delete an alert, and the block that was made for it. Raises NotFoundError."""
-    found = [one for one in await client.read_automations_by_name(name) if TAG in one.tags]
-    if not found:
+    automations = [alert for alert in await client.read_automations_by_name(name) if TAG in alert.tags]
+    if not automations:
         raise NotFoundError(f"There is no alert {name!r}: `fepflow alert --list` shows all alerts.")
-    for automation in found:
+    for automation in automations:
         await client.delete_automation(automation.id)
     for document in await client.read_block_documents(include_secrets=False):
-        if document.name == _block_name(name):
+        if document.name == slug(name):
             await client.delete_block_document(document.id)
 
 
@@ -339,10 +325,10 @@ async def put_all(
 ) -> list[dict[str, Any]]:
     """Create or update an alert of each kind by each channel, whose addresses are secrets. Raises UserError."""
     wanted = list(product(kinds, addresses.items()))
-    made = []
+    alerts = []
     for kind, (channel, address) in wanted:
         of = f" of {suite}" if suite else ""
         own = name and (f"{name} ({kind}, {channel})" if len(wanted) > 1 else name)
         own = own or f"fepflow: {kind}{of}, by {channel}"
-        made.append(await put(client, kind, channel, address, suite, own, grace, every=every))
-    return made
+        alerts.append(await put(client, kind, channel, address, suite, own, grace, every=every))
+    return alerts

@@ -26,11 +26,11 @@ async def ensure_pool(client: PrefectClient, kind: str | None = None, template: 
 
     Args:
         client: Prefect's API.
-        kind: The type of the pool, such as kubernetes; default: that of the pool that is there, else process.
-        template: The base job template of a pool of that type, which one that is there gets, too.
+        kind: The type of the pool, such as kubernetes; default: that of the existing pool, else process.
+        template: The base job template of a pool of that type. An existing pool gets it, too.
 
     Raises:
-        UserError: The pool is there and has another type.
+        UserError: The pool exists and has another type.
     """
     from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
     from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
@@ -81,6 +81,10 @@ async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None, de
 async def is_worked(client: PrefectClient) -> bool:
     """Return whether a worker of the pool is alive, as far as Prefect knows: it misses one a minute after its end."""
     from prefect.client.schemas.objects import WorkerStatus
+    from prefect.exceptions import ObjectNotFound
 
-    workers = await client.read_workers_for_work_pool(POOL)
+    try:
+        workers = await client.read_workers_for_work_pool(POOL)
+    except ObjectNotFound:  # the pool is not created yet
+        return False
     return any(worker.status == WorkerStatus.ONLINE for worker in workers)

@@ -1,8 +1,8 @@
 """The reaper: `python -m fepflow.deployments.reaper` gives runs whose process is gone a truthful end, until SIGTERM.
 
-It also notices scheduled runs that were never planned, and has those started that were requested over the network. A
-requested run is a row in the store until its flow run is created, once: Prefect knows it by the run's id, so that one
-that was killed in between, or a second reaper, changes nothing. While Prefect is away, the runs wait in the store.
+It also starts the runs that were requested over the network. A requested run is a row in the store until its flow run
+is created, once: Prefect knows it by the run's id, so a reaper that was killed in between, or a second one, changes
+nothing. While Prefect is away, the runs wait in the store.
 """
 
 from __future__ import annotations
@@ -14,114 +14,29 @@ import signal
 import sys
 import time
 from argparse import ArgumentParser
-from collections.abc import Awaitable, Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from uuid import NAMESPACE_URL, UUID, uuid5
-from zoneinfo import ZoneInfo
+from uuid import UUID
 
 import click
 import httpx
-from prefect._vendor.croniter import croniter
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-    DeploymentFilterId,
-    FlowRunFilter,
-    FlowRunFilterExpectedStartTime,
-)
-from prefect.client.schemas.objects import DeploymentSchedule
-from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule
-from prefect.events import emit_event
 from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
 from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.pool import REQUESTED
-from fepflow.deployments.schedule import delete_removed, evaluations
+from fepflow.deployments.schedule import delete_removed
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.observability import logs
 from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.reader import name_of
-from fepflow.tasks.events import MISSED, resource_id
 from fepflow.tasks.reaping import reap
 from fepflow.text import brief, printable
 
-SETTLED = timedelta(minutes=2)
-"""Time from a change of a schedule until a run can be missed: Prefect plans runs once a minute."""
-TOLERANCE = timedelta(seconds=1)
-
-_emitted: set[tuple[str, datetime]] = set()
 _deployments: dict[str, UUID] = {}
 """Ids of deployments by their name, as far as Prefect was asked for them."""
-
-
-async def report_missed_runs(settled: timedelta = SETTLED) -> list[str]:
-    """Emit `fepflow.schedule.missed` for each schedule whose last run was never planned. Returns them in words."""
-    async with get_client() as client:
-        missed = [
-            (deployment, due)
-            for deployment in await evaluations(client)
-            for due in _due(deployment, datetime.now(UTC) - settled, settled)
-            if (deployment.name, due) not in _emitted and not await _was_planned(client, deployment, due)
-        ]
-    return [_emit_event(deployment, due) for deployment, due in missed]
-
-
-def _due(deployment: DeploymentResponse, now: datetime, settled: timedelta) -> Iterator[datetime]:
-    """Yield when the last run of each active schedule was due, if that was after its last change."""
-    if deployment.paused:
-        return
-    for one in deployment.schedules:
-        due = _last(one, now) if one.active else None
-        changed = max(moment for moment in (deployment.updated, one.updated, one.created) if moment is not None)
-        if due is not None and due > changed + settled:
-            yield due
-
-
-def _last(schedule: DeploymentSchedule, now: datetime) -> datetime | None:
-    clock = schedule.schedule
-    if isinstance(clock, CronSchedule):
-        previous: datetime = croniter(clock.cron, now.astimezone(ZoneInfo(clock.timezone or "UTC"))).get_prev(datetime)
-        return previous.astimezone(UTC)
-    if isinstance(clock, IntervalSchedule):
-        # By numbers: Prefect's own kinds of times cannot be divided by an interval.
-        anchor, interval = clock.anchor_date.timestamp(), clock.interval.total_seconds()
-        return datetime.fromtimestamp(anchor + (now.timestamp() - anchor) // interval * interval, UTC)
-    return None  # an RRule, made in the UI: late runs are still noticed
-
-
-async def _was_planned(client: PrefectClient, deployment: DeploymentResponse, due: datetime) -> bool:
-    runs = await client.read_flow_runs(
-        deployment_filter=DeploymentFilter(id=DeploymentFilterId(any_=[deployment.id])),
-        flow_run_filter=FlowRunFilter(
-            expected_start_time=FlowRunFilterExpectedStartTime(after_=due - TOLERANCE, before_=due + TOLERANCE)
-        ),
-        limit=1,
-    )
-    return bool(runs)
-
-
-def _emit_event(deployment: DeploymentResponse, due: datetime) -> str:
-    _emitted.add((deployment.name, due))
-    suite = name_of(str(deployment.parameters.get("suite", deployment.name)))
-    name = f"evaluate/{deployment.name}"
-    emit_event(
-        MISSED,
-        {"prefect.resource.id": resource_id(suite), "prefect.resource.name": suite},
-        payload={
-            "deployment": deployment.name,
-            "suite": suite,
-            "due": due.isoformat(),
-            "reason": "Prefect's server did not plan it; `fepflow status` says what failed there.",
-        },
-        id=uuid5(NAMESPACE_URL, f"{deployment.id} {due.isoformat()}"),  # the same after a restart: emitted once
-    )
-    return f"the run of {name} that was due at {due.isoformat()} was never planned by Prefect's server"
-
 
 EVERY_SECONDS = 20.0
 """Pause between looks for dead runs: with the 30 s of a lease, one is noticed within a minute."""
@@ -174,13 +89,11 @@ async def _reap(store: Store) -> None:
     else:
         REAPER_LOOKED.set_to_current_time()
     try:
-        for missed in await report_missed_runs():
-            click.echo(f"warning: {missed}")
         async with get_client() as client:
             await delete_removed(client)
     except Exception as error:  # whatever it is: runs whose process is gone are still looked for
         REAPER_ERRORS.labels("schedules").inc()
-        click.echo(f"cannot look for missed runs and removed schedules, tries again: {type(error).__name__}: {error}")
+        click.echo(f"cannot delete removed schedules, tries again: {type(error).__name__}: {error}")
 
 
 async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:

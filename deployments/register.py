@@ -1,9 +1,9 @@
 """Register deployments: `python -m fepflow.deployments.register` creates the work pool and deploys; repeat it at will.
 
 It takes prefect.yaml of the working directory if there is one, else the one that comes with fepflow, and always that
-one's deployment of requested runs. Runs have the working directory as theirs. What a person has switched on, off, added
-or changed of a schedule stays; deployments that the file does not name are left alone. The pool is one for processes,
-unless it already exists, or `--pool-type` and `--base-job-template` say otherwise.
+one's deployment of requested runs. Runs have the working directory as theirs. Schedules that a person has switched on,
+switched off, added or edited stay so. Deployments that the file does not name are left alone. The pool is one for
+processes, unless it already exists, or `--pool-type` and `--base-job-template` say otherwise.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ import click
 import httpx
 from prefect.cli.deploy._schedules import _schedule_config_to_deployment_schedule
 from prefect.client.orchestration import PrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentScheduleCreate, VariableCreate, VariableUpdate
+from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
@@ -41,16 +40,11 @@ from fepflow.prefect_settings import configured_api
 from fepflow.services.prefect_api import PREFECT_MODULE
 from fepflow.suite.folders import allow_below
 
+MARK = "@fepflow-"
+"""The part of a schedule's slug between its key in the file and the hash of its definition there.
 
-@dataclass(frozen=True)
-class Registered:
-    """A schedule as it was registered from the file: its id on the server, a hash of its definition, and whether it is
-    on.
-    """
-
-    id: str
-    definition: str
-    active: bool
+So the server remembers what was registered, and an edit by a person differs from a change of the file.
+"""
 
 
 def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate]:
@@ -70,69 +64,23 @@ def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate
 async def put_schedules(
     client: PrefectClient, deployment_id: UUID, wanted: Mapping[str, DeploymentScheduleCreate]
 ) -> None:
-    """Apply to the server what has changed in the file since the last registration."""
-    name = f"fepflow_schedules_{deployment_id.hex}"
-    variable = await client.read_variable_by_name(name)
-    there = {str(schedule.id): schedule for schedule in await client.read_deployment_schedules(deployment_id)}
-    before = _registered(variable.value) if variable else None
-    if before is None:
-        before = _adopted(wanted, list(there.values())) if there else {}
-    after = {
-        key: await _put(client, deployment_id, schedule, before.get(key), there) for key, schedule in wanted.items()
-    }
-    for key, old in before.items():
-        if key not in wanted and old.id in there:
-            await client.delete_deployment_schedule(deployment_id, UUID(old.id))
-    value: Any = {key: asdict(registered) for key, registered in after.items()}
-    if variable is not None:
-        await client.update_variable(VariableUpdate(name=name, value=value))
-    elif value:
-        await client.create_variable(VariableCreate(name=name, value=value, tags=["fepflow"]))
-
-
-async def _put(
-    client: PrefectClient,
-    deployment_id: UUID,
-    wanted: DeploymentScheduleCreate,
-    before: Registered | None,
-    there: Mapping[str, DeploymentSchedule],
-) -> Registered:
-    definition = _definition(wanted)
-    known = there.get(before.id) if before else None
-    if before is not None and known is None:  # `prefect deploy` makes all of them anew, with other ids
-        known = next((one for one in there.values() if _definition(one) == before.definition), None)
-    if before is None or (known is None and definition != before.definition):
-        (created,) = await client.create_deployment_schedules(deployment_id, [wanted])
-        return Registered(str(created.id), definition, wanted.active)
-    if known is None:  # a person has removed it
-        return Registered(before.id, definition, wanted.active)
-    changed: dict[str, Any] = {}
-    if definition != before.definition:
-        changed |= {"schedule": wanted.schedule, "parameters": wanted.parameters}
-    if wanted.active != before.active:
-        changed["active"] = wanted.active
-    if changed:
-        await client.update_deployment_schedule(deployment_id, known.id, **changed)
-    return Registered(str(known.id), definition, wanted.active)
-
-
-def _registered(value: Any) -> dict[str, Registered] | None:
-    try:
-        return {str(key): Registered(**registered) for key, registered in value.items()}
-    except (AttributeError, TypeError):  # a foreign one
-        return None
-
-
-def _adopted(
-    wanted: Mapping[str, DeploymentScheduleCreate], there: Sequence[DeploymentSchedule]
-) -> dict[str, Registered]:
-    """Return the schedules that `prefect deploy` registered, as if they came from the present file."""
-    found: dict[str, Registered] = {}
+    """Apply to the server what has changed in the file since the last registration, but for `active`."""
+    there = await client.read_deployment_schedules(deployment_id)
+    registered = {one.slug.partition(MARK)[0]: one for one in there if one.slug and MARK in one.slug}
     for key, schedule in wanted.items():
         definition = _definition(schedule)
-        same = [one for one in there if _definition(one) == definition]
-        found[key] = Registered(str(same[0].id) if same else "", definition, schedule.active)
-    return found
+        slug = f"{key}{MARK}{definition}"
+        known = registered.pop(key, None)
+        if known is None:  # `prefect deploy` may have made it
+            known = next((one for one in there if one.slug in (None, key) and _definition(one) == definition), None)
+        if known is None:
+            await client.create_deployment_schedules(deployment_id, [schedule.model_copy(update={"slug": slug})])
+        elif known.slug != slug:
+            await client.update_deployment_schedule(
+                deployment_id, known.id, schedule=schedule.schedule, parameters=schedule.parameters, slug=slug
+            )
+    for gone in registered.values():
+        await client.delete_deployment_schedule(deployment_id, gone.id)
 
 
 def _definition(schedule: DeploymentScheduleCreate | DeploymentSchedule) -> str:

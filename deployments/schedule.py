@@ -6,6 +6,7 @@ while the previous one still runs is dropped.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +30,6 @@ from prefect.client.schemas.objects import ConcurrencyLimitStrategy, Concurrency
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
-from prefect.exceptions import PrefectException
 from prefect.utilities.callables import parameter_schema
 
 from fepflow.deployments.pool import POOL, ensure_pool, is_worked
@@ -62,7 +62,7 @@ def schedule_of(cron: str | None, every: float | None, timezone: str) -> SCHEDUL
         raise UserError(f"The moment of {cron!r} never comes.") from None
     except ValueError:
         raise UserError(
-            f"{cron!r} is no cron expression: give minute, hour, day, month and weekday, such as '0 2 * * *'."
+            f"{cron!r} is not a cron expression: give minute, hour, day, month and weekday, such as '0 2 * * *'."
         ) from None
 
 
@@ -74,17 +74,17 @@ async def put(
 
     allow_below([(Path(folder) / parameters["suite"]).parent])
     await ensure_pool(client)
-    there = next((one for one in await evaluations(client) if one.name == name), None)
-    if there is not None:
-        _require_same(there, parameters["suite"])
-        tags = [tag for tag in there.tags if tag != REMOVED]
-        await client.update_deployment(there.id, DeploymentUpdate(parameters=parameters, tags=tags))
-        ours = next((one for one in there.schedules if one.slug == SLUG), None)
-        if ours is not None:
-            await client.update_deployment_schedule(there.id, ours.id, schedule=schedule)
+    existing = next((deployment for deployment in await evaluations(client) if deployment.name == name), None)
+    ours = [DeploymentScheduleCreate(schedule=schedule, slug=SLUG)]
+    if existing is not None:
+        _require_same(existing, parameters["suite"])
+        tags = [tag for tag in existing.tags if tag != REMOVED]
+        deployment_id = existing.id
+        await client.update_deployment(deployment_id, DeploymentUpdate(parameters=parameters, tags=tags))
+        if before := next((before for before in existing.schedules if before.slug == SLUG), None):
+            await client.update_deployment_schedule(deployment_id, before.id, schedule=schedule)
         else:
-            await client.create_deployment_schedules(there.id, [DeploymentScheduleCreate(schedule=schedule, slug=SLUG)])
-        deployment_id = there.id
+            await client.create_deployment_schedules(deployment_id, ours)
     else:
         deployment_id = await client.create_deployment(
             flow_id=await client.create_flow_from_name(FLOW),
@@ -98,17 +98,17 @@ async def put(
             job_variables={"env": {"PREFECT_CLIENT_MAX_RETRIES": "8"}},
             concurrency_limit=1,
             concurrency_options=ConcurrencyOptions(collision_strategy=ConcurrencyLimitStrategy.CANCEL_NEW),
-            schedules=[DeploymentScheduleCreate(schedule=schedule, slug=SLUG)],
+            schedules=ours,
             parameter_openapi_schema=parameter_schema(evaluate).model_dump_for_openapi(),
         )
-    return {"created": there is None, **await _described(client, await client.read_deployment(deployment_id))}
+    return {"created": existing is None, **await _described(client, await client.read_deployment(deployment_id))}
 
 
-def _require_same(there: DeploymentResponse, suite: str) -> None:
-    if TAG not in there.tags:
-        raise UserError(f"{FLOW}/{there.name} is a deployment of prefect.yaml: choose another name with --name.")
-    if there.parameters.get("suite") != suite:
-        raise UserError(f"{FLOW}/{there.name} runs {there.parameters.get('suite')}: choose another name with --name.")
+def _require_same(existing: DeploymentResponse, suite: str) -> None:
+    if TAG not in existing.tags:
+        raise UserError(f"{FLOW}/{existing.name} is a deployment of prefect.yaml: choose another name with --name.")
+    if (other := existing.parameters.get("suite")) != suite:
+        raise UserError(f"{FLOW}/{existing.name} runs {other}: choose another name with --name.")
 
 
 async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, Any]:
@@ -116,8 +116,8 @@ async def switch(client: PrefectClient, which: str, *, on: bool) -> dict[str, An
     deployment = await _find(client, which)
     if not deployment.schedules:
         raise UserError(f"{FLOW}/{deployment.name} has no schedule.")
-    for one in deployment.schedules:
-        await client.update_deployment_schedule(deployment.id, one.id, active=on)
+    for schedule in deployment.schedules:
+        await client.update_deployment_schedule(deployment.id, schedule.id, active=on)
     if on and deployment.paused:
         await client.resume_deployment(deployment.id)
     return await _described(client, await client.read_deployment(deployment.id))
@@ -167,55 +167,46 @@ async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states
 
 async def listed(client: PrefectClient) -> dict[str, Any]:
     """Return all deployments of suites that have a schedule."""
-    found = [await _described(client, one) for one in await evaluations(client) if one.schedules]
-    return {"schedules": found, "worked": await _is_worked(client)}
-
-
-async def _is_worked(client: PrefectClient) -> bool:
-    try:
-        return await is_worked(client)
-    except PrefectException:  # the pool is not made yet
-        return False
+    schedules = [
+        await _described(client, deployment) for deployment in await evaluations(client) if deployment.schedules
+    ]
+    return {"schedules": schedules, "worked": await is_worked(client)}
 
 
 async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
     """Return a deployment by its name, or by the suite at this path. Raises NotFoundError or UserError."""
-    name = which.removeprefix(f"{FLOW}/")
-    path = _resolved(which)
-    deployments = [one for one in await evaluations(client) if REMOVED not in one.tags]
-    found = [one for one in deployments if one.name == name] or [
-        one for one in deployments if one.parameters.get("suite") == path and one.schedules
+    name, path = which.removeprefix(f"{FLOW}/"), await asyncio.to_thread(os.path.realpath, which)
+    deployments = [deployment for deployment in await evaluations(client) if REMOVED not in deployment.tags]
+    matches = [deployment for deployment in deployments if deployment.name == name] or [
+        deployment for deployment in deployments if deployment.parameters.get("suite") == path and deployment.schedules
     ]
-    if len(found) > 1:
-        raise UserError(f"{which} has several schedules: name one of {', '.join(one.name for one in found)}.")
-    if not found:
+    if len(matches) > 1:
+        names = ", ".join(deployment.name for deployment in matches)
+        raise UserError(f"{which} has several schedules: name one of {names}.")
+    if not matches:
         raise NotFoundError(f"There is no schedule {which!r}: `fepflow schedule --list` shows all schedules.")
-    return found[0]
-
-
-def _resolved(path: str) -> str:
-    return os.path.realpath(path)
+    return matches[0]
 
 
 async def evaluations(client: PrefectClient) -> list[DeploymentResponse]:
     """Return all deployments of the flow that evaluates a suite, by name."""
-    found: list[DeploymentResponse] = []
+    deployments: list[DeploymentResponse] = []
     while page := await client.read_deployments(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), limit=200, offset=len(found)
+        flow_filter=FlowFilter(name=FlowFilterName(any_=[FLOW])), limit=200, offset=len(deployments)
     ):
-        found += page
-    return sorted(found, key=lambda one: one.name)
+        deployments += page
+    return sorted(deployments, key=lambda deployment: deployment.name)
 
 
 async def _described(client: PrefectClient, deployment: DeploymentResponse) -> dict[str, Any]:
-    active = [one for one in deployment.schedules if one.active and not deployment.paused]
+    active = [schedule for schedule in deployment.schedules if schedule.active and not deployment.paused]
     return {
         "name": f"{FLOW}/{deployment.name}",
         "suite": deployment.parameters.get("suite"),
-        "when": [_words(one.schedule) for one in active or deployment.schedules],
+        "when": [_words(schedule.schedule) for schedule in active or deployment.schedules],
         "paused": not active,
         "next": await _next_run(client, deployment) if active else None,
-        "worked": await _is_worked(client),
+        "worked": await is_worked(client),
     }
 
 

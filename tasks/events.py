@@ -22,7 +22,6 @@ Change = Literal["failed", "still failing", "recovered", "none"]
 
 WORSENED = "fepflow.verdict.worsened"
 DRIFT = "fepflow.drift"
-MISSED = "fepflow.schedule.missed"
 CHANGE = "fepflow.change"
 """The label of the resource of a verdict's event that says what the outcome changes."""
 RESOURCE = "fepflow.suite"

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -235,34 +234,6 @@ def test_a_scheduled_run_without_an_executor_is_reported_as_missed(receiver: Rec
     assert "has not begun" in note["body"]
 
 
-MISSED = (
-    "import asyncio; from datetime import timedelta; from fepflow.deployments.reaper import report_missed_runs; "
-    "print(*asyncio.run(report_missed_runs(timedelta(seconds=1))), sep='\\n')"
-)
-
-
-@pytest.mark.battery
-def test_a_scheduled_run_that_prefect_never_planned_was_missed(
-    stack: Stack, workplace: Workplace, receiver: Receiver, nightly: str
-) -> None:
-    def due() -> list[dict[str, Any]]:
-        body = {"deployments": {"id": {"any_": [nightly]}}, "sort": "EXPECTED_START_TIME_ASC"}
-        found = stack.api.post("/flow_runs/filter", json=body).raise_for_status().json()
-        now = datetime.now(UTC) - timedelta(seconds=1)
-        return [run for run in found if datetime.fromisoformat(run["expected_start_time"]) < now]
-
-    wait_for(lambda: len(due()) > 1, "two scheduled runs")
-    *_, last = due()
-    stack.api.delete(f"/flow_runs/{last['id']}").raise_for_status()
-    with workplace.running(code=MISSED, **stack.prefect) as process:
-        out, err = process.communicate(timeout=60)
-    assert "evaluate/nightly agent that was due at" in out, err
-    wait_for(lambda: receiver.got, "the notification")
-    note = next(note for note in receiver.got if note["flow_run"] == "")
-    assert (note["kind"], note["deployment"]) == ("missed", "nightly agent")
-    assert "was never planned" in note["body"]
-
-
 REFUSED = [(["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL")]
 ALSO_REFUSED = [
     (["--remove", "nobody"], "There is no alert 'nobody'"),
@@ -271,7 +242,7 @@ ALSO_REFUSED = [
         ["--on", "never", "--webhook", "http://x.example"],
         "'never' is not one of fail, worsened, drift, crashed, missed",
     ),
-    (["--on", "fail", "--email", "nobody"], "'nobody' is no e-mail address"),
+    (["--on", "fail", "--email", "nobody"], "'nobody' is not an e-mail address"),
     (["--on", "fail", "--email", "a@example.org"], "FEPFLOW_SMTP_URL"),
     (["--on", "fail", "--block", "custom-webhook/nobody"], "no notification block 'custom-webhook/nobody'"),
     (["--on", "missed", "--grace", "1s", "--webhook", "http://x.example"], "at least 10s"),
