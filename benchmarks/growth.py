@@ -11,7 +11,7 @@ from sqlalchemy import create_engine, text
 
 from benchmarks.measuring import Line
 from fepflow import ContainsCheck, Output, RegexCheck, TestCase, evaluate
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
 CASES = 5_000
@@ -70,5 +70,5 @@ def _fill(store: Store) -> None:
         for n, result in enumerate(results)
         for check in result.check_results
     ]
-    run = NewRun("growth", "growth", {}, None, 1)
+    run = RunRecord(id="growth", name="growth", suite={}, repeats=1)
     store.runs.add_completed(run, cases, outputs, checks, outcome="pass", metrics=[], verdict={})

@@ -31,7 +31,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import ERASED, TestCase
 from fepflow.settings import settings
 from fepflow.store.leases import new_owner
-from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, NewRun, RunRecord
+from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.env_vars import UncalledTarget, names_with_values
 from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
@@ -213,7 +213,7 @@ def create_rescore(
         "target": other_target,
         "notes": notes,
     }
-    run = NewRun(
+    run = RunRecord(
         id=uuid4().hex,
         name=run_name(str(snapshot["name"]), snapshot.get("variant")),
         suite=snapshot,

@@ -23,7 +23,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
-from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, NewRun, RunRecord
+from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
@@ -110,7 +110,7 @@ def create_run(
     if options.replacements:
         run_options[REPLACED] = [[list(replacement.path), replacement.value] for replacement in options.replacements]
     run_id, loaded = uuid4().hex, suite_of_run(validation, options)
-    run = NewRun(
+    run = RunRecord(
         id=run_id,
         name=validation.run_name,
         suite=loaded.snapshot,
@@ -244,9 +244,9 @@ def _require_own_outputs(suite: Suite, options: RunOptions) -> None:
 
 def _wanted(
     store: Store, validation: SuiteValidation, options: RunOptions, suite: Suite
-) -> tuple[Iterable[TestCase], dict[str, Any], int | None]:
+) -> tuple[Iterable[TestCase], dict[str, Any], int]:
     """Return the cases that the run is to have, in their order, read as they are wanted; which part of the suite's they
-    are; and with how many of them it begins (None: all).
+    are; and with how many of them it begins (0: all).
 
     Those of which it may take fewer, by its gate, are in random order, clusters as a whole.
     """
@@ -255,12 +255,12 @@ def _wanted(
     most = _max_cases(suite.gate)
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:
-        return filter(is_wanted, cases), case_options, None
+        return filter(is_wanted, cases), case_options, 0
     sample = {"limit": options.limit, "seed": options.seed, "cases": size, "of": count}
     case_options["sample"] = sample
     if most is None or suite.gate is None:
         chosen = frozenset(draw((case.id for case in filter(is_wanted, cases)), size, options.seed))
-        return (case for case in cases if case.id in chosen), case_options, None
+        return (case for case in cases if case.id in chosen), case_options, 0
     first = first_cases(suite.gate, size)
     if (by_case := validation.clusters) is not None:
         numbered = (pair for pair in zip(cases, by_case.numbers, strict=True) if is_wanted(pair[0]))

@@ -13,7 +13,7 @@ import pytest
 
 from fepflow.checks.registry import CHECKS
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.api_process import api_process
 
@@ -59,7 +59,7 @@ def own_checks(loaded: set[str]) -> set[str]:
 def home(tmp_path: Path) -> Path:
     """A store with a run that has ended."""
     with Store.open(f"sqlite:///{tmp_path / 'fepflow.db'}") as store:
-        store.runs.create(NewRun("cafe0001", "s", {}, None, 1), [TestCase(id="a", input=1)])
+        store.runs.create(RunRecord(id="cafe0001", name="s", suite={}, repeats=1), [TestCase(id="a", input=1)])
         store.leases.acquire("cafe0001", "me", 60)
         store.leases.finish("cafe0001", "me", "completed", outcome="pass", metrics=[], verdict=VERDICT)
     return tmp_path

@@ -19,7 +19,7 @@ from fepflow.protocol.model import to_jsonable
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.leases import new_owner
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def record_run(
     store: Store,
-    run: NewRun,
+    run: RunRecord,
     cases: Sequence[TestCase],
     results: Sequence[SampleResult],
     verdict: Verdict,
@@ -61,7 +61,7 @@ def new_run(
     samples: int = 1,
     cluster: str | None = None,
     run_id: str | None = None,
-) -> NewRun:
+) -> RunRecord:
     """Return a finished run of this name, without a target: a test or the caller of an evaluation made the outputs."""
     document = {
         "name": name,
@@ -72,7 +72,9 @@ def new_run(
         **({} if cluster is None else {"cluster": cluster}),
     }
     run_id = run_id or uuid4().hex
-    return NewRun(run_id, name, document, None, samples, tags=[cause], started_at=started_at, cause=cause)
+    return RunRecord(
+        id=run_id, name=name, suite=document, repeats=samples, tags=[cause], started_at=started_at, cause=cause
+    )
 
 
 def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput], list[NewCheckResult]]:
@@ -109,7 +111,7 @@ IMPORT_SECONDS = 3_600
 _ROWS_AT_ONCE = 1_000
 
 
-def record_import(store: Store, run: NewRun, prepared: PreparedRun, completed_at: datetime | None) -> RunRecord:
+def record_import(store: Store, run: RunRecord, prepared: PreparedRun, completed_at: datetime | None) -> RunRecord:
     """Store the results of another tool as a completed run, judged by the rules of its suite, and return it.
 
     Raises InputError for test cases without a JSON form, InfrastructureError when the store is unavailable.

@@ -26,7 +26,7 @@ from fepflow.protocol.check import CHECK_ID, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, NewRun, Outcome
+from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, Outcome, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
 from fepflow.suite.reader import read_snapshot
@@ -74,12 +74,11 @@ class FileRun:
         while run_id in {run.id for run in store.runs.newest()}:
             run_id = content_hash(run_id)
         options = {**self.options, FROM_FILE: self.path, HAS_SUITE: self.has_suite}
-        run = NewRun(
-            run_id,
-            self.name,
-            self.suite,
-            None,
-            self.repeats,
+        run = RunRecord(
+            id=run_id,
+            name=self.name,
+            suite=self.suite,
+            repeats=self.repeats,
             suite_hash=self.suite_hash,
             cause="evaluate",
             options=options,

@@ -26,7 +26,7 @@ from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, 
 from fepflow.protocol.test_case import ERASED
 from fepflow.services.run_service import open_store
 from fepflow.settings import settings
-from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, NewRun
+from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, RunRecord
 from fepflow.suite.values import is_baseline_name
 from fepflow.text import one_line
 
@@ -294,7 +294,7 @@ def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
     )
 
 
-def _new_run(known: _Run, run: FileRun, source: Source) -> NewRun:
+def _new_run(known: _Run, run: FileRun, source: Source) -> RunRecord:
     from fepflow.protocol.model import utc_now
 
     imported_at = utc_now().isoformat(timespec="seconds")
@@ -305,12 +305,11 @@ def _new_run(known: _Run, run: FileRun, source: Source) -> NewRun:
     if known.outputs_of is not None:
         options[RESCORING] = {"outputs_of": known.outputs_of}
     created_at: datetime = min(known.created_at, utc_now())
-    return NewRun(
-        known.id,
-        run.name,
-        run.suite,
-        None,
-        run.repeats,
+    return RunRecord(
+        id=known.id,
+        name=run.name,
+        suite=run.suite,
+        repeats=run.repeats,
         tags=["baseline"],
         started_at=created_at,
         suite_hash=run.suite_hash,

@@ -19,7 +19,7 @@ from fepflow.imports.suite_files import suite_files
 if TYPE_CHECKING:
     from fepflow.imports.prepared import PreparedRun
     from fepflow.protocol.test_case import TestCase
-    from fepflow.store.records import NewRun, RunRecord
+    from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
 
 
@@ -75,10 +75,10 @@ def _store_run(
     return record_import(store, _new_run(file, run, prepared, of_variants), prepared, run.completed_at)
 
 
-def _new_run(file: ImportedFile, run: ImportedRun, prepared: PreparedRun, of_variants: Mapping[str, Any]) -> NewRun:
+def _new_run(file: ImportedFile, run: ImportedRun, prepared: PreparedRun, of_variants: Mapping[str, Any]) -> RunRecord:
     from fepflow.analysis.comparison import suite_hash
     from fepflow.protocol.model import utc_now
-    from fepflow.store.records import NewRun
+    from fepflow.store.records import RunRecord
     from fepflow.suite.variants import run_name, tags_of
 
     imported, now = file.imported, utc_now()
@@ -100,12 +100,11 @@ def _new_run(file: ImportedFile, run: ImportedRun, prepared: PreparedRun, of_var
         **{name: imported.suite[name] for name in ("metrics", "gate") if name in imported.suite},
         **({"variant": run.variant} if run.variant else {}),
     }
-    return NewRun(
-        uuid4().hex,
-        run_name(imported.name, run.variant),
-        suite,
-        None,
-        run.repeats,
+    return RunRecord(
+        id=uuid4().hex,
+        name=run_name(imported.name, run.variant),
+        suite=suite,
+        repeats=run.repeats,
         tags=list(dict.fromkeys(["import", imported.format, *tags_of(run.variant)])),
         started_at=_not_after(run.started_at, now),
         suite_hash=suite_hash(suite, run.repeats, Path()),

@@ -110,6 +110,10 @@ def _case_key() -> ForeignKeyConstraint:
 class RunRecord(Row, table=True):
     """One execution of a suite; a completed run has an `outcome`.
 
+    A run to create needs an `id`, `name`, `suite` and `repeats`. It begins with its first `n_cases` cases (0: all), see
+    `Leases.extend_run`. `created_at` may be the time of another tool's evaluation. `started_at` is for a run that is
+    over when it is stored.
+
     `suite` is the suite's document with its `${NAME}` references, never their values. `suite_hash` is the content hash
     of what the suite measures, `cases_hash` that of the set of its cases, `target_hash` that of the target's requests,
     with its address. `version` is the name of the target's version, if one was given. `options` are the run's own
@@ -122,30 +126,30 @@ class RunRecord(Row, table=True):
 
     id: str = Field(primary_key=True, max_length=64)
     name: str = Field(sa_type=EscapedText, index=True)
-    status: RunStatus = Field(sa_type=_WORD, index=True)
-    created_at: datetime = Field(sa_type=UtcDateTime, index=True)
-    started_at: datetime | None = Field(sa_type=UtcDateTime)
-    completed_at: datetime | None = Field(sa_type=UtcDateTime)
+    status: RunStatus = Field(default="pending", sa_type=_WORD, index=True)
+    created_at: datetime = Field(default_factory=utc_now, sa_type=UtcDateTime, index=True)
+    started_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    completed_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
     suite: dict[str, Any] = Field(sa_type=JsonText)
-    suite_path: str | None = Field(sa_type=EscapedText)
+    suite_path: str | None = Field(default=None, sa_type=EscapedText)
     repeats: int
-    n_cases: int
-    tags: list[str] = Field(sa_type=JsonText)
-    flow_run_id: str | None = Field(max_length=64, unique=True)
-    lease_owner: str | None = Field(sa_type=EscapedText)
-    lease_until: datetime | None = Field(sa_type=UtcDateTime)
-    cancel_requested_at: datetime | None = Field(sa_type=UtcDateTime)
-    outcome: Outcome | None = Field(sa_type=_WORD)
-    metrics: Any = Field(sa_type=OptionalJson, nullable=True)
-    verdict: Any = Field(sa_type=OptionalJson, nullable=True)
-    stats: Any = Field(sa_type=OptionalJson, nullable=True)
-    error: str | None = Field(sa_type=EscapedText)
-    suite_hash: str | None = Field(max_length=64)
-    cases_hash: str | None = Field(max_length=64)
-    target_hash: str | None = Field(max_length=64)
-    version: str | None = Field(sa_type=EscapedText)
-    cause: Cause | None = Field(sa_type=_WORD)
-    options: Any = Field(sa_type=OptionalJson, nullable=True)
+    n_cases: int = Field(default=0)
+    tags: list[str] = Field(default_factory=list, sa_type=JsonText)
+    flow_run_id: str | None = Field(default=None, max_length=64, unique=True)
+    lease_owner: str | None = Field(default=None, sa_type=EscapedText)
+    lease_until: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    cancel_requested_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
+    outcome: Outcome | None = Field(default=None, sa_type=_WORD)
+    metrics: Any = Field(default=None, sa_type=OptionalJson, nullable=True)
+    verdict: Any = Field(default=None, sa_type=OptionalJson, nullable=True)
+    stats: Any = Field(default=None, sa_type=OptionalJson, nullable=True)
+    error: str | None = Field(default=None, sa_type=EscapedText)
+    suite_hash: str | None = Field(default=None, max_length=64)
+    cases_hash: str | None = Field(default=None, max_length=64)
+    target_hash: str | None = Field(default=None, max_length=64)
+    version: str | None = Field(default=None, sa_type=EscapedText)
+    cause: Cause | None = Field(default=None, sa_type=_WORD)
+    options: Any = Field(default=None, sa_type=OptionalJson, nullable=True)
     rescored_from: str | None = Field(default=None, max_length=64)
     takeovers: int = Field(default=0)
     takeovers_left: int = Field(default=0)
@@ -614,34 +618,6 @@ TEST_CASE: Table = METADATA.tables["test_case"]
 GRADER: Table = METADATA.tables["grader"]
 RUN_REQUEST: Table = METADATA.tables["run_request"]
 METRIC_TOTAL: Table = METADATA.tables["metric_total"]
-
-
-@dataclass(frozen=True, slots=True)
-class NewRun:
-    """A run to create, with the columns that its creator knows; see `RunRecord`.
-
-    `started_at` is for a run that is over when it is stored; otherwise a run starts when its lease is first taken. The
-    run starts with its first `n_cases` cases (None: all), see `Leases.extend_run`. `created_at` is the time of another
-    tool's evaluation; None: now.
-    """
-
-    id: str
-    name: str
-    suite: dict[str, Any]
-    suite_path: str | None
-    repeats: int
-    tags: list[str] = dataclasses.field(default_factory=list)
-    flow_run_id: str | None = None
-    started_at: datetime | None = None
-    suite_hash: str | None = None
-    version: str | None = None
-    cause: Cause | None = None
-    options: dict[str, Any] | None = None
-    n_cases: int | None = None
-    created_at: datetime | None = None
-    rescored_from: str | None = None
-    target_hash: str | None = None
-    takeovers_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from fepflow.store.records import (
     TEST_CASE,
     Grader,
     NewOutput,
-    NewRun,
     RequestedRun,
     RunRecord,
     RunRequest,
@@ -45,7 +44,7 @@ class Requests(Repository):
     """Requested runs, and whether they were handed to Prefect; test cases and graders, of which runs have copies."""
 
     def create(
-        self, run: NewRun, cases: Sequence[TestCase], request: RunRequest, outputs: Sequence[NewOutput] = ()
+        self, run: RunRecord, cases: Sequence[TestCase], request: RunRequest, outputs: Sequence[NewOutput] = ()
     ) -> RunRecord:
         """Store the run, pending, with its request, its cases and existing outputs; all of it or nothing.
 

@@ -42,7 +42,6 @@ from fepflow.store.records import (
     Baseline,
     NewCheckResult,
     NewOutput,
-    NewRun,
     Outcome,
     RunFigures,
     RunFilter,
@@ -72,7 +71,7 @@ class Runs(Repository):
         super().__init__(database)
         self._large_outputs = large_outputs
 
-    def create(self, run: NewRun, cases: Iterable[TestCase], owner: str | None = None, seconds: float = 0.0) -> None:
+    def create(self, run: RunRecord, cases: Iterable[TestCase], owner: str | None = None, seconds: float = 0.0) -> None:
         """Store the run, pending, with its cases in their order; all of it or nothing.
 
         An `owner` claims it for so many `seconds`, as `Leases.claim` does.
@@ -91,7 +90,7 @@ class Runs(Repository):
 
     def add_completed(
         self,
-        run: NewRun,
+        run: RunRecord,
         cases: Sequence[TestCase],
         outputs: Sequence[NewOutput],
         checks: Sequence[NewCheckResult],
@@ -423,12 +422,10 @@ def find_run(connection: Connection, run_id: str) -> RunRecord:
     raise no_such_run(run_id)
 
 
-def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -> None:
+def insert_run(connection: Connection, run: RunRecord, cases: Iterable[TestCase]) -> None:
     """Insert the run, pending, and its cases; raises as `Runs.create` does."""
     try:
-        row = {item.name: getattr(run, item.name) for item in fields(run)}
-        fixed = {"status": "pending", "created_at": run.created_at or utc_now(), "n_cases": 0, "takeovers": 0}
-        connection.execute(insert(RUN).values({**row, **fixed}))
+        connection.execute(insert(RUN).values({**run.values(), "n_cases": 0}))
     except IntegrityError:
         raise UserError(
             f"There is already a run {run.id}, or one of the flow run {run.flow_run_id}: a new run needs an id "
@@ -440,7 +437,7 @@ def insert_run(connection: Connection, run: NewRun, cases: Iterable[TestCase]) -
         connection.execute(insert(CASE), chunk)
         count += len(chunk)
         total += _sum_of_hashes(chunk)
-    n_cases = count if run.n_cases is None else min(run.n_cases, count)
+    n_cases = min(run.n_cases or count, count)
     counted = update(RUN).where(RUN.c.id == run.id).values(n_cases=n_cases, cases_hash=_hash_of_sum(total))
     connection.execute(counted)
 

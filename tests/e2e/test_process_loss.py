@@ -17,7 +17,7 @@ from fepflow.access.caller import SCOPES, Caller
 from fepflow.api.evaluations.operations import request_run
 from fepflow.errors import NotFoundError
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 from .comparison import comparable
@@ -195,7 +195,10 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
 def test_prefect_learns_of_a_flow_run_whose_process_ended_before_it_began(workplace: Workplace, stack: Stack) -> None:
     with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
         for run_id in ("killed", "stopped"):
-            store.runs.create(NewRun(run_id, "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+            store.runs.create(
+                RunRecord(id=run_id, name="refunds", suite={"name": "refunds"}, repeats=1),
+                [TestCase(id="a", input="a")],
+            )
         store.runs.request_cancel("stopped")
     began = [
         begun_flow_run(stack, "killed", "RUNNING"),

@@ -20,7 +20,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.pytest.pytest_project import Project
 
@@ -139,7 +139,7 @@ def fill_run(store: Store) -> FillRun:
     def fill(rows: Sequence[tuple[str, Output | None, CheckResult | None]], **fields: Any) -> RunRecord:
         run_id = f"{len(store.runs.newest()):08x}feedbeef"
         suite = {"name": "refunds"}
-        new = NewRun(id=run_id, name="refunds", suite=suite, suite_path=None, repeats=1, tags=["nightly"])
+        new = RunRecord(id=run_id, name="refunds", suite=suite, repeats=1, tags=["nightly"])
         store.runs.create(new, [TestCase(id=name, input=f"input of {name}", expected="yes") for name, _, _ in rows])
         store.leases.acquire(run_id, "host/1/a", 30)
         outputs = [

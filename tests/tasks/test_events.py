@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.drift import Point, Series
-from fepflow.store.records import Cause, NewRun, RunRecord
+from fepflow.store.records import Cause, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.events import Happening, drift_payload, payload_of, resource_id
 from fepflow.text import slug
@@ -29,7 +29,7 @@ def test_names_that_differ_in_other_alphabets_get_different_slugs() -> None:
 
 
 def test_the_payload_has_what_an_automation_needs_and_is_small(store: Store) -> None:
-    store.runs.create(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    store.runs.create(RunRecord(id="a" * 32, name="refunds", suite={}, repeats=1), [])
     numbers = {"check": "c", "value": 0.5, "stderr": 0.1, "low": 0.4, "high": 0.6, "confidence": 0.95, "method": "t"}
     counts = {"n_expected": 9, "n_completed": 8, "n_error": 1, "n_skipped": 0}
     metrics = [MetricVerdict.model_validate({"id": f"{n:0100}", **numbers, **counts}) for n in range(1_000)]
@@ -63,7 +63,7 @@ def test_an_event_says_what_its_outcome_changes(before: Outcome | None, outcome:
 
 def test_an_outcome_is_compared_with_the_last_pass_or_fail_of_the_same_cause(store: Store) -> None:
     def ended(run_id: str, outcome: Outcome, cause: Cause = "schedule", **fields: Any) -> RunRecord:
-        run = NewRun(run_id, "refunds", {}, None, 1, cause=cause, **fields)
+        run = RunRecord(id=run_id, name="refunds", suite={}, repeats=1, cause=cause, **fields)
         store.runs.add_completed(run, [], [], [], outcome=outcome, metrics=None, verdict=None)
         return store.runs.get(run_id)
 
@@ -78,7 +78,7 @@ def test_an_outcome_is_compared_with_the_last_pass_or_fail_of_the_same_cause(sto
 
 
 def test_the_payload_of_drift_names_the_metrics_and_says_why(store: Store) -> None:
-    store.runs.create(NewRun("a" * 32, "refunds", {}, None, 1), [])
+    store.runs.create(RunRecord(id="a" * 32, name="refunds", suite={}, repeats=1), [])
     run = store.runs.get("a" * 32)
     points = [Point(run.id, run.created_at, "pass", 0.84, 0.7, 0.9, 6.9)]
     drifted = [Series(f"{n:0100}", points, None, 0.92, "gate") for n in range(1_000)]

@@ -18,7 +18,7 @@ from fepflow.analysis.metrics import compute_verdict
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import Verdict
@@ -146,7 +146,7 @@ def verdict_of(store: Store, world: World, cells: dict[Cell, Answer | None]) -> 
         for n in range(world.cases)
     ]
     run_id = f"{next(NUMBERS):032x}"
-    store.runs.create(NewRun(run_id, "s", {}, None, world.repeats), cases)
+    store.runs.create(RunRecord(id=run_id, name="s", suite={}, repeats=world.repeats), cases)
     outputs = [NewOutput(n, repeat, "a", Output(value="x")) for n, repeat in {cell[:2] for cell in cells}]
     store.results.write(run_id, outputs, [_row(cell, answer) for cell, answer in cells.items() if answer is not None])
     return compute_verdict(store, store.runs.get(run_id), world.suite)

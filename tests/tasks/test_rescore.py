@@ -15,7 +15,7 @@ from fepflow.checks import registry
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.services.imports import read_file
-from fepflow.store.records import Cause, NewOutput, NewRun, RunRecord
+from fepflow.store.records import Cause, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.replacements import Replacement
 from fepflow.tasks.batches import Batch
@@ -343,7 +343,9 @@ async def test_a_run_of_no_suite_file_is_judged_by_a_suite_that_is_named(
 ) -> None:
     plan(["a"])
     case = TestCase(id="a", input="a", expected="a")
-    run = NewRun("f" * 32, "theirs", {"name": "theirs", "target": target, "checks": []}, None, 1, cause=cause)
+    run = RunRecord(
+        id="f" * 32, name="theirs", suite={"name": "theirs", "target": target, "checks": []}, repeats=1, cause=cause
+    )
     outputs = [NewOutput(0, 0, "0" * 64, Output(value="a"))]
     store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
     with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):

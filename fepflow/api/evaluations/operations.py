@@ -22,7 +22,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
-from fepflow.store.records import OPERATION, NewOutput, NewRun, RunRecord, RunRequest, RunStatus, RunSummary
+from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, RunStatus, RunSummary
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
@@ -54,11 +54,10 @@ def request_run(
     if outputs is not None:
         document["target"] = {"given": {}}
     _require_suite(document)
-    run = NewRun(
+    run = RunRecord(
         id=uuid4().hex,
         name=document["name"],
         suite=document,
-        suite_path=None,
         repeats=1,
         tags=list(document.get("tags", [])),
         suite_hash=suite_hash(document, 1, Path()),

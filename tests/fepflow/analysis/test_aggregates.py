@@ -14,7 +14,7 @@ from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.statistics.means import passes_needed
 from fepflow.statistics.proportions import wilson_interval
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import MetricVerdict, Verdict
@@ -31,7 +31,10 @@ Cell = Any
 def judged(store: Store, cases: Sequence[Any], **sections: Any) -> Verdict:
     """The verdict on the results of check `c`, one list a case with its repeats."""
     run_id, repeats = f"{next(NUMBERS):032x}", len(cases[0])
-    store.runs.create(NewRun(run_id, "s", {}, None, repeats), [TestCase(id=str(n), input=n) for n in range(len(cases))])
+    store.runs.create(
+        RunRecord(id=run_id, name="s", suite={}, repeats=repeats),
+        [TestCase(id=str(n), input=n) for n in range(len(cases))],
+    )
     rows = [
         _row(case_index, repeat, cell)
         for case_index, case in enumerate(cases)
@@ -50,7 +53,7 @@ def sliced(store: Store, cells: Sequence[tuple[Any, Cell]], **sections: Any) -> 
         TestCase(id=str(n), input=n, metadata=None if topic is None else {"topic": topic})
         for n, (topic, _) in enumerate(cells)
     ]
-    store.runs.create(NewRun(run_id, "s", {}, None, 1), cases)
+    store.runs.create(RunRecord(id=run_id, name="s", suite={}, repeats=1), cases)
     rows = [_row(n, 0, cell) for n, (_, cell) in enumerate(cells) if cell is not NEVER]
     store.results.write(run_id, [NewOutput(row.case_index, 0, "o", Output(value="x")) for row in rows], rows)
     return compute_verdict(store, store.runs.get(run_id), suite(**sections))
@@ -185,7 +188,10 @@ LATENCY = {"id": "p95_latency", "aggregate": "p95", "value": "$.output.metadata.
 def called(store: Store, latencies: Sequence[float | None], **sections: Any) -> Verdict:
     """The verdict on outputs with these latencies; None is a call that failed."""
     run_id = f"{next(NUMBERS):032x}"
-    store.runs.create(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(len(latencies))])
+    store.runs.create(
+        RunRecord(id=run_id, name="s", suite={}, repeats=1),
+        [TestCase(id=str(n), input=n) for n in range(len(latencies))],
+    )
     outputs = [
         NewOutput(n, 0, "o", Output(value=None, metadata={"error": {"message": "late"}}))
         if latency is None

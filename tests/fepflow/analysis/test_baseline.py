@@ -12,7 +12,7 @@ from fepflow.analysis.regressions import _change, compare, find_baseline, why_no
 from fepflow.errors import FepflowError, UserError
 from fepflow.protocol.test_case import TestCase
 from fepflow.services.baselines import trend_up_to
-from fepflow.store.records import Cause, NewRun, RunRecord
+from fepflow.store.records import Cause, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
@@ -35,7 +35,7 @@ def ended(
 ) -> RunRecord:
     """A run that has ended, of so many cases; without an outcome if that is None."""
     run_id = f"{number:032x}"
-    run = NewRun(run_id, name, {}, None, 1, suite_hash=suite, cause=cause, options=options)
+    run = RunRecord(id=run_id, name=name, suite={}, repeats=1, suite_hash=suite, cause=cause, options=options)
     store.runs.create(run, [TestCase(id=str(n), input=n) for n in range(cases)])
     store.leases.acquire(run_id, "me", 60)
     store.leases.finish(run_id, "me", "completed" if outcome else "cancelled", outcome=outcome)
@@ -88,7 +88,7 @@ def test_a_run_of_an_earlier_version_is_like_no_other(store: Store) -> None:
 def test_the_same_cases_in_another_order_are_the_same_set(store: Store) -> None:
     there, back = ([TestCase(id=str(n), input=n) for n in order] for order in (range(4), range(3, -1, -1)))
     for name, cases in (("there", there), ("back", back), ("other", [*there[:3], TestCase(id="3", input="x")])):
-        store.runs.create(NewRun(name, "s", {}, None, 1), cases)
+        store.runs.create(RunRecord(id=name, name="s", suite={}, repeats=1), cases)
     hashes = [store.runs.get(name).cases_hash for name in ("there", "back", "other")]
     assert hashes[0] == hashes[1] != hashes[2]
 

@@ -20,7 +20,7 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.verdict.verdict import Verdict
 
@@ -46,7 +46,7 @@ def stored(store: Store, responses, check=CHECK, repeats=1, samples=None, topics
     """A run whose judge gave these responses, to cases named c0, c1, … of these topics; None is no verdict."""
     run_id = f"{next(_numbers):08x}"
     store.runs.create(
-        NewRun(run_id, "judged", {"name": "judged", "checks": [check], **sections}, None, repeats),
+        RunRecord(id=run_id, name="judged", suite={"name": "judged", "checks": [check], **sections}, repeats=repeats),
         [
             TestCase(id=f"c{number}", input=number, metadata={"topic": topics[number]} if topics else None)
             for number in range(len(responses))
@@ -224,7 +224,9 @@ class TestWhatIsSaidOfAJudge:
         suite = {"name": "judged", "checks": [bare], "judge": said}
         own = {**suite, "checks": [{**bare, "arguments": {**bare["arguments"], **said}}]}
         for run_id, document in (("aaaa0001", suite), ("aaaa0002", own)):
-            store.runs.create(NewRun(run_id, "judged", document, None, 1), [TestCase(id="c", input=1)])
+            store.runs.create(
+                RunRecord(id=run_id, name="judged", suite=document, repeats=1), [TestCase(id="c", input=1)]
+            )
         (of_suite,), (of_check,) = judges_of_run(store.runs.get("aaaa0001")), judges_of_run(store.runs.get("aaaa0002"))
         assert (of_suite.model, of_suite.samples) == ("openai/any", 3)
         assert of_suite == of_check

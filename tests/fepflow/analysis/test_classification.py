@@ -13,7 +13,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.statistics.proportions import clopper_pearson_interval
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.verdict.verdict import MetricVerdict, Verdict
@@ -33,7 +33,7 @@ def judged(store: Store, cells: Sequence[tuple[str, Any]], *metrics: str, repeat
     target = {"http": {"url": "http://127.0.0.1:9/"}}
     document = {"name": "s", "target": target, "test_cases": [], "checks": [check], "repeats": repeats, **sections}
     suite = Suite.model_validate({**document, **({"metrics": declared} if declared else {})})
-    store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases)
+    store.runs.create(RunRecord(id=run_id, name="s", suite={}, repeats=repeats), cases)
     rows = [
         _row(index, repeat, expected, cell)
         for index, (expected, predicted) in enumerate(cells)

@@ -19,7 +19,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.statistics.proportions import wilson_interval
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 
@@ -53,7 +53,7 @@ def verdict(
 ) -> Any:
     """The verdict on a check's results, of cases of these documents; None never came."""
     run_id = uuid4().hex
-    store.runs.create(NewRun(run_id, "s", {}, None, repeats), cases(documents, inputs))
+    store.runs.create(RunRecord(id=run_id, name="s", suite={}, repeats=repeats), cases(documents, inputs))
     rows = []
     for case, value in enumerate(passed):
         for repeat in range(0 if value is None else repeats):

@@ -15,7 +15,7 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
 from .test_calibration import CHECK, stored
@@ -123,7 +123,9 @@ class TestAdding:
 
 def run_with_failed_output(store: Store) -> RunRecord:
     """A run with an output of c0, and none of c1, whose call failed."""
-    run = NewRun(f"failed{len(store.runs.newest())}", "judged", {"name": "judged", "checks": [CHECK]}, None, 1)
+    run = RunRecord(
+        id=f"failed{len(store.runs.newest())}", name="judged", suite={"name": "judged", "checks": [CHECK]}, repeats=1
+    )
     store.runs.create(run, [TestCase(id="c0", input=0), TestCase(id="c1", input=1)])
     failed = Output(value=None, metadata={"error": {"message": "it is down"}})
     outputs = [Output(value=None), failed]

@@ -14,7 +14,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.statistics.estimate import PROPORTION, Scale
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Metric, Suite
 from fepflow.tasks.batches import Batch
@@ -50,7 +50,9 @@ def judged(store: Store, results: dict[str, list[dict[str, Any] | None]], **sect
     """The verdict on results by check, one for each case; None never came."""
     n = max(map(len, results.values()))
     run_id = f"{next(NUMBERS):032x}"
-    store.runs.create(NewRun(run_id, "s", {}, None, 1), [TestCase(id=str(case), input=case) for case in range(n)])
+    store.runs.create(
+        RunRecord(id=run_id, name="s", suite={}, repeats=1), [TestCase(id=str(case), input=case) for case in range(n)]
+    )
     rows = []
     for check, found in results.items():
         for case, given in enumerate(found):

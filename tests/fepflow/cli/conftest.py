@@ -10,7 +10,7 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
 SUITE: dict[str, Any] = {
@@ -41,7 +41,7 @@ def ran(store: Store) -> Ran:
         repeated = [each if isinstance(each, list) else [each] for each in passed]
         cases = [TestCase(id=f"c{n}", input=inputs[n] if inputs else n) for n in range(len(passed))]
         most = len(repeated[0]) if repeated else 1
-        store.runs.create(NewRun(run_id, suite["name"], suite, None, most, suite_hash="s"), cases)
+        store.runs.create(RunRecord(id=run_id, name=suite["name"], suite=suite, repeats=most, suite_hash="s"), cases)
         store.runs.note_target(run_id, "t")
         store.leases.acquire(run_id, "me", 30)
         rows, checks = [], []

@@ -94,7 +94,7 @@ def test_a_baseline_compares_in_another_store_as_it_does_in_its_own(
 
 def _copy_run(source: Store, target: Store, run_id: str) -> None:
     """Has a run in another store, too, as if it had been executed there."""
-    from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+    from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 
     run = source.runs.get(run_id)
     outputs, checks = [], []
@@ -103,7 +103,9 @@ def _copy_run(source: Store, target: Store, run_id: str) -> None:
         assert result.output is not None
         outputs.append(NewOutput(*unit, "a" * 64, result.output))
         checks += [NewCheckResult(*unit, each.check_id, "b" * 64, each, each.passed) for each in result.checks]
-    new = NewRun(run.id, run.name, run.suite, None, run.repeats, suite_hash=run.suite_hash, target_hash="t")
+    new = RunRecord(
+        id=run.id, name=run.name, suite=run.suite, repeats=run.repeats, suite_hash=run.suite_hash, target_hash="t"
+    )
     ended: dict[str, Any] = {"outcome": "fail", "metrics": [], "verdict": run.verdict}
     target.runs.add_completed(new, source.runs.cases(run_id), outputs, checks, **ended)
 
@@ -200,10 +202,12 @@ def test_damage_a_bomb_and_another_run_of_the_same_id_are_refused(
     other_home()
     with Store.open(settings().store_address) as other:
         from fepflow.protocol.test_case import TestCase
-        from fepflow.store.records import NewRun
+        from fepflow.store.records import RunRecord
 
         run_id = f"{0:08x}{'feedbeef' * 3}"
-        other.runs.create(NewRun(run_id, "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+        other.runs.create(
+            RunRecord(id=run_id, name="refunds", suite={"name": "refunds"}, repeats=1), [TestCase(id="a", input="a")]
+        )
         done = cli("baseline", "import", "main.zip")
         assert (done.exit_code, "There is another run 00000000feedbeef" in done.stderr) == (2, True)
         assert other.runs.baselines() == []

@@ -12,7 +12,7 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -49,7 +49,7 @@ def judged_run(store: Store, suite: Path, ids: list[str]) -> RunRecord:
     from fepflow.documents.loader import read_document
 
     store.runs.create(
-        NewRun("cafe0001", "judged", read_document(suite).data, str(suite), 1),
+        RunRecord(id="cafe0001", name="judged", suite=read_document(suite).data, suite_path=str(suite), repeats=1),
         [TestCase(id=case_id, input=number) for number, case_id in enumerate(ids)],
     )
     store.leases.acquire("cafe0001", "me", 30)

@@ -5,14 +5,16 @@ import pytest
 from fepflow.protocol.test_case import TestCase
 from fepflow.services import run_service
 from fepflow.store.leases import new_owner
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
 
 @pytest.fixture
 def run_id(store: Store) -> str:
-    store.runs.create(NewRun("feedbeef01", "refunds", {"name": "refunds"}, None, 1), [TestCase(id="a", input="a")])
+    store.runs.create(
+        RunRecord(id="feedbeef01", name="refunds", suite={"name": "refunds"}, repeats=1), [TestCase(id="a", input="a")]
+    )
     return "feedbeef01"
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Dataset
 from fepflow.suite.test_cases import read_test_cases
@@ -101,7 +101,7 @@ def test_an_erased_case_becomes_no_test_case(cli: Cli, run: RunRecord, home: Pat
 def test_a_case_keeps_all_that_it_has_whatever_agents_and_people_wrote(cli: Cli, store: Store, home: Path) -> None:
     own = [{"type": "contains", "arguments": {"text": "$.output.value", "phrases": "a"}, "id": "own"}]
     case = TestCase.model_validate({"id": "nasty", "input": NASTY, "metadata": {"tags": ["a"], "n": 1}, "checks": own})
-    store.runs.create(NewRun(id="cafe", name="s", suite={"name": "s"}, suite_path=None, repeats=2), [case])
+    store.runs.create(RunRecord(id="cafe", name="s", suite={"name": "s"}, repeats=2), [case])
     store.leases.acquire("cafe", "host/1/a", 30)
     store.results.write(
         "cafe",
@@ -126,7 +126,7 @@ def test_a_case_keeps_all_that_it_has_whatever_agents_and_people_wrote(cli: Cli,
 )
 def test_a_conversation_stays_one(cli: Cli, store: Store, home: Path, case: dict[str, Any]) -> None:
     whole = TestCase.model_validate({"id": "talk", **case})
-    store.runs.create(NewRun(id="cafe", name="s", suite={"name": "s"}, suite_path=None, repeats=1), [whole])
+    store.runs.create(RunRecord(id="cafe", name="s", suite={"name": "s"}, repeats=1), [whole])
     written = {"id": "other", **case, "metadata": {"origin": {"run": "cafe", "case": "another"}}}
     (home / FILE).write_text(json.dumps(written) + "\n", encoding="utf-8")
     assert "1 was there already" in cli("cases", "add", "cafe", "-o", FILE).stdout

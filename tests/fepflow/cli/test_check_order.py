@@ -19,7 +19,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.python_api import load_run
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -37,7 +37,7 @@ def run(store: Store) -> str:
     """A run of two cases, the second with checks of its own; its results are stored by id, as text."""
     suite: dict[str, Any] = {"name": "order", "target": {"ecp": {"command": ["agent"]}}, "checks": SUITE}
     cases = [TestCase(id="plain", input="?"), TestCase.model_validate({"id": "own", "input": "?", "checks": OWN})]
-    store.runs.create(NewRun(RUN, "order", suite, None, 1), cases)
+    store.runs.create(RunRecord(id=RUN, name="order", suite=suite, repeats=1), cases)
     store.leases.acquire(RUN, "host/1/a", 30)
     for case_index, names in enumerate((DECLARED, [*BEFORE, *DECLARED])):
         results = [

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli, FillRun, check
 
@@ -135,7 +135,8 @@ def test_an_internal_error_is_one_line(cli: Cli, home: Path, monkeypatch: pytest
 
 def test_a_stored_pytest_run_cannot_be_resumed(cli: Cli, store: Store) -> None:
     store.runs.create(
-        NewRun("a" * 32, "a test", {"target": {"pytest": "a test"}}, None, 1), [TestCase(id="a", input=1)]
+        RunRecord(id="a" * 32, name="a test", suite={"target": {"pytest": "a test"}}, repeats=1),
+        [TestCase(id="a", input=1)],
     )
     store.leases.acquire("a" * 32, "me", 60)
     store.leases.finish("a" * 32, "me", "completed", outcome="pass")

@@ -13,7 +13,7 @@ from fepflow.analysis.planning import votes_of
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -40,7 +40,7 @@ def ran(store: Store, repeats: int, passes: list[str], run_id: str = "", *, back
     cases = [TestCase(id=str(n), input=n) for n in range(len(passes))]
     if backwards:
         cases, passes = cases[::-1], passes[::-1]
-    store.runs.create(NewRun(run_id, "planned", {}, None, repeats, suite_hash="s"), cases)
+    store.runs.create(RunRecord(id=run_id, name="planned", suite={}, repeats=repeats, suite_hash="s"), cases)
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
     keys = [(case_index, repeat) for case_index in range(len(passes)) for repeat in range(repeats)]
     store.results.write(
@@ -111,7 +111,9 @@ def test_the_variance_between_runs_is_of_the_same_cases_in_any_order(cli: Cli, s
 
 def test_votes_of_samples_and_juries_are_read_from_earlier_runs(store: Store) -> None:
     said = {"said": [{"passed": True}, {"passed": False}, {"error": "busy"}]}
-    store.runs.create(NewRun("cafe0009", "planned", {}, None, 1), [TestCase(id=str(n), input=n) for n in range(3)])
+    store.runs.create(
+        RunRecord(id="cafe0009", name="planned", suite={}, repeats=1), [TestCase(id=str(n), input=n) for n in range(3)]
+    )
     answers: list[dict[str, object]] = [{"samples": said}, {"jury": said, "samples": {}}, {}]
     store.results.write(
         "cafe0009",
@@ -171,7 +173,7 @@ def compared_runs(store: Store, *passed: str, cases: Sequence[TestCase] = ()) ->
                 "checks": [check]}  # fmt: skip
     ids = [f"{number:04x}0000" for number in range(len(passed))]
     for run_id, of_run in zip(ids, passed, strict=True):
-        store.runs.create(NewRun(run_id, "planned", document, None, 1), cases)
+        store.runs.create(RunRecord(id=run_id, name="planned", suite=document, repeats=1), cases)
         store.leases.acquire(run_id, "me", 30)
         store.results.write(
             run_id,

@@ -12,7 +12,7 @@ import pytest
 from fepflow.errors import UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewLabel, NewRun
+from fepflow.store.records import NewLabel, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.prune import delete_runs
 from tests.fepflow.cli.conftest import Ran
@@ -24,8 +24,12 @@ def old(store: Store) -> list[str]:
     """Three runs of 10, 20 and 30 days ago, with a verdict."""
     ids = []
     for days in (10, 20, 30):
-        run = NewRun(
-            f"{days:08x}feedbeef", "refunds", {"name": "refunds"}, None, 1, created_at=utc_now() - timedelta(days)
+        run = RunRecord(
+            id=f"{days:08x}feedbeef",
+            name="refunds",
+            suite={"name": "refunds"},
+            repeats=1,
+            created_at=utc_now() - timedelta(days),
         )
         cases = [TestCase(id="a", input="secret"), TestCase(id="b", input="other")]
         store.runs.add_completed(run, cases, [], [], outcome="fail", metrics=[], verdict={"reasons": ["too few"]})
@@ -59,7 +63,7 @@ def test_old_runs_go_after_they_were_archived(cli: Cli, store: Store, old: list[
     assert table.column("case_id").to_pylist() == ["a", "b"]
     assert json.loads(table.schema.metadata[b"fepflow"])["verdict"] == {"reasons": ["too few"]}
     assert {path.stat().st_mode & 0o777 for path in [files[0].parent, *files]} == {0o700, 0o600}
-    long = NewRun("long", "評" * 200, {}, None, 1, created_at=utc_now() - timedelta(9))
+    long = RunRecord(id="long", name="評" * 200, suite={}, repeats=1, created_at=utc_now() - timedelta(9))
     store.runs.add_completed(long, [TestCase(id="a", input=1)], [], [], outcome="fail", metrics=[], verdict={})
     done = cli("store", "prune", "--keep", "5d", "--keep-last", "0", "--suite", long.name, "--archive", tmp_path)
     assert (done.exit_code, left(store)) == (0, old[:1]), done.stderr
@@ -132,7 +136,13 @@ def test_a_run_with_an_erased_case_is_not_resumed_and_keeps_its_verdict(store: S
     run = ran([True, False, None])  # one check ended in error
     other = TestCase(id="about", input="erased_at", metadata={"is": '"erased_at"'})
     store.runs.add_completed(
-        NewRun("b" * 32, "refunds", {}, None, 1), [other], [], [], outcome="pass", metrics=[], verdict={"reasons": []}
+        RunRecord(id="b" * 32, name="refunds", suite={}, repeats=1),
+        [other],
+        [],
+        [],
+        outcome="pass",
+        metrics=[],
+        verdict={"reasons": []},
     )
     assert resume_run(store, "b" * 32).retried is not None
     before = store.results.check_totals(run.id)

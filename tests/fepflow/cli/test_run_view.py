@@ -7,7 +7,7 @@ from typing import Any
 from fepflow.cli.run_view import first_inconclusive
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import RANGE_UNKNOWN
-from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 SETTLES = "m: 0.9 reaches the minimum, but …, and about 28 test cases like these would settle it in 4 of 5 runs."
@@ -18,7 +18,8 @@ def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: s
     of_run = {name: more.pop(name, None) for name in ("options", "rescored_from", "suite_path")}
     suite = {"name": "s", "gate": {"min": {"m": 0.65}, **more}}
     store.runs.create(
-        NewRun(run_id, "s", suite, repeats=1, **of_run), [TestCase(id=str(n), input=n) for n in range(10)]
+        RunRecord(id=run_id, name="s", suite=suite, repeats=1, **of_run),
+        [TestCase(id=str(n), input=n) for n in range(10)],
     )
     store.leases.acquire(run_id, "me", 30)
     store.leases.finish(run_id, "me", "completed", outcome=outcome, verdict={"reasons": [reason]}, metrics=[])

@@ -15,7 +15,7 @@ from fepflow.cli.runs import print_end
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.services.run_service import Finished
 from fepflow.settings import settings
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import BROKE_OFF, NO_ANSWER, Cli, FillRun, check
 
@@ -111,7 +111,7 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
     says_so = {"id": "says_so", "type": "contains", "arguments": {"text": "$.output.value", "phrases": ["yes"]}}
     suite = {"name": "stopped", "checks": [says_so]}
     cases = [TestCase(id="good", input=1), TestCase(id="later", input=2)]
-    store.runs.create(NewRun("abcd1234", "stopped", suite, None, 1), cases)
+    store.runs.create(RunRecord(id="abcd1234", name="stopped", suite=suite, repeats=1), cases)
     store.leases.acquire("abcd1234", "me", 60)
     result = check(True)
     store.results.write(
@@ -132,7 +132,7 @@ def test_a_run_without_a_verdict_shows_what_is_there(cli: Cli, store: Store) -> 
 
 
 def test_a_run_whose_process_has_gone_is_listed_as_interrupted(cli: Cli, store: Store) -> None:
-    store.runs.create(NewRun(id="abcd1234", name="gone", suite={}, suite_path=None, repeats=1), [])
+    store.runs.create(RunRecord(id="abcd1234", name="gone", suite={}, repeats=1), [])
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         owner = f"{os.uname().nodename}/{process.pid}/x"
         store.leases.acquire("abcd1234", owner, 1000)

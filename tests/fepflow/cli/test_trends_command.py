@@ -13,7 +13,7 @@ from fepflow.analysis.drift import MOST_RUNS, Series, series_of
 from fepflow.cli.comparisons import sparkline
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 
@@ -30,7 +30,8 @@ def fill(store: Store) -> Fill:
             run_id = f"{len(store.runs.newest(1000)):08x}feedbeef"
             new: dict[str, Any] = {"suite_hash": "a", "cause": "schedule", **fields}
             store.runs.create(
-                NewRun(run_id, "s", {"name": "s", **(suite or {})}, None, 1, **new), [TestCase(id="1", input=1)]
+                RunRecord(id=run_id, name="s", suite={"name": "s", **(suite or {})}, repeats=1, **new),
+                [TestCase(id="1", input=1)],
             )
             store.leases.acquire(run_id, "me", 30)
             value = None if passed is None else passed / 50
@@ -108,7 +109,7 @@ def test_show_has_the_trend_of_a_metric_up_to_a_run(
     assert cli("show", "--trend", "acc").stdout.endswith("\nhttps://eval.example.org/trends?suite=s\n")
     assert "s has no metric 'other': it has acc" in cli("show", "--trend", "other").stderr
     assert "leave --failed" in cli("show", "--trend", "acc", "--failed").stderr
-    store.runs.create(NewRun("f" * 32, "s", {"name": "s"}, None, 1), [TestCase(id="1", input=1)])
+    store.runs.create(RunRecord(id="f" * 32, name="s", suite={"name": "s"}, repeats=1), [TestCase(id="1", input=1)])
     refused = cli("show", "ffff", "--trend", "acc")
     assert (refused.exit_code, "Run ffffffff has no verdict" in refused.stderr) == (2, True)
 

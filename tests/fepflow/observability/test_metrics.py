@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 from fepflow.observability.metrics import OF_API, OF_REAPER, OF_WORKER, Metrics
 from fepflow.observability.probes import Probe, store_probe
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewOutput, NewRun
+from fepflow.store.records import NewOutput, RunRecord
 from fepflow.store.store import Store
 
 FILES = Path(__file__).parents[3] / "deployments" / "observability"
@@ -27,7 +27,9 @@ DOWN = {"kind": "circuit_open", "type": "unknown_error", "message": "it is down"
 def store(tmp_path: Path) -> Iterator[Store]:
     """A store with a run that has ended: an answer after a retry, and a call that the breaker cut off."""
     with Store.open(f"sqlite:///{tmp_path / 'fepflow.db'}") as store:
-        store.runs.create(NewRun("run-1", 'a "suite"', {}, None, 1), [TestCase(id=name, input=1) for name in "ab"])
+        store.runs.create(
+            RunRecord(id="run-1", name='a "suite"', suite={}, repeats=1), [TestCase(id=name, input=1) for name in "ab"]
+        )
         store.leases.acquire("run-1", "me", 60)
         answered = Output(value="yes", metadata={"attempts": 2, "latency_ms": 300, "tokens": 7, "usd": 0.25})
         failed = Output(value=None, metadata={"attempts": 1, "error": DOWN})

@@ -19,7 +19,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Suite
 from fepflow.suite.variants import run_name
@@ -89,13 +89,12 @@ def fill(
     document = {**SUITE, **suite}
     repeats = len(rows[0].outputs)
     name = run_name(document["name"], document.get("variant"))
-    new = NewRun(
-        run_id,
-        name,
-        document,
-        None,
-        repeats,
-        list(tags),
+    new = RunRecord(
+        id=run_id,
+        name=name,
+        suite=document,
+        repeats=repeats,
+        tags=list(tags),
         cause="command",
         options=options,
         rescored_from=rescored_from,

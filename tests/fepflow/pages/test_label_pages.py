@@ -14,7 +14,7 @@ import pytest
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.analysis.test_calibration import CHECK as JUDGE
 from tests.fepflow.analysis.test_calibration import stored
@@ -295,7 +295,8 @@ def judged_once(store: Store, check: dict[str, Any], resolved: dict[str, Any], r
     """Store a run of one case with this result of a judge."""
     run_id = uuid4().hex
     store.runs.create(
-        NewRun(run_id, "rubric", {"name": "rubric", "checks": [check]}, None, 1), [TestCase(id="c0", input=1)]
+        RunRecord(id=run_id, name="rubric", suite={"name": "rubric", "checks": [check]}, repeats=1),
+        [TestCase(id="c0", input=1)],
     )
     result = CheckResult(
         check_type=check["type"], status="completed", results=results, resolved_arguments=resolved,
@@ -307,17 +308,16 @@ def judged_once(store: Store, check: dict[str, Any], resolved: dict[str, Any], r
 
 
 def test_the_scorer_of_an_imported_run_is_labelled_like_a_judge(client: httpx.Client, store: Store):
-    new = NewRun(
-        uuid4().hex,
-        "imported",
-        {
+    new = RunRecord(
+        id=uuid4().hex,
+        name="imported",
+        suite={
             "name": "imported",
             "target": {"imported": {"format": "deepeval"}},
             "test_cases": [],
             "checks": [{"type": "recorded_score", "id": "Polite", "arguments": {"result": "$.output.metadata.x"}}],
         },
-        None,
-        1,
+        repeats=1,
         cause="import",
     )
     store.runs.create(new, [TestCase(id=f"c{number}", input=number) for number in range(6)])

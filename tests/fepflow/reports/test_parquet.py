@@ -18,7 +18,7 @@ from fepflow.cli.report_files import write_report
 from fepflow.protocol.tables import COLUMNS
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.python_api import load_run
-from fepflow.store.records import NewRun, RunRecord
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import NASTY, NO_ANSWER, Cli, FillRun, check
 
@@ -106,7 +106,7 @@ def test_it_is_written_in_groups_of_rows(
 
 
 def test_a_run_without_cases_is_a_table_without_rows(store: Store, home: Path) -> None:
-    store.runs.create(NewRun("a" * 32, "s", {"name": "s"}, None, 1), [])
+    store.runs.create(RunRecord(id="a" * 32, name="s", suite={"name": "s"}, repeats=1), [])
     write_report(store, store.runs.get("aaaa"), home / FILE)
     table = parquet.read_table(home / FILE)
     assert (table.num_rows, table.column_names) == (0, list(COLUMNS))
@@ -114,7 +114,9 @@ def test_a_run_without_cases_is_a_table_without_rows(store: Store, home: Path) -
 
 
 def test_a_run_that_has_only_begun_has_all_its_rows(store: Store, home: Path) -> None:
-    store.runs.create(NewRun("a" * 32, "s", {"name": "s"}, None, 2), [TestCase(id=i, input=i) for i in "xy"])
+    store.runs.create(
+        RunRecord(id="a" * 32, name="s", suite={"name": "s"}, repeats=2), [TestCase(id=i, input=i) for i in "xy"]
+    )
     write_report(store, store.runs.get("aaaa"), home / FILE)
     assert [(row["case_id"], row["repeat"]) for row in read(home / FILE)] == [("x", 1), ("x", 2), ("y", 1), ("y", 2)]
 

@@ -16,7 +16,7 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.reports.tables import CSV_COLUMNS
 from fepflow.settings import settings
-from fepflow.store.records import NewOutput, NewRun, RunRecord
+from fepflow.store.records import NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import NASTY, NO_ANSWER, FillRun, check
 
@@ -146,7 +146,7 @@ def test_reports_hold_a_large_output_whole_and_are_not_written_while_its_blob_is
     settings.cache_clear()
     large = "x" * 300_000
     with Store.open(settings().store_address) as store:
-        new = NewRun("1234", "large", {"checks": []}, None, 1)
+        new = RunRecord(id="1234", name="large", suite={"checks": []}, repeats=1)
         output = NewOutput(0, 0, "a" * 64, Output(value=large))
         store.runs.add_completed(new, [TestCase(id="a", input=1)], [output], [], outcome="pass", metrics=[], verdict={})
         run = store.runs.get("1234")

@@ -9,7 +9,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from fepflow.protocol.test_case import TestCase
 from fepflow.store import migrate
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 MakeRun = Callable[..., str]
@@ -103,7 +103,7 @@ def make_run(store: Store) -> MakeRun:
     """Creates a run of `cases` test cases named case-0, case-1, … and gives its id."""
 
     def make(run_id: str = "run-1", cases: int = 3, repeats: int = 1, **fields: Any) -> str:
-        run = NewRun(**{"id": run_id, "name": "refunds", "suite": {}, "suite_path": None, "repeats": repeats, **fields})
+        run = RunRecord(**{"id": run_id, "name": "refunds", "suite": {}, "repeats": repeats, **fields})
         store.runs.create(run, (TestCase(id=f"case-{number}", input=number) for number in range(cases)))
         return run_id
 

@@ -21,7 +21,7 @@ from fepflow.settings import settings
 from fepflow.store.blobs import Blobs
 from fepflow.store.database import Database
 from fepflow.store.maintenance import StoreReport, check_integrity
-from fepflow.store.records import OUTPUT, NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import OUTPUT, NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
 SECRET = "secret-of-the-bucket"
@@ -89,7 +89,7 @@ def add_run(store: Store, run_id: str, outputs: list[Output] = OUTPUTS, **fields
     """Store a run that is over, with checks that passed."""
     result = CheckResult(check_type="c", status="completed", results={"passed": True}, evaluated_at=NOW)
     store.runs.add_completed(
-        NewRun(run_id, "refunds", {}, None, 1, **fields),
+        RunRecord(id=run_id, name="refunds", suite={}, repeats=1, **fields),
         [TestCase(id=f"case-{n}", input=n) for n in range(len(outputs))],
         [NewOutput(n, 0, f"{n:064}", output) for n, output in enumerate(outputs)],
         [NewCheckResult(n, 0, "c", "b" * 64, result, True) for n in range(len(outputs))],

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 CASES_A_KILL = 40
@@ -81,7 +81,7 @@ def kill_writers(url: str, kills: int) -> None:
     acknowledged: set[int] = set()
     cases = kills * CASES_A_KILL
     with Store.open(url) as store:
-        run = NewRun(id="run-1", name="n", suite={}, suite_path=None, repeats=1)
+        run = RunRecord(id="run-1", name="n", suite={}, repeats=1)
         store.runs.create(run, (TestCase(id=str(number), input=number) for number in range(cases)))
         for number in range(kills):
             acknowledged |= killed_writer(url, cases)

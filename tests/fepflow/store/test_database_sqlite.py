@@ -35,11 +35,11 @@ def path_of(url: str) -> Path:
 
 WRITES = """
 import sys
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 with Store.open(sys.argv[1]) as store:
-    store.runs.create(NewRun(sys.argv[2], "n", {}, None, 1), [])
+    store.runs.create(RunRecord(id=sys.argv[2], name="n", suite={}, repeats=1), [])
 """
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fepflow.errors import InfrastructureError
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import LabelDraw, NewLabel, NewRun
+from fepflow.store.records import LabelDraw, NewLabel, RunRecord
 from fepflow.store.store import Store
 
 from .conftest import MakeRun
@@ -92,7 +92,9 @@ def test_no_label_counts_for_another_output_check_field_or_person(store: Store, 
 
 def test_ids_that_an_index_does_not_take_whole_come_back_whole(store: Store):
     ids = ["x" * 3_000, "x" * 2_001, "x" * 1_999, "é\0" * 1_000, "plain"]
-    store.runs.create(NewRun("run-1", "n", {}, None, 1), [TestCase(id=case_id, input=0) for case_id in ids])
+    store.runs.create(
+        RunRecord(id="run-1", name="n", suite={}, repeats=1), [TestCase(id=case_id, input=0) for case_id in ids]
+    )
     for case_index in range(len(ids)):
         store.labels.add(new(case_index=case_index))
     assert store.runs.case_ids("run-1", 10) == ids

@@ -13,10 +13,10 @@ from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.large_arguments import leave_out_large
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
-RUN = NewRun(id="run-1", name="weather", suite={}, suite_path=None, repeats=1)
+RUN = RunRecord(id="run-1", name="weather", suite={}, repeats=1)
 LONG = "The weather is fine. " * 10_000
 VALUES: dict[str, Any] = {
     "a text": LONG,

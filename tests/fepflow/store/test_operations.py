@@ -12,7 +12,7 @@ from sqlalchemy import update
 from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import OPERATION, RUN, NewOutput, NewRun, RunRequest
+from fepflow.store.records import OPERATION, RUN, NewOutput, RunRecord, RunRequest
 from fepflow.store.store import Store
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -20,7 +20,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 def request(store: Store, kind: str = OPERATION, created_at: datetime | None = None) -> str:
     """A requested run with an output."""
-    run = NewRun(uuid4().hex, "run", {"name": "run"}, None, 1)
+    run = RunRecord(id=uuid4().hex, name="run", suite={"name": "run"}, repeats=1)
     asked = RunRequest(
         run_id=run.id,
         kind=kind,

@@ -8,7 +8,7 @@ import pytest
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckError, CheckResult, StatusText
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, NewRun, Progress
+from fepflow.store.records import CheckCounts, NewCheckResult, NewOutput, Progress, RunRecord
 from fepflow.store.store import Store
 
 HASH = "a" * 64
@@ -269,7 +269,7 @@ def test_checks_of_a_result_come_as_they_were_declared_a_case_s_own_first(store:
     names = ["contains", *(f"contains-{number}" for number in range(2, 12)), "z", "a"]
     shared = [{"type": "contains"}] * 11 + [{"type": "regex", "id": name} for name in ("z", "a")]
     own = [{"type": "contains"}, {"type": "regex", "id": "b"}, {"type": "regex"}]
-    run = NewRun("run-1", "refunds", {"checks": shared}, None, 1)
+    run = RunRecord(id="run-1", name="refunds", suite={"checks": shared}, repeats=1)
     store.runs.create(
         run, [TestCase(id="plain", input=1), TestCase.model_validate({"id": "o", "input": 1, "checks": own})]
     )

@@ -11,7 +11,7 @@ from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import ERASED, Output, TestCase
 from fepflow.store import retention
 from fepflow.store.maintenance import check_integrity
-from fepflow.store.records import NewCheckResult, NewLabel, NewOutput, NewRun, StoredReport
+from fepflow.store.records import NewCheckResult, NewLabel, NewOutput, RunRecord, StoredReport
 from fepflow.store.store import Store
 
 NOW = datetime.now(UTC)
@@ -39,7 +39,7 @@ def check(case_index: int, check_id: str = "c", **fields: Any) -> NewCheckResult
 
 
 def add_run(store: Store, run_id: str, age_days: float = 0, name: str = "refunds", cases: int = 2) -> None:
-    run = NewRun(run_id, name, {}, None, 1, created_at=NOW - timedelta(days=age_days))
+    run = RunRecord(id=run_id, name=name, suite={}, repeats=1, created_at=NOW - timedelta(days=age_days))
     test_cases = [
         TestCase(id=f"case-{n}", input="secret question", expected="secret", metadata={"a": 1}) for n in range(cases)
     ]

@@ -9,12 +9,12 @@ from fepflow.errors import InputError, NotFoundError, UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import RUN, NewRun
+from fepflow.store.records import RUN, RunRecord
 from fepflow.store.store import Store
 
 
-def new_run(run_id: str = "run-1", **fields: Any) -> NewRun:
-    return NewRun(**{"id": run_id, "name": "n", "suite": {}, "suite_path": None, "repeats": 1, **fields})
+def new_run(run_id: str = "run-1", **fields: Any) -> RunRecord:
+    return RunRecord(**{"id": run_id, "name": "n", "suite": {}, "repeats": 1, **fields})
 
 
 def test_a_new_run_is_pending_and_keeps_what_it_was_given(store: Store):
@@ -68,7 +68,7 @@ def test_a_run_with_an_unusable_case_is_not_created_at_all(store: Store, second,
 
 
 @pytest.mark.parametrize("again", [new_run("run-1"), new_run("run-2", flow_run_id="flow")])
-def test_a_run_or_a_flow_run_is_created_once(store: Store, again: NewRun):
+def test_a_run_or_a_flow_run_is_created_once(store: Store, again: RunRecord):
     store.runs.create(new_run("run-1", flow_run_id="flow"), [])
 
     with pytest.raises(UserError, match="There is already a run"):
@@ -145,5 +145,7 @@ def test_a_run_is_found_by_its_flow_run(store: Store, make_run):
 
 def test_ids_of_cases_may_be_of_any_length(store: Store):
     ids = ["日" * 400, "日" * 400 + "本", "🙂" * 300, "x" * 100_000, "\0" * 301]
-    store.runs.create(NewRun("run-1", "s", {}, None, 1), [TestCase(id=name, input=1) for name in ids])
+    store.runs.create(
+        RunRecord(id="run-1", name="s", suite={}, repeats=1), [TestCase(id=name, input=1) for name in ids]
+    )
     assert [case.id for case in store.runs.cases("run-1")] == ids

@@ -12,7 +12,7 @@ import pytest
 from fepflow.protocol.results import CheckError, CheckResult, ErrorType
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store import totals
-from fepflow.store.records import NewCheckResult, NewOutput, NewRun
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 
 HASH = "a" * 64
@@ -48,8 +48,10 @@ def read(store: Store, suite: str = "s") -> dict[str, float]:
     }
 
 
-def begin(store: Store, run_id: str, name: str = "s", **fields: object) -> None:
-    store.runs.create(NewRun(run_id, name, {}, None, 1, **fields), [TestCase(id=str(n), input=n) for n in range(6)])  # type: ignore[arg-type]
+def begin(store: Store, run_id: str, name: str = "s", **fields: Any) -> None:
+    store.runs.create(
+        RunRecord(id=run_id, name=name, suite={}, repeats=1, **fields), [TestCase(id=str(n), input=n) for n in range(6)]
+    )
     store.leases.acquire(run_id, "me", 60)
 
 
@@ -153,7 +155,7 @@ def test_runs_that_write_at_once_lose_no_count_and_do_not_deadlock(store: Store)
 
 def test_runs_without_an_end_are_counted_with_the_age_of_the_oldest(store: Store) -> None:
     begin(store, "run-1")
-    store.runs.create(NewRun("run-2", "s", {}, None, 1), [TestCase(id="a", input=1)])
+    store.runs.create(RunRecord(id="run-2", name="s", suite={}, repeats=1), [TestCase(id="a", input=1)])
     waiting = store.totals.waiting_runs()
     assert waiting.by_status == {"pending": 1, "running": 1}
     assert waiting.undispatched == 0

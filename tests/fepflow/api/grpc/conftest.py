@@ -23,7 +23,7 @@ from fepflow.checks.base import BaseAsyncCheck
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import Settings, settings
-from fepflow.store.records import RUN_REQUEST, NewRun
+from fepflow.store.records import RUN_REQUEST, RunRecord
 from fepflow.store.store import Store
 
 Serve = Callable[..., AbstractAsyncContextManager["Served"]]
@@ -54,7 +54,7 @@ class Served:
 def add_operation(store: Store, cases: Sequence[TestCase], name: str = "operation") -> str:
     """A run that was requested and waits for a flow run."""
     run_id = uuid4().hex
-    store.runs.create(NewRun(run_id, name, {"name": name}, None, 1), cases)
+    store.runs.create(RunRecord(id=run_id, name=name, suite={"name": name}, repeats=1), cases)
     values = {"run_id": run_id, "kind": "operation", "request_hash": "", "request": {}, "created_at": utc_now()}
     store._database.write(lambda connection: connection.execute(insert(RUN_REQUEST).values(values)))
     return run_id

@@ -18,7 +18,7 @@ from fepflow.api.rest.fep import fep_router
 from fepflow.checks import registry
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.api.rest.conftest import Admitted
 
@@ -335,7 +335,9 @@ def test_a_stream_of_a_request_that_is_not_valid_is_refused_before_it_begins(cli
 
 def test_an_evaluation_that_is_not_over_says_how_far_it_is(client: httpx.Client, store: Store):
     cases = [TestCase(id=str(number), input=number) for number in range(3)]
-    store.runs.create(NewRun("a" * 32, "nightly", {"name": "nightly", "target": {}, "checks": []}, None, 2), cases)
+    store.runs.create(
+        RunRecord(id="a" * 32, name="nightly", suite={"name": "nightly", "target": {}, "checks": []}, repeats=2), cases
+    )
 
     response = client.get(f"/v1/evaluations/{'a' * 32}")
 
@@ -350,7 +352,7 @@ def test_an_evaluation_that_is_not_over_says_how_far_it_is(client: httpx.Client,
 
 @pytest.mark.parametrize("name", ["latest", "aaaa", "b" * 32, "%00", "..%2f..", "é", "a" * 5000, "{}"])
 def test_an_evaluation_is_found_by_its_whole_id_only(client: httpx.Client, store: Store, name: str):
-    store.runs.create(NewRun("a" * 32, "n", {"name": "n", "target": {}, "checks": []}, None, 1), [])
+    store.runs.create(RunRecord(id="a" * 32, name="n", suite={"name": "n", "target": {}, "checks": []}, repeats=1), [])
 
     response = client.get(f"/v1/evaluations/{name}")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.api.rest.evalguard.conftest import SOME, Client, numbers
 
@@ -20,7 +20,9 @@ def metric(name: str, value: float | None, completed: int = 40) -> dict[str, Any
 
 def add_run(store: Store, run_id: str, task: str | None = "refund_desk") -> None:
     suite = {"name": "refunds", "target": {"http": {"url": "https://me:swordfish@bot.example.org/"}}}
-    new = NewRun(run_id, "refunds", suite | ({"task": task} if task else {}), "suite.yaml", 1)
+    new = RunRecord(
+        id=run_id, name="refunds", suite=suite | ({"task": task} if task else {}), suite_path="suite.yaml", repeats=1
+    )
     store.runs.create(new, [TestCase(id="a", input="?")])
 
 

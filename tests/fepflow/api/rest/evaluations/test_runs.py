@@ -9,7 +9,7 @@ from uuid import UUID
 import httpx
 import pytest
 
-from fepflow.store.records import NewRun
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.api.rest.evaluations.conftest import FIELDS, NOW, URL, body, create, error_of
 
@@ -55,7 +55,7 @@ def test_an_unknown_run_is_not_found(client: httpx.Client, run_id: str, path: st
 
 
 def test_a_run_of_another_interface_is_not_found(client: httpx.Client, store: Store) -> None:
-    store.runs.create(NewRun("0" * 32, "a suite", {}, None, 1), [])
+    store.runs.create(RunRecord(id="0" * 32, name="a suite", suite={}, repeats=1), [])
     assert client.get("/api/evaluations").json()["data"]["total"] == 0
     assert client.get(f"/api/evaluations/{UUID('0' * 32)}").status_code == 404
 
