@@ -79,7 +79,13 @@ def read_labels(
     errors = ErrorCollector(str(path))
     rows = list(_rows(path, errors))
     errors.raise_if_any()
-    judge = _judge_of(judges, check, rows, errors)
+    known = [judge.check_id for judge in judges]
+    for row in rows if judges else ():
+        if row.check is not None and row.check not in known:
+            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {known_names(known)}")
+    errors.raise_if_any()
+    checks = {row.check for row in rows if row.check}
+    judge = judge_named(judges, check or (checks.pop() if len(checks) == 1 else None))
     rows = [row for row in rows if row.check in (None, judge.check_id)]
     fields = {row.field for row in rows} - {None}
     named = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
@@ -137,26 +143,16 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
 
 def judge_named(judges: Sequence[JudgeSpec], check: str | None) -> JudgeSpec:
     """Return the judge with that check id, or the only one. Raises UserError."""
-    return _judge_of(judges, check, (), ErrorCollector(""))
-
-
-def _judge_of(
-    judges: Sequence[JudgeSpec], check: str | None, rows: Sequence[_Row], errors: ErrorCollector
-) -> JudgeSpec:
     if not judges:
-        advice = "those that test cases carry themselves have rubrics of their own, each"
-        raise UserError(f"The suite has no judge to calibrate ({advice}).")
+        raise UserError(
+            "The suite has no judge to calibrate (each judge that a test case carries itself has its own rubric)."
+        )
     known = {judge.check_id: judge for judge in judges}
-    for row in rows:
-        if row.check is not None and row.check not in known:
-            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {known_names(known)}")
-    errors.raise_if_any()
     if check is not None and check not in known:
         raise UserError(f"There is no judge {check} (--check): there is {known_names(known)}.")
-    wanted = {check} if check is not None else {row.check for row in rows if row.check} or set(known)
-    if len(wanted) > 1:
+    if check is None and len(known) > 1:
         raise UserError(f"There are several judges: say which one with --check ({', '.join(known)}).")
-    return known[wanted.pop()]
+    return known[check] if check is not None else judges[0]
 
 
 def field_named(judge: JudgeSpec, field: str | None) -> str:

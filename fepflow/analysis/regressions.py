@@ -36,21 +36,36 @@ from fepflow.verdict.verdict import (
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedComparisons:
-    """Runs beside the same base, in order, each with the rules about it, and all p-values adjusted by Holm's method.
+class JudgedComparison:
+    """A run beside the base: the rules about it, and the p-values of its metrics, adjusted by Holm's method over all
+    compared runs.
 
-    `detectable` are the least regressions that such comparisons show, `power` says so in sentences. `outcome` is the
-    worst. Without margins that were `asked` for there is no pass: it is None where no regression is shown, which does
+    `detectable` are the least regressions that such a comparison shows, by metric; `power` says so in sentences.
+    """
+
+    comparison: RunComparison
+    rules: list[RuleOutcome]
+    p_values: dict[str, float]
+    detectable: dict[str, float]
+    power: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedComparisons:
+    """Runs beside the same base, in order, and the worst outcome.
+
+    Without margins that were `asked` for there is no pass: the outcome is None where no regression is shown, which does
     not show that there is none.
     """
 
-    comparisons: list[RunComparison]
-    rules: list[list[RuleOutcome]]
-    p_values: list[dict[str, float]]
-    detectable: list[dict[str, float]]
-    power: list[list[str]]
+    runs: list[JudgedComparison]
     asked: bool
     outcome: Outcome | None
+
+    @property
+    def comparisons(self) -> list[RunComparison]:
+        """The comparison of each run with the base."""
+        return [run.comparison for run in self.runs]
 
 
 def judge_comparisons(
@@ -63,42 +78,27 @@ def judge_comparisons(
     if asked and not any(wanted):
         raise UserError("No metric is a share that passed: name the metric, as in --margin score=0.3.")
     family = sum(map(len, wanted))
-    gates = [Gate(confidence=each.gate.confidence, judge=each.gate.judge) for each in comparisons]
-    judged = [
-        judge_differences(each.metrics, found, "the base", gate, family)
-        for each, found, gate in zip(comparisons, wanted, gates, strict=True)
-    ]
-    least = [
-        {
-            metric.id: regression
-            for metric in each.metrics
-            if metric.id in found and (regression := detectable(metric, found[metric.id], gate, family)) is not None
-        }
-        for each, found, gate in zip(comparisons, wanted, gates, strict=True)
-    ]
-    power = [
-        [
-            in_words(metric, regressions[metric.id], found[metric.id])
-            for metric in each.metrics
-            if metric.id in regressions
-        ]
-        for each, found, regressions in zip(comparisons, wanted, least, strict=True)
-    ]
-    rules = [found for found, _ in judged]
-    comparisons = [
-        replace(each, warnings=[*each.warnings, *warnings])
-        for each, (_, warnings) in zip(comparisons, judged, strict=True)
-    ]
-    outcomes = {rule.outcome for found in rules for rule in found}
-    values = [metric.estimate.value for each in comparisons for metric in each.metrics if metric.estimate]
+    runs = []
+    for comparison, by_metric, p_values in zip(comparisons, wanted, adjusted_p_values(comparisons), strict=True):
+        gate = Gate(confidence=comparison.gate.confidence, judge=comparison.gate.judge)
+        rules, warnings = judge_differences(comparison.metrics, by_metric, "the base", gate, family)
+        judged = [(metric, by_metric[metric.id]) for metric in comparison.metrics if metric.id in by_metric]
+        least = {metric.id: detectable(metric, accepted, gate, family) for metric, accepted in judged}
+        known = {name: regression for name, regression in least.items() if regression is not None}
+        power = [in_words(metric, known[metric.id], accepted) for metric, accepted in judged if metric.id in known]
+        comparison = replace(comparison, warnings=[*comparison.warnings, *warnings])
+        runs.append(JudgedComparison(comparison, rules, p_values, known, power))
+    outcomes = {rule.outcome for run in runs for rule in run.rules}
     outcome: Outcome | None
     if "fail" in outcomes:
         outcome = "fail"
     elif asked:
         outcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     else:
-        outcome = None if any(value is not None for value in values) else "inconclusive"
-    return JudgedComparisons(list(comparisons), rules, adjusted_p_values(comparisons), least, power, asked, outcome)
+        estimates = [metric.estimate for each in comparisons for metric in each.metrics]
+        has_values = any(estimate is not None and estimate.value is not None for estimate in estimates)
+        outcome = None if has_values else "inconclusive"
+    return JudgedComparisons(runs, asked, outcome)
 
 
 def judge_regression(

@@ -111,7 +111,7 @@ def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Ite
     several = len(judged.comparisons) > 1
     runs = list(compared_runs(store, judged, 0 if several else limit))
     yield from (_run_line("base", run) for run in (judged.comparisons[0].base, *judged.comparisons[0].pooled))
-    p = "p (Holm)" if sum(map(len, judged.p_values)) > 1 else "p"
+    p = "p (Holm)" if sum(len(run.p_values) for run in judged.runs) > 1 else "p"
     columns = ("metric", "base", "new", "difference", "interval", p, "worse", "better")
     made = table(*SIDE_BY_SIDE) if several else table(*columns)
     for compared in runs:

@@ -17,7 +17,7 @@ from fepflow.errors import UserError
 from fepflow.page_links import compare_path, run_path
 from fepflow.pages.charts import forest_chart
 from fepflow.pages.rendering import number
-from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, output_text
+from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, flip_text, output_text
 from fepflow.services.baselines import compare
 from fepflow.store.records import RunRecord, StoredOutput
 from fepflow.store.store import Store
@@ -241,7 +241,7 @@ def _flip_groups(store: Store, compared: ComparedRun, flipped: dict[str, list[Fl
     for metrics, cases in sorted(by_metrics.items(), key=lambda item: -len(item[1])):
         shown = []
         for flips in cases[:MOST_SHOWN]:
-            text = compared.flip_text(store, flips[0])
+            text = flip_text(store, compared.comparison, flips[0])
             shown.append(ChangedCase(flips[0].case_id, flips, text.base, text.new, text.reason))
         groups.append(ChangeGroup(listed(list(metrics)), len(cases), shown))
     return groups

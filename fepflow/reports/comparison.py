@@ -8,7 +8,7 @@ from typing import Any
 
 from fepflow.analysis.comparison import Flip, RunComparison
 from fepflow.analysis.preferences import JudgedPreferences
-from fepflow.analysis.regressions import JudgedComparisons
+from fepflow.analysis.regressions import JudgedComparison, JudgedComparisons
 from fepflow.analysis.variants import judge_variants
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
@@ -44,22 +44,35 @@ class FlipText:
 
 @dataclass(frozen=True, slots=True)
 class ComparedRun:
-    """A run beside the base: rows of metrics with their figures, and the cases that flipped, `shown` of all of them.
+    """A run beside the base, as it is shown: with the first of the cases that flipped, by their direction.
 
-    `reasons` are the sentences of the rules; where no margin was asked for, of those that fail. `power` says which
-    regressions such a comparison shows.
+    `reasons` are the sentences of the rules; where no margin was asked for, of those that fail.
     """
 
-    comparison: RunComparison
-    rows: list[list[str]]
-    not_compared: list[str]
+    judged: JudgedComparison
     reasons: list[str]
-    power: list[str]
     shown: Mapping[str, Sequence[FlipText]]
 
-    def flip_text(self, store: Store, flip: Flip) -> FlipText:
-        """Return a case that flipped, in words."""
-        return flip_text(store, self.comparison, flip)
+    @property
+    def comparison(self) -> RunComparison:
+        """The run's difference from the base."""
+        return self.judged.comparison
+
+    @property
+    def power(self) -> list[str]:
+        """Sentences about the regressions that such a comparison shows."""
+        return self.judged.power
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """The compared metrics with their figures."""
+        metrics = [metric for metric in self.comparison.metrics if metric.estimate]
+        return [[metric.id, *_figures(metric, self.judged.p_values.get(metric.id))] for metric in metrics]
+
+    @property
+    def not_compared(self) -> list[str]:
+        """The other metrics, each with the reason."""
+        return [f"{metric.id}: {metric.why_not}" for metric in self.comparison.metrics if metric.why_not]
 
     @property
     def flips(self) -> dict[str, list[Flip]]:
@@ -69,24 +82,11 @@ class ComparedRun:
 
 def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int = MOST_FLIPS) -> Iterator[ComparedRun]:
     """Yield each run beside the base, with at most `most_flips` of the cases that flipped each way."""
-    for comparison, p_values, rules, power in zip(
-        judged.comparisons, judged.p_values, judged.rules, judged.power, strict=True
-    ):
-        yield ComparedRun(
-            comparison,
-            [
-                [metric.id, *_figures(metric, p_values.get(metric.id))]
-                for metric in comparison.metrics
-                if metric.estimate
-            ],
-            [f"{metric.id}: {metric.why_not}" for metric in comparison.metrics if metric.why_not],
-            [rule.reason for rule in rules if judged.asked or rule.outcome == "fail"],
-            power,
-            {
-                "worse": [flip_text(store, comparison, flip) for flip in comparison.worsened[:most_flips]],
-                "better": [flip_text(store, comparison, flip) for flip in comparison.improved[:most_flips]],
-            },
-        )
+    for run in judged.runs:
+        reasons = [rule.reason for rule in run.rules if judged.asked or rule.outcome == "fail"]
+        flips = {"worse": run.comparison.worsened, "better": run.comparison.improved}
+        shown = {way: [flip_text(store, run.comparison, flip) for flip in flips[way][:most_flips]] for way in flips}
+        yield ComparedRun(run, reasons, shown)
 
 
 SIDE_BY_SIDE = ("metric", "run", "value", "difference", "interval", "p (Holm)", "worse", "better", "shown")
@@ -160,7 +160,7 @@ def as_markdown(
 ) -> Iterator[str]:
     """Yield lines of markdown; what agents and cases say stays text."""
     yield f"### {HEADLINES[judged.outcome]}"
-    for compared, rules in zip(compared_runs(store, judged, most_cases), judged.rules, strict=True):
+    for compared in compared_runs(store, judged, most_cases):
         comparison = compared.comparison
         yield ""
         bases = listed([_linked(run) for run in (comparison.base, *comparison.pooled)])
@@ -174,7 +174,7 @@ def as_markdown(
         columns = ("metric", "base", "new", "difference", "interval", "p", "worse", "better")
         yield from markdown_table(columns, ([escape_markdown(name), *figures] for name, *figures in compared.rows))
         yield ""
-        notes = [*(rule.reason for rule in rules), *compared.power]
+        notes = [*(rule.reason for rule in compared.judged.rules), *compared.power]
         notes += [*(f"not compared: {why}" for why in compared.not_compared), *comparison.warnings]
         yield from (f"- {escape_markdown(note)}" for note in notes)
         for word, flips in compared.flips.items():
@@ -210,24 +210,22 @@ def as_json(store: Store, judged: JudgedComparisons, preferred: JudgedPreference
         "outcome": judged.outcome,
         "base": _run(judged.comparisons[0].base),
         "pooled": [_run(run) for run in judged.comparisons[0].pooled],
-        "compared": [
-            {
-                "run": _run(compared.comparison.new),
-                "matched": len(compared.comparison.matched.pairs),
-                "not_matched": {
-                    name: getattr(compared.comparison.matched, name) for name in ("changed", "only_base", "only_new")
-                },
-                "metrics": [_metric(metric, p_values, detectable) for metric in compared.comparison.metrics],
-                "rules": [rule.model_dump(mode="json", exclude_none=True) for rule in rules],
-                "worsened": [_flip_data(text) for text in compared.shown["worse"]],
-                "improved": [_flip_data(text) for text in compared.shown["better"]],
-                "warnings": compared.comparison.warnings,
-            }
-            for compared, p_values, detectable, rules in zip(
-                compared_runs(store, judged), judged.p_values, judged.detectable, judged.rules, strict=True
-            )
-        ],
+        "compared": [_compared(compared) for compared in compared_runs(store, judged)],
         **({} if preferred is None else {"judge": preferences.as_json(preferred)}),
+    }
+
+
+def _compared(compared: ComparedRun) -> dict[str, Any]:
+    judged, comparison, matched = compared.judged, compared.comparison, compared.comparison.matched
+    return {
+        "run": _run(comparison.new),
+        "matched": len(matched.pairs),
+        "not_matched": {name: getattr(matched, name) for name in ("changed", "only_base", "only_new")},
+        "metrics": [_metric(metric, judged) for metric in comparison.metrics],
+        "rules": [rule.model_dump(mode="json", exclude_none=True) for rule in judged.rules],
+        "worsened": [_flip_data(text) for text in compared.shown["worse"]],
+        "improved": [_flip_data(text) for text in compared.shown["better"]],
+        "warnings": comparison.warnings,
     }
 
 
@@ -235,7 +233,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
     return {"id": run.id, "suite": run.name, "created_at": run.created_at.isoformat(), "outcome": run.outcome}
 
 
-def _metric(metric: MetricDifference, p_values: dict[str, float], detectable: dict[str, float]) -> dict[str, Any]:
+def _metric(metric: MetricDifference, judged: JudgedComparison) -> dict[str, Any]:
     estimate = metric.estimate
     names: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
     if estimate is None:
@@ -248,8 +246,8 @@ def _metric(metric: MetricDifference, p_values: dict[str, float], detectable: di
         "difference": estimate.value,
         **estimate.figures(*FIGURES),
         "p": metric.p,
-        "p_adjusted": p_values.get(metric.id),
-        "detectable": detectable.get(metric.id),
+        "p_adjusted": judged.p_values.get(metric.id),
+        "detectable": judged.detectable.get(metric.id),
         "worsened": metric.worsened,
         "improved": metric.improved,
         **({"corrected": corrected.model_dump(mode="json", exclude_none=True)} if corrected else {}),
