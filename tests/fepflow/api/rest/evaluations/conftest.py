@@ -78,15 +78,19 @@ def client(store: Store) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture
-def cases(client: httpx.Client) -> list[str]:
-    """Two stored test cases."""
+def add_cases(client: httpx.Client) -> list[str]:
+    """Store two test cases; return their ids."""
     documents = [
         {"id": "tc-001", "input": "What is the capital of France?", "expected": "Paris"},
         {"id": "tc-002", "input": "What is 2+2?", "expected": "4"},
     ]
     assert client.post("/api/test-cases", json=documents).status_code == 201
     return ["tc-001", "tc-002"]
+
+
+@pytest.fixture
+def cases(client: httpx.Client) -> list[str]:
+    return add_cases(client)
 
 
 def body(**fields: Any) -> dict[str, Any]:

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
 from fepflow.store.store import Store
-from tests.fepflow.api.rest.evaluations.conftest import body, called_by, error_of
+from tests.fepflow.api.rest.evaluations.conftest import add_cases, body, called_by, error_of
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], str]) -> Iterator[httpx.Client]:
+    """Of one server for all tests here: what is refused changes nothing."""
+    url = new_store(f"sqlite:///{tmp_path_factory.mktemp('refusals') / 'store.db'}")
+    with Store.open(url) as store, called_by(store, "read", "evaluate") as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def cases(client: httpx.Client) -> list[str]:
+    return add_cases(client)
 
 
 @pytest.mark.parametrize("name", ["test_case_ids", "agent_endpoint_url", "grader_ids"])
@@ -175,13 +189,15 @@ def test_a_body_of_a_page_elsewhere_is_not_read(client: httpx.Client, cases: lis
     assert error_of(response, 400)[0] == "INVALID_REQUEST"
 
 
-def test_a_bug_of_ours_says_no_more_than_that(client: httpx.Client, store: Store) -> None:
-    store.requests.graders = None  # type: ignore[method-assign]  # whatever it is, nobody outside gets to see it
-    assert error_of(client.get("/api/graders"), 500) == ("INTERNAL_ERROR", "Unexpected server error")
+def test_a_bug_of_ours_says_no_more_than_that(store: Store) -> None:
+    with called_by(store, "read") as client:
+        store.requests.graders = None  # type: ignore[method-assign]  # whatever it is, nobody outside gets to see it
+        assert error_of(client.get("/api/graders"), 500) == ("INTERNAL_ERROR", "Unexpected server error")
 
 
-def test_a_fault_of_ours_says_no_more_than_that(client: httpx.Client, store: Store) -> None:
-    store._database.file.unlink()
-    store.close()
-    code, message = error_of(client.get("/api/evaluations"), 503)
-    assert (code, message) == ("UNAVAILABLE", "The service is not available, try again later")
+def test_a_fault_of_ours_says_no_more_than_that(store: Store) -> None:
+    with called_by(store, "read") as client:
+        store._database.file.unlink()
+        store.close()
+        code, message = error_of(client.get("/api/evaluations"), 503)
+        assert (code, message) == ("UNAVAILABLE", "The service is not available, try again later")
