@@ -15,6 +15,7 @@ from uuid import UUID
 from prefect.cli import app
 from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 from prefect.server.database.configurations import SQLITE_BEGIN_MODE, AioSqliteConfiguration
+from prefect.server.events.storage import database
 from sqlalchemy.ext.asyncio import AsyncSession, AsyncSessionTransaction
 
 LEASE = timedelta(minutes=1)
@@ -64,8 +65,18 @@ def begin_immediately() -> None:
     AioSqliteConfiguration.begin_transaction = begin_transaction  # type: ignore[method-assign, assignment]
 
 
+def write_events_in_one_form() -> None:
+    """Have events written on SQLite as on PostgreSQL.
+
+    Prefect's statement for SQLite has each value of each row as a parameter of its own, so that SQLAlchemy compiles it
+    anew each time: a fifth of what the server computed with many short runs.
+    """
+    database._write_sqlite_events = database._write_postgres_events
+
+
 if __name__ == "__main__":
     begin_immediately()
+    write_events_in_one_form()
     Thread(target=collect_garbage, daemon=True).start()
     asyncio.run(renew_leases(ConcurrencyLeaseStorage()))
     sys.argv[1:1] = ["server", "start"]

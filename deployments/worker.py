@@ -16,6 +16,9 @@ from collections.abc import Sequence
 ENVIRONMENT = {"PREFECT_CLIENT_MAX_RETRIES": "8", "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "WARNING"}
 """Variables of the deployments in prefect.yaml: a run that has another environment than the worker is not forked."""
 
+CHEAP_LOG = {"PREFECT_LOGGING_COLORS": "false"}
+"""Otherwise each line of the log is searched for what could be coloured: 2 ms, seven times a run."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Work until stopped."""
@@ -23,7 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from fepflow.services.prefect_api import cheap_client
 
     api = configured_api()
-    for name, value in {**ENVIRONMENT, **cheap_client(api.url if api else "")}.items():
+    # Without the first, each line of the log is searched for what could be coloured: 2 ms.
+    for name, value in {
+        "PREFECT_LOGGING_COLORS": "false",
+        **ENVIRONMENT,
+        **cheap_client(api.url if api else ""),
+    }.items():
         os.environ.setdefault(name, value)
     from fepflow.errors import FepflowError
     from fepflow.observability import logs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from prefect import get_client, task
+from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
-from prefect.runtime import flow_run
+from prefect.runtime import deployment, flow_run
 
 from fepflow.analysis.causes import causes_of
 from fepflow.analysis.drift import MOST_RUNS, series_of
@@ -66,13 +66,10 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
 
 async def _deployment() -> str | None:
     """Return the name of the flow run's deployment; None for a run that was started manually."""
-    if FlowRunContext.get() is None:
+    if FlowRunContext.get() is None or own_flow_run().deployment_id is None:
         return None
-    deployment_id = own_flow_run().deployment_id
-    if deployment_id is None:
-        return None
-    async with get_client() as client:
-        return f"{flow_run.flow_name}/{(await client.read_deployment(deployment_id)).name}"
+    name = await asyncio.to_thread(lambda: deployment.name)  # it may ask Prefect's API
+    return f"{flow_run.flow_name}/{name}"
 
 
 def _compared(context: RunContext, verdict: Verdict) -> Comparison | None:

@@ -6,6 +6,9 @@ import inspect
 import subprocess
 import sys
 
+from prefect.events import related
+from prefect.runtime import deployment
+from prefect.server.events.storage import database
 from prefect.workers.base import BaseWorker
 
 
@@ -13,6 +16,12 @@ def test_the_steps_of_prefects_worker_that_ours_skips_are_still_there() -> None:
     submitting = inspect.getsource(BaseWorker._submit_run_and_capture_errors)
     for name in ("_give_worker_labels_to_flow_run", "_propose_submitting_state"):
         assert f"await self.{name}(flow_run" in submitting
+
+
+def test_the_parts_of_prefect_that_ours_fills_or_replaces_are_still_used() -> None:
+    assert "cache=RESOURCE_CACHE" in inspect.getsource(related.related_resources_from_run_context)
+    assert "return CACHED_DEPLOYMENT[deployment_id]" in inspect.getsource(deployment._get_deployment)
+    assert "await _write_sqlite_events(session, events)" in inspect.getsource(database.write_events)
 
 
 def test_what_runs_are_forked_from_has_one_thread_and_everything_but_litellm() -> None:

@@ -100,7 +100,25 @@ def test_a_posted_evaluation_runs_in_a_process_that_is_forked_for_it(served: Ser
     record = served.workplace.record
     assert record.outcome == "pass"
     flow_run = served.flow_run(record.flow_run_id)
-    assert flow_run["work_queue_name"] == "requested"
+    assert (flow_run["name"].endswith(" · pass"), flow_run["work_queue_name"]) == (True, "requested")
+
+    def events() -> list[dict[str, Any]]:
+        wanted = {"filter": {"event": {"name": ["fepflow.verdict.pass"]}, "related": {"id": [related["flow-run"]]}}}
+        return served.api.post("/events/filter", json=wanted).raise_for_status().json()["events"]
+
+    deployment = served.deployment("requested")
+    related = {
+        "flow-run": f"prefect.flow-run.{record.flow_run_id}",
+        "flow": f"prefect.flow.{deployment['flow_id']}",
+        "deployment": f"prefect.deployment.{deployment['id']}",
+        "work-queue": f"prefect.work-queue.{deployment['work_queue_id']}",
+    }
+    wait_for(events, "the event of the verdict", 60)
+    (event,) = events()
+    resources = {one["prefect.resource.role"]: one["prefect.resource.id"] for one in event["related"]}
+    assert related.items() <= resources.items()
+    assert {"task-run", "work-pool"} <= resources.keys()
+    assert event["payload"]["deployment"] == "evaluate/requested"
     worker = psutil.Process(served.pids("worker")[-1])
     (fork_server,) = [one for one in worker.children() if "multiprocessing.forkserver" in " ".join(one.cmdline())]
     assert fork_server.num_threads() == 1
