@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
@@ -141,8 +140,6 @@ class BaseCheck(TypedCheck):
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
     check_tool_calls: ClassVar[frozenset[str]] = frozenset()
     """Arguments that are tool calls: a path to those of an assistant's message without any finds an empty list."""
-    check_is_awaited: ClassVar[bool] = False
-    """A direct call inside a running event loop gives a coroutine where there is one: its caller awaits it."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""
     check_pass_at: ClassVar[float | None] = None
@@ -266,7 +263,7 @@ def _add_parameters(cls: type[BaseCheck], call: Callable[..., Any]) -> list[str]
 def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[[BaseCheck], Any]:
     """Return `__call__` for direct calls: with its parameters from the fields, and refusing paths.
 
-    If a plain function sometimes returns a coroutine, it is awaited, so the caller gets the results at once.
+    If a plain function returns a coroutine, it is awaited where no event loop is running; else its caller awaits it.
     """
 
     @wraps(call)
@@ -288,11 +285,10 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
                 advice = "called directly, a check takes values only; evaluate() looks paths up"
                 raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
         answer = inner(self)
-        if waits:
-            return _judged_later(self, answer) if isinstance(answer, Coroutine) and _has_score(self) else answer
-        if not isinstance(answer, Coroutine):
-            return _judged(self, answer) if _has_score(self) else answer
-        return answer if self.check_is_awaited and _has_running_loop() else AwaitableResults(_waited_for(answer))
+        if isinstance(answer, Coroutine):
+            answer = _judged_later(self, answer) if _has_score(self) else answer
+            return answer if waits or _has_running_loop() else asyncio.run(answer)
+        return _judged(self, answer) if _has_score(self) else answer
 
     return checked
 
@@ -313,27 +309,12 @@ async def _judged_later(check: BaseCheck, answer: Coroutine[Any, Any, Any]) -> A
     return _judged(check, await answer)
 
 
-class AwaitableResults(dict[str, Any]):
-    """The results of a direct call, which may be awaited."""
-
-    def __await__(self) -> Generator[None, None, Self]:
-        """Return the results, without waiting."""
-        yield from ()
-        return self
-
-
 def _has_running_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return False
     return True
-
-
-def _waited_for(answer: Coroutine[Any, Any, Any]) -> Any:
-    """Wait for a check that sometimes returns an awaitable, and return its answer."""
-    with ThreadPoolExecutor(1) as thread:  # there may be an event loop in the caller's
-        return thread.submit(asyncio.run, answer).result()
 
 
 def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Generator, Mapping
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from fepflow.checks.base import AwaitableResults, BaseCheck, PathText
+from fepflow.checks.base import BaseCheck, PathText
 from fepflow.checks.core.sentences import ResolvedArguments, redacted, without_reason
+
+
+class AwaitableResults(dict[str, Any]):
+    """The results of a direct call, which may be awaited."""
+
+    def __await__(self) -> Generator[None, None, Self]:
+        """Return the results, without waiting."""
+        yield from ()
+        return self
 
 
 class CustomFunctionCheck(BaseCheck):
@@ -21,7 +30,6 @@ class CustomFunctionCheck(BaseCheck):
     """
 
     check_type: ClassVar[str] = "custom_function"
-    check_is_awaited: ClassVar[bool] = True
 
     validation_function: SkipJsonSchema[Callable[..., Any]] = Field(
         description="Sync or async function that returns the results."

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.base import MISSING, BaseCheck, JSONPath
-from fepflow.checks.core.json_schema import is_quick, schema_errors
+from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
-from fepflow.checks.schema_validation import TIMEOUT
 from fepflow.errors import CheckArgumentsError
 
 _REFUSAL, _ERROR = "refusal", "error"
@@ -41,7 +38,7 @@ class DeclaredCheck(BaseCheck):
         default=JSONPath("$.output.metadata.outcome"), description="Path of `answer`, `error` or `refusal`."
     )
 
-    def __call__(self) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+    def __call__(self) -> dict[str, Any]:
         """Validate."""
         if not isinstance(self.json_schema, dict):
             advice = "use this check where the tool declares one, else equals, contains or schema_validation"
@@ -52,21 +49,16 @@ class DeclaredCheck(BaseCheck):
             return _failed("the tool answered with an error")
         if self.data is MISSING:
             return _failed("the result has no structuredContent, which a tool with an outputSchema must give")
-        work = partial(_validated, self.json_schema, self.data)
-        return work() if is_quick(self.json_schema, self.data) else LOOKUPS.run(work, TIMEOUT, "the validation")
+        try:
+            errors = schema_errors(self.json_schema, self.data)
+        except ValueError as error:
+            raise CheckArgumentsError(f"the tool's outputSchema {error}") from None
+        return {"passed": not errors, "validation_errors": errors}
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
         return first_errors(results["validation_errors"], resolved["data"])
-
-
-def _validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
-    try:
-        errors = schema_errors(schema, data)
-    except ValueError as error:
-        raise CheckArgumentsError(f"the tool's outputSchema {error}") from None
-    return {"passed": not errors, "validation_errors": errors}
 
 
 def _failed(why: str) -> dict[str, Any]:

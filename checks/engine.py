@@ -22,6 +22,7 @@ from fepflow.checks.core.compiled import (
     CompiledCheck,
     compile_checks,
     meant_argument,
+    result_of,
     unknown_argument,
     unknown_arguments,
 )
@@ -430,11 +431,7 @@ def failure_of(output: Output) -> TargetError | None:
 
 
 async def _results_of(answers: Iterable[CheckResult | Awaitable[CheckResult]]) -> list[CheckResult]:
-    return list(await asyncio.gather(*map(_result_of, answers)))
-
-
-async def _result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResult:
-    return answer if isinstance(answer, CheckResult) else await answer
+    return list(await asyncio.gather(*map(result_of, answers)))
 
 
 async def _await_within(
@@ -442,11 +439,11 @@ async def _await_within(
 ) -> list[CheckResult]:
     """Await the results of checks, each of which starts when a place is free."""
 
-    async def result_of(check: CompiledCheck) -> CheckResult:
+    async def limited(check: CompiledCheck) -> CheckResult:
         async with limit:
-            return await _result_of(seen.answer(check, requests))
+            return await result_of(seen.answer(check, requests))
 
-    return await _results_of(map(result_of, checks))
+    return await _results_of(map(limited, checks))
 
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:

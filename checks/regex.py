@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validator
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, Options, PathText, as_text
-from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search_in_loop
+from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search
 from fepflow.checks.core.sentences import ResolvedArguments, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
@@ -65,10 +65,7 @@ class RegexCheck(BaseCheck):
     def __call__(self) -> dict[str, Any]:
         """Search."""
         flags = _bits(self.flags)  # type: ignore[arg-type]  # resolved: no path is left
-        return search_in_loop(as_text(self.pattern), flags, as_text(self.text), self._results)  # type: ignore[return-value]  # see _resolved_only
-
-    def _results(self, is_found: bool) -> dict[str, Any]:
-        return {"passed": is_found is not self.negate}
+        return {"passed": search(as_text(self.pattern), flags, as_text(self.text)) is not self.negate}
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:

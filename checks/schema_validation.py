@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
-from fepflow.checks.core.json_schema import Schema, is_quick, schema_errors
+from fepflow.checks.core.json_schema import Schema, schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
 from fepflow.json.values import parse
-
-TIMEOUT = 1.5
-"""Seconds after which a validation is given up."""
 
 
 class SchemaValidationCheck(BaseCheck):
@@ -34,7 +29,7 @@ class SchemaValidationCheck(BaseCheck):
 
     def __call__(self) -> dict[str, Any]:
         """Validate."""
-        return validated(self.json_schema, self.data)  # type: ignore[arg-type, return-value]  # resolved: no path is left, see _resolved_only
+        return validated(self.json_schema, self.data)  # type: ignore[arg-type]  # resolved: no path is left
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
@@ -42,14 +37,8 @@ class SchemaValidationCheck(BaseCheck):
         return first_errors(results["validation_errors"], resolved["data"])
 
 
-def validated(schema: dict[str, Any], data: Any) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-    """Return the results of validating `data`, or the JSON that it is the text of; awaitable if it may take long."""
-    if is_quick(schema, data):
-        return _validated(schema, data)
-    return LOOKUPS.run(partial(_validated, schema, data), TIMEOUT, "the validation")
-
-
-def _validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
+def validated(schema: dict[str, Any], data: Any) -> dict[str, Any]:
+    """Return the results of validating `data`, or the JSON that it is the text of."""
     if isinstance(data, BaseModel):
         data = data.model_dump(mode="json")
     if isinstance(data, str):

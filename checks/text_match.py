@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search_in_loop
+from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search
 from fepflow.checks.core.sentences import (
     ResolvedArguments,
     differing,
@@ -52,7 +52,7 @@ class TextMatchCheck(BaseCheck):
             return {"passed": False}
         text = as_text(self.text)
         if self.condition == "regex":
-            return search_in_loop(as_text(self.pattern), 0, text, _results)  # type: ignore[return-value]  # see _resolved_only
+            return {"passed": search(as_text(self.pattern), 0, text)}
         value = as_text(self.value)
         if self.condition == "equals":
             return {"passed": text == value}
@@ -69,7 +69,3 @@ class TextMatchCheck(BaseCheck):
         if condition == "equals":
             return differing(text, value)
         return without_phrases(text, [value]) if condition == "contains" else with_phrases(text, [value])
-
-
-def _results(is_found: bool) -> dict[str, Any]:
-    return {"passed": is_found}

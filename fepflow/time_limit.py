@@ -6,16 +6,22 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from ctypes import c_ulong, py_object, pythonapi
 from threading import Event, Thread
 from typing import TypeVar
 
 T = TypeVar("T")
 
+IN_LOOP: ContextVar[bool] = ContextVar("in_loop", default=False)
+"""True while work is tried on the event loop, which it may hold up for milliseconds only; see NotInLoopError."""
 
 AGAIN_SECONDS = 0.05
 """Pause between tries to stop a thread: a callback of the garbage collector may have swallowed the exception."""
+
+
+class NotInLoopError(Exception):
+    """Work takes longer than the event loop can wait: it begins anew in a thread."""
 
 
 class _Stopped(SystemExit):

@@ -9,7 +9,7 @@ from functools import partial
 from inspect import isawaitable, iscoroutinefunction, unwrap
 from itertools import chain
 from time import perf_counter
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
@@ -61,13 +61,21 @@ from fepflow.security.redaction import known_secrets, redact_json, words_of
 from fepflow.suite.foreign_names import CHECK
 from fepflow.suite.models import OWN_CHECKS, check_ids
 from fepflow.text import brief
+from fepflow.time_limit import IN_LOOP, NotInLoopError
 from fepflow.traces.conventions import why_unknown
 
 TIME_LIMIT = 60.0
 """Seconds that a check which waits for something, or is not ours, may take."""
 
 LARGE_LIMIT = 10.0
-"""Seconds that one of our checks may take on what is large, with its paths."""
+"""Seconds that one of our checks may take in a thread, for large values and paths that may find much."""
+
+SLOW_LIMIT = 1.5
+"""Seconds that one may take in a thread on other values.
+
+Patterns and schemas have a limit of a second, but that of patterns counts seconds of computing, which last longer on a
+busy machine.
+"""
 
 _OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
 
@@ -136,7 +144,7 @@ class Arguments:
         if modifiers.extract is not None and modifiers.subject in literals:
             unresolved = {
                 **unresolved,
-                modifiers.subject: modifiers.extracted(literals, in_loop=False)[modifiers.subject],
+                modifiers.subject: modifiers.extracted(literals)[modifiers.subject],
             }
         if modifiers.alternatives in literals:
             for item in reversed(modifiers.alternatives_in(literals)):
@@ -282,7 +290,7 @@ class _Run(NamedTuple):
 
 
 class CompiledCheck:
-    """One check of a suite, ready to run. Never changes after it is made.
+    """One check of a suite, ready to run any number of times.
 
     A check that cannot be compiled is one too, as is one for which there is a `refusal`: each of its results says why,
     and no other check is taken down.
@@ -329,7 +337,8 @@ class CompiledCheck:
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_models() else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._negated = _negated_subject(self._arguments, declared)
-        self._is_slow = not self._template.is_quick or is_large(self._template.literal)
+        is_quick = self._template.is_quick and not is_large(self._template.literal)
+        self._thread_limit = None if is_quick else LARGE_LIMIT
         self._trace_parts = frozenset(_trace_parts(self._template.paths))
         self._metadata: dict[str, Any] = {"check_version": self.version, "check_id": self.check_id}
         if declared.turn is not None:
@@ -364,46 +373,37 @@ class CompiledCheck:
             if (why := why_unknown(context["output"].get("trace"), part)) is not None:
                 unknown = TraceUnknownError(f"$.output.trace does not tell {part or 'all'}: {why}")
                 return self.failed(unknown, None, run.started)
-        if self._is_slow or (is_large(context) if large is None else large):
-            return self._compute_elsewhere(context, run)
+        is_context_large = is_large(context) if large is None else large
+        if limit := LARGE_LIMIT if is_context_large else self._thread_limit:
+            return self._evaluate_in_thread(context, run, limit)
+        token = IN_LOOP.set(True)
         try:
-            resolved = self._template.render(self._seen(context))
+            return self._evaluate(context, run)
+        except NotInLoopError:
+            self._thread_limit = SLOW_LIMIT  # the next answers are probably like this one
+            return self._evaluate_in_thread(context, run, SLOW_LIMIT)
+        finally:
+            IN_LOOP.reset(token)
+
+    async def _evaluate_in_thread(self, context: Context, run: _Run, limit: float) -> CheckResult:
+        try:
+            answer = await LOOKUPS.run(partial(self._evaluate, context, run), limit, self.check_id)
+        except Exception as error:
+            return self.failed(error, None, run.started)
+        return await result_of(answer)
+
+    def _evaluate(self, context: Context, run: _Run) -> CheckResult | Awaitable[CheckResult]:
+        try:
+            resolved = self._template.render(
+                context if self.check.turn is None else turn_context(context, self.check.turn)
+            )
             if self._modifiers is not None:
-                resolved = self._modifiers.extracted(resolved, in_loop=True)
-        except CheckTimeoutError:  # a pattern that takes longer than the event loop can wait
-            return self._compute_elsewhere(context, run)
+                resolved = self._modifiers.extracted(resolved)
+        except NotInLoopError:
+            raise
         except Exception as error:
             return self.failed(error, None, run.started)
         return self._execute(resolved, run)
-
-    def _seen(self, context: Context) -> Context:
-        return context if self.check.turn is None else turn_context(context, self.check.turn)
-
-    async def _compute_elsewhere(self, context: Context, run: _Run) -> CheckResult:
-        """Run in a thread, for values and paths with which the check may take long."""
-        shown: Shown | None = None
-
-        def compute() -> Any:
-            nonlocal shown
-            resolved = self._template.render(self._seen(context))
-            if self._modifiers is not None:
-                resolved = self._modifiers.extracted(resolved, in_loop=False)
-                if self._modifiers.alternatives:
-                    return self._execute(resolved, run)
-            shown = self._arguments.shown(resolved)
-            instance = self._instance(resolved)
-            return instance if self._in_thread else self._invoke(instance, run.requests)
-
-        try:
-            answer = await LOOKUPS.run(compute, LARGE_LIMIT, self.check_id)
-            if shown is None:  # of several alternatives, each has run
-                return answer if isinstance(answer, CheckResult) else cast("CheckResult", await answer)
-            result = self._run_in_thread(answer, shown, run) if self._in_thread else self._finish(answer, shown, run)
-            return result if isinstance(result, CheckResult) else await result
-        except RunLimitExceededError:
-            raise
-        except Exception as error:
-            return self.failed(error, shown, run.started)
 
     def _execute(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
         if self._modifiers is None or not self._modifiers.alternatives:
@@ -430,7 +430,7 @@ class CompiledCheck:
     ) -> CheckResult:
         """Return the result of several alternatives, tried in turn until one decides."""
         for answer in answers:
-            if choice.is_decided_by(answer if isinstance(answer, CheckResult) else await answer):
+            if choice.is_decided_by(await result_of(answer)):
                 break
         return self._with_all(choice.result, resolved)
 
@@ -446,19 +446,23 @@ class CompiledCheck:
             if self._in_thread:
                 return self._run_in_thread(instance, shown, run)
             return self._finish(self._invoke(instance, run.requests), shown, run)
+        except NotInLoopError:
+            raise
         except Exception as error:
             return self.failed(error, shown, run.started)
 
     def _run_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
         if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
+            IN_LOOP.set(False)  # what it calls holds up this thread only
             return self._finish(self._invoke(instance, run.requests), shown, run)
         return self._wait_for_thread(instance, shown, run)
 
     async def _wait_for_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult:
         try:
             invoke = partial(self._invoke, instance, run.requests)
-            result = self._finish(await USER_CHECK_POOL.run(invoke, TIME_LIMIT, self.check_id), shown, run)
-            return result if isinstance(result, CheckResult) else await result
+            return await result_of(
+                self._finish(await USER_CHECK_POOL.run(invoke, TIME_LIMIT, self.check_id), shown, run)
+            )
         except Exception as error:
             return self.failed(error, shown, run.started)
 
@@ -578,6 +582,11 @@ def require_unique_ids(checks: Sequence[AnyCheck], taken: Collection[str] = ()) 
         is_own = any(own.id == twice[0] for own in OWN_CHECKS.values())
         advice = "fepflow's own check has it: choose another id" if is_own else "ids are unique"
         raise InputError(Problem(f"the check id {twice[0]} appears twice", path="checks", advice=advice))
+
+
+async def result_of(answer: CheckResult | Awaitable[CheckResult]) -> CheckResult:
+    """Return a result that may be there already."""
+    return answer if isinstance(answer, CheckResult) else await answer
 
 
 def _is_being_stopped() -> bool:

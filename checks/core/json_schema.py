@@ -23,7 +23,7 @@ from referencing.exceptions import Unresolvable
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.values import has_more_values, is_small, parse
-from fepflow.time_limit import within
+from fepflow.time_limit import IN_LOOP, NotInLoopError, within
 
 TIME_LIMIT = 1.0
 """Seconds that one validation may take."""
@@ -69,7 +69,7 @@ else:
 """Type of a field whose value `read_schema` reads; the field holds the object."""
 
 
-def is_quick(schema: dict[str, Any], data: Any) -> bool:
+def _is_quick(schema: dict[str, Any], data: Any) -> bool:
     """Return whether applying the schema to this data is bound to take milliseconds.
 
     Without references each part of a schema meets each part of the data once at most.
@@ -84,12 +84,15 @@ def is_quick(schema: dict[str, Any], data: Any) -> bool:
 def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:
     """Return the first 20 errors of the data by the schema, `place: message` each; they may quote the data.
 
-    Raises CheckArgumentsError for a schema that cannot be followed, CheckTimeoutError after a second.
+    Raises CheckArgumentsError for a schema that cannot be followed, and CheckTimeoutError after a second (in the event
+    loop NotInLoopError at once, if it may take long).
     """
-    validator = _compiled(schema)
-    work = partial(_first_errors, validator, data, MAX_ERRORS)
+    quick = _is_quick(schema, data)
+    if not quick and IN_LOOP.get():
+        raise NotInLoopError
+    work = partial(_first_errors, _compiled(schema), data, MAX_ERRORS)
     try:
-        return work() if is_quick(schema, data) else within(TIME_LIMIT, work)
+        return work() if quick else within(TIME_LIMIT, work)
     except TimeoutError:
         raise CheckTimeoutError(f"the schema took longer than {TIME_LIMIT:g} s on this data") from None
     except Unresolvable as error:
@@ -182,7 +185,7 @@ def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema:
 
 
 def _has(pattern: str, text: str) -> bool:
-    return search(pattern, 0, text, TIME_LIMIT)
+    return search(pattern, 0, text)
 
 
 _Validator: Any = extend(

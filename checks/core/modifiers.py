@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fepflow.checks.base import BaseCheck, argument_fields, modifier_names, refused
-from fepflow.checks.core.patterns import INLINE_LIMIT, MAX_PATTERN, MAX_TEXT, TIME_LIMIT, check_pattern, find_text
+from fepflow.checks.core.patterns import MAX_PATTERN, MAX_TEXT, check_pattern, find_text
 from fepflow.checks.core.sentences import shown
 from fepflow.documents.messages import kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage
@@ -81,10 +81,10 @@ class Extract(BaseModel):
         # An opening tag without its > belongs to an answer that was cut off.
         return re.compile(rf"<(/?)(?:{names})(?:\s[^<>]{{0,200}})?>|<(?:{names})(?=\s|\Z)", re.IGNORECASE)
 
-    def apply(self, value: Any, limit: float) -> Any:
-        """Return the part of a value that is checked; a search may take `limit` seconds.
+    def apply(self, value: Any) -> Any:
+        """Return the part of a value that is checked.
 
-        Raises CheckArgumentsError where there is none, CheckTimeoutError for a search that takes longer.
+        Raises CheckArgumentsError where there is none, and what a search raises (see `patterns.search`).
         """
         if not isinstance(value, str):
             return self._of_value(value)
@@ -96,7 +96,7 @@ class Extract(BaseModel):
         if self.fence:
             text = self._in_fence(text)
         if self.regex is not None:
-            text = self._matched(text, limit)
+            text = self._matched(text)
         if self.kind == "json":
             return _json(text)
         return _number(text) if self.kind == "number" else text
@@ -142,12 +142,12 @@ class Extract(BaseModel):
         what = "code fence" if self.fence is True else f"code fence of {self.fence}"
         raise _nothing(f"there is no {what}{' that is closed' if opened else ''} in {shown(text)}")
 
-    def _matched(self, text: str, limit: float) -> str:
+    def _matched(self, text: str) -> str:
         assert self.regex is not None  # see apply
-        found = find_text(self.regex, text, limit)
-        if found is None:
+        part = find_text(self.regex, text)
+        if part is None:
             raise _nothing(f"/{self.regex}/ is not found in {shown(text)}")
-        return found
+        return part
 
 
 def _nothing(why: str) -> CheckArgumentsError:
@@ -199,12 +199,11 @@ class Modifiers:
     all_of_them: bool = False
     """True with `negate`: the check must then pass for each alternative."""
 
-    def extracted(self, arguments: dict[str, Any], *, in_loop: bool) -> dict[str, Any]:
+    def extracted(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return resolved arguments, with the part of the subject that is checked."""
         if self.extract is None:
             return arguments
-        value = self.extract.apply(arguments.get(self.subject), INLINE_LIMIT if in_loop else TIME_LIMIT)
-        return {**arguments, self.subject: value}
+        return {**arguments, self.subject: self.extract.apply(arguments.get(self.subject))}
 
     def alternatives_in(self, arguments: Mapping[str, Any]) -> list[Any]:
         """Return the alternatives among resolved arguments; what is no list is the only one."""

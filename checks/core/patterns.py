@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import deque
-from collections.abc import Awaitable, Callable
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fepflow.calls.thread_pool import SEARCHES
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
-from fepflow.time_limit import within
+from fepflow.time_limit import IN_LOOP, NotInLoopError, within
 
 if TYPE_CHECKING:
     import regex
@@ -24,9 +21,6 @@ MAX_PATTERN = 1_000
 MAX_TEXT = 1_000_000
 TIME_LIMIT = 1.0
 """Seconds; of computing, as `regex` measures it."""
-
-TIMEOUT = 1.5
-"""Seconds of the clock on the wall after which a search is given up: a busy machine makes seconds of computing long."""
 
 _COMPILE_LIMIT = 0.5
 """Seconds that compiling may take: ranges without case, each character of which is looked up, take minutes."""
@@ -40,59 +34,43 @@ MAX_PARTS = 20_000
 _PART = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(\()|(\))|\{(\d+)(?:,\d*)?\}|.", re.DOTALL)
 
 
-def search(pattern: str, flags: int, text: str, limit: float = TIME_LIMIT, *, concurrent: bool = True) -> bool:
-    """Return whether the pattern is found. Raises CheckTimeoutError, and CheckArgumentsError for a text too long.
+def search(pattern: str, flags: int, text: str) -> bool:
+    """Return whether the pattern is found.
 
-    A search that is `concurrent` lets other threads run.
+    Raises CheckTimeoutError after a second (NotInLoopError in the event loop, sooner), and CheckArgumentsError for a
+    text that is too long.
     """
-    return _match(pattern, flags, text, limit, concurrent=concurrent) is not None
+    return _match(pattern, flags, text) is not None
 
 
-def find_text(pattern: str, text: str, limit: float) -> str | None:
+def find_text(pattern: str, text: str) -> str | None:
     """Return what the pattern's first group matches, or all of the match if it has no groups; None without either.
 
     Raises as `search` does.
     """
-    match = _match(pattern, 0, text, limit, concurrent=limit > INLINE_LIMIT)
+    match = _match(pattern, 0, text)
     if match is None:
         return None
-    found: str | None = match[1] if match.re.groups else match[0]
-    return found
+    part: str | None = match[1] if match.re.groups else match[0]
+    return part
 
 
-def _match(pattern: str, flags: int, text: str, limit: float, *, concurrent: bool) -> regex.Match[str] | None:
+def _match(pattern: str, flags: int, text: str) -> regex.Match[str] | None:
     import regex  # takes 20 ms, and many suites have no pattern
 
     if len(text) > MAX_TEXT:
         raise CheckArgumentsError(f"regex searches texts of up to {MAX_TEXT:,} characters; this one has {len(text):,}")
+    in_loop = IN_LOOP.get()
     try:
-        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=concurrent)
+        # A search that is `concurrent` lets other threads run, which costs more than most searches take.
+        limit = INLINE_LIMIT if in_loop else TIME_LIMIT
+        return _compiled(pattern, flags).search(text, timeout=limit, concurrent=not in_loop)
     except TimeoutError:
-        raise CheckTimeoutError(f"the pattern took longer than {limit:.2g} s on this text") from None
+        if in_loop:
+            raise NotInLoopError from None
+        raise CheckTimeoutError(f"the pattern took longer than {TIME_LIMIT:g} s on this text") from None
     except (regex.error, RecursionError) as error:
         raise CheckArgumentsError(f"the pattern cannot be searched under a time limit: {error}") from None
-
-
-def search_in_loop(
-    pattern: str, flags: int, text: str, results: Callable[[bool], dict[str, Any]]
-) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-    """Return the results of a search; awaitable if it takes longer than the event loop can wait."""
-    if (pattern, flags) not in _slow:
-        try:
-            return results(search(pattern, flags, text, INLINE_LIMIT, concurrent=False))
-        except CheckTimeoutError:
-            _slow.append((pattern, flags))
-    return _search_in_thread(pattern, flags, text, results)
-
-
-_slow: deque[tuple[str, int]] = deque(maxlen=32)
-"""Patterns that have taken long."""
-
-
-async def _search_in_thread(
-    pattern: str, flags: int, text: str, results: Callable[[bool], dict[str, Any]]
-) -> dict[str, Any]:
-    return results(await SEARCHES.run(partial(search, pattern, flags, text), TIMEOUT, "the search"))
 
 
 def place_of_match(pattern: str, flags: int, text: str) -> int | None:

@@ -142,11 +142,11 @@ READERS = ThreadPool("readers", 1)
 """A thread for large answers of a target: it decodes, redacts and looks up. Two of them would not be faster, for Python
 computes in one thread at a time, and the event loop would wait for both."""
 
-SEARCHES = ThreadPool("searches", 12)
-"""Threads for searches that leave the interpreter to others; with more of them, those would have no processor."""
-
 LOOKUPS = ThreadPool("lookups", 4)
-"""Threads for work in Python that looks at the clock; with more the event loop would wait longer for its turn."""
+"""Threads for checks of large values, slow paths and slow patterns, for decoding and for reading models' responses.
+
+With more of them the event loop would wait longer for its turn.
+"""
 
 USER_CHECK_POOL = ThreadPool("checks", 1)
 """The thread of checks that are not ours: one at a time, as in a plain loop, so that they need not be thread-safe."""

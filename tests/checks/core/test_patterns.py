@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fepflow.calls.thread_pool import SEARCHES
+from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.checks.core import patterns
-from fepflow.checks.core.patterns import check_pattern, search, search_in_loop
+from fepflow.checks.core.patterns import check_pattern, search
 from fepflow.checks.engine import evaluate_async
-from fepflow.errors import CheckArgumentsError, CheckTimeoutError
+from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.time_limit import IN_LOOP
 from tests.watch import watched
 
 ORDINARY = [
@@ -68,14 +69,11 @@ IN_THEIR_TEXT = {
 }
 
 
-async def found(pattern, flags, text):
-    answer = search_in_loop(pattern, flags, text, lambda found: {"found": found})
-    return (answer if isinstance(answer, dict) else await answer)["found"]
-
-
 @pytest.mark.parametrize("pattern", ORDINARY)
 def test_an_ordinary_pattern_is_searched_in_the_loop(pattern):
-    assert isinstance(search_in_loop(pattern, 0, "an ordinary text " * 10, lambda found: {"found": found}), dict)
+    token = IN_LOOP.set(True)
+    assert search(pattern, 0, "an ordinary text " * 10) in (True, False)
+    IN_LOOP.reset(token)
 
 
 @pytest.mark.parametrize("pattern", ["((a{100}){100}){100}", "(?:a?){9999}b", "(((a|b){60}){60}){60}"])
@@ -137,33 +135,36 @@ async def test_catastrophic_patterns_and_paths_time_out_beside_ordinary_checks()
     assert taken.seconds < 10
 
 
+BOMB = Check(type="regex", arguments={"pattern": r"(?:(a+)\1)+$|(a|aa)+$"})
+
+
 async def test_many_guarded_searches_leave_asyncios_own_threads_to_others():
-    searches = [asyncio.create_task(found(r"(?:(a+)\1)+$|(a|aa)+$", 0, "a" * 5_000 + "!")) for _ in range(60)]
+    searches = asyncio.create_task(evaluate_async([""] * 60, ["a" * 5_000 + "!"] * 60, [BOMB]))
     await asyncio.sleep(0.05)
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "in time"), 1) == "in time"
-    for task in searches:
-        task.cancel()
-    await asyncio.gather(*searches, return_exceptions=True)
+    searches.cancel()
+    await asyncio.gather(searches, return_exceptions=True)
 
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on_in_the_background():
     """A search that was given up goes on for a while: the next test does not begin beside it."""
     yield
-    while SEARCHES._unfinished:
+    while LOOKUPS._unfinished:
         time.sleep(0.05)
 
 
 async def test_one_catastrophic_pattern_ends_within_the_promised_two_seconds():
     started = perf_counter()
-    with pytest.raises(CheckTimeoutError, match=r"longer than 1 s|within 1\.5 s"):
-        await found(r"(?:(a+)\1)+$|(a|aa)+$", 0, "a" * 5_000 + "!")
+    result = await evaluate_async([""], ["a" * 5_000 + "!"], [BOMB])
+    error = result.results[0].check_results[0].error
+    assert error.type == "timeout_error"
     assert perf_counter() - started < 2
 
 
-async def test_a_text_over_a_million_characters_is_refused():
+def test_a_text_over_a_million_characters_is_refused():
     with pytest.raises(CheckArgumentsError, match="1,000,001"):
-        await found("(a+)+$", 0, "a" * 1_000_001)
+        search("(a+)+$", 0, "a" * 1_000_001)
 
 
 def test_a_pattern_of_many_nested_groups_is_searched_or_refused(ask):
