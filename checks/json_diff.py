@@ -9,10 +9,12 @@ from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from typing_extensions import TypedDict
 
 from fepflow.checks.base import BaseCheck, JSONPath
-from fepflow.checks.core.json_differences import EQUAL, PathRule, Rule, compare, path_steps
+from fepflow.checks.core.json_differences import EQUAL, Rule, compare
 from fepflow.checks.core.sentences import MOST_DIFFERENCES, ResolvedArguments, first_errors
-from fepflow.errors import CheckArgumentsError
+from fepflow.errors import CheckArgumentsError, JSONPathError
 from fepflow.json.values import parse
+from fepflow.jsonpath.path import outside_quotes
+from fepflow.jsonpath.queries import Rfc9535Path
 from fepflow.text import plural
 
 Tolerance = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
@@ -28,8 +30,19 @@ class FieldRule(TypedDict, total=False):
     order: Annotated[StrictBool, Field(description="Whether the order of a list matters.")]
 
 
+def _compiled(path: str) -> Rfc9535Path:
+    """Return the path of a rule, which may leave out `$`. Raises ValueError."""
+    text = path if path.startswith("$") else f"${'' if path.startswith('[') else '.'}{path}"
+    if "?" in outside_quotes(text):
+        raise ValueError("only names, indices, slices, * and .. can be used here")
+    try:
+        return Rfc9535Path(text)
+    except JSONPathError as error:
+        raise ValueError(str(error)) from None
+
+
 def _checked_path(path: str) -> str:
-    path_steps(path)
+    _compiled(path)
     return path
 
 
@@ -46,9 +59,9 @@ class JSONDiffCheck(BaseCheck):
     value is JSON, and fails if it is not JSON. Values are compared as JSON: `1` equals `1.0` but not `true`.
 
     `rules` allow differences, by path: `equal`, `ignore`, `unordered` (a list in any order), or
-    `{tolerance: 0.01, percent: 5, order: false}`. A path consists of names, indices, `*` and `..`. A rule applies to
-    everything below its path that has no rule of its own: `{$: ignore, $.total: equal}` compares one field. If two
-    rules match the same field, the last one counts. If no field is left, the check ends in an error.
+    `{tolerance: 0.01, percent: 5, order: false}`. A path consists of names, indices, slices, `*` and `..`. A rule
+    applies to everything below its path that has no rule of its own: `{$: ignore, $.total: equal}` compares one field.
+    If two rules match the same field, the last one counts. If no field is left, the check ends in an error.
 
     In a list in any order, elements that differ in a compared field are paired so that most of their fields agree. With
     more than 40,000 possible pairs (200 elements in each of two lists), the check ends in an error.
@@ -76,7 +89,7 @@ class JSONDiffCheck(BaseCheck):
             except ValueError as error:
                 return {"score": 0.0, "fields": 0, "differing": [f"$ is not valid JSON: {error}"]}
         assert isinstance(self.rules, dict)
-        rules = [PathRule(path_steps(path), _rule(rule)) for path, rule in self.rules.items()]
+        rules = [(_compiled(path), _rule(rule)) for path, rule in self.rules.items()]
         found = compare(actual, expected, rules)
         if not found.fields:
             raise CheckArgumentsError("the rules ignore every field, so there is nothing to compare")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from typing import Literal
 
 from fepflow.json.values import json_key
@@ -103,11 +105,7 @@ def _length(row: int, column: int) -> int:
 
 
 def _largest_matching(masks: Sequence[int], width: int) -> dict[int, int]:
-    """Return the largest pairing in any order: index of expected call to index of call.
-
-    Taking for each expected call the first that meets it is not enough: it may be the only one for another. So a pair
-    is given up for two where that can be (augmenting paths, by breadth).
-    """
+    """Return the largest pairing in any order: index of expected call to index of call."""
     alike: dict[int, int] = {}
     for index, mask in enumerate(masks):
         alike[mask] = alike.get(mask, 0) | 1 << index
@@ -115,29 +113,38 @@ def _largest_matching(masks: Sequence[int], width: int) -> dict[int, int]:
     for mask, same in alike.items():
         for expected in _bits(mask):
             meeting[expected] |= same
-    free = (1 << len(masks)) - 1
+    return largest_matching(meeting)
+
+
+def largest_matching(partners: Sequence[int]) -> dict[int, int]:
+    """Return the most pairs of an index of `partners` and one of its partners, which are the bits of its number.
+
+    Taking for each index its first free partner is not enough: it may be the only one for another. So a pair is given
+    up for two where that can be (augmenting paths, by breadth).
+    """
+    free = reduce(or_, partners, 0)
     pairs: dict[int, int] = {}
     holder: dict[int, int] = {}
-    for start in range(width):
+    for start in range(len(partners)):
         reached_from: dict[int, int] = {}
         unseen, waiting = -1, [start]
         while waiting:
-            expected = waiting.pop(0)
-            fresh = meeting[expected] & unseen
+            index = waiting.pop(0)
+            fresh = partners[index] & unseen
             unseen &= ~fresh
             if fresh & free:
-                call = next(_bits(fresh & free))
-                free ^= 1 << call
-                # Each on the way hands its call to the one that it was reached from, and takes the next.
+                partner = next(_bits(fresh & free))
+                free ^= 1 << partner
+                # Each index on the way hands its partner to the one that it was reached from.
                 while True:
-                    before = pairs.get(expected)
-                    pairs[expected], holder[call] = call, expected
+                    before = pairs.get(index)
+                    pairs[index], holder[partner] = partner, index
                     if before is None:
                         break
-                    call, expected = before, reached_from[expected]
+                    partner, index = before, reached_from[index]
                 break
-            others = [holder[call] for call in _bits(fresh)]
-            reached_from.update(dict.fromkeys(others, expected))
+            others = [holder[partner] for partner in _bits(fresh)]
+            reached_from.update(dict.fromkeys(others, index))
             waiting += others
     return pairs
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
-from fepflow.documents.messages import did_you_mean
+from fepflow.documents.messages import did_you_mean, kind_name
 from fepflow.errors import JSONPathError
 from fepflow.text import shortened
 
@@ -97,8 +97,7 @@ class SingularPath:
         location = "'$'"
         for container, key in self._steps:
             if not isinstance(value, container):
-                wanted = "an object" if container is dict else "an array"
-                return f"{location} is {_kind(value)}, not {wanted}, so it has no {_label(key)}"
+                return f"{location} is {kind_name(value)}, not {kind_name(container())}, so it has no {_label(key)}"
             try:
                 value = _member(value, key)
             except KeyError:
@@ -219,46 +218,23 @@ def _names(members: dict[Any, Any]) -> str:
     return f"it has {shown}" + (f" and {hidden} more" if hidden > 0 else "")
 
 
-def _kind(value: object) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case int() | float():
-            return "a number"
-        case str():
-            return "a string"
-        case list():
-            return "an array"
-        case dict():
-            return "an object"
-        case _:
-            return f"a Python {type(value).__name__}"
-
-
 CONTEXT: Mapping[str, Sequence[str]] = {
     "test_case": ("id", "input", "expected", "metadata"),
     "output": ("value", "metadata", "trace"),
 }
 
+_INPUT = ("input", "inputs", "question", "query", "prompt", "vars")
+_EXPECTED = ("expected", "reference", "groundtruth", "ideal", "expectedoutput", "target")
+_VALUE = ("value", "answer", "response", "result", "actual", "text", "content", "output")
 _ELSEWHERE = {
-    **dict.fromkeys(("input", "question", "query", "prompt", "vars"), "did you mean $.test_case.input?"),
-    **dict.fromkeys(("expected", "reference", "groundtruth", "ideal"), "did you mean $.test_case.expected?"),
-    **dict.fromkeys(("value", "answer", "response", "result", "actual", "text"), "did you mean $.output.value?"),
-    **dict.fromkeys(("expectedoutput", "target"), "did you mean $.test_case.expected?"),
+    **dict.fromkeys(_INPUT, "did you mean $.test_case.input?"),
+    **dict.fromkeys(_EXPECTED, "did you mean $.test_case.expected?"),
+    **dict.fromkeys(_VALUE, "did you mean $.output.value?"),
     **dict.fromkeys(("id", "case"), "did you mean $.test_case.id?"),
     "metadata": "did you mean $.test_case.metadata, or $.output.metadata?",
 }
-_OF_CASE = {
-    **dict.fromkeys(("question", "inputs", "prompt", "query"), "did you mean $.test_case.input?"),
-    **dict.fromkeys(
-        ("answer", "reference", "target", "expectedoutput", "output"), "did you mean $.test_case.expected?"
-    ),
-}
-_OF_OUTPUT = dict.fromkeys(
-    ("answer", "text", "content", "response", "result", "output"), "did you mean $.output.value?"
-)
+_OF_CASE = {**_ELSEWHERE, **dict.fromkeys(_VALUE, "did you mean $.test_case.expected?")}
+_OF_OUTPUT = dict.fromkeys(_VALUE, "did you mean $.output.value?")
 _LOOKS_LIKE_A_PATH = re.compile(r"\$?\.?\{{0,2}\s*\$?\.?(outputs?|test_?cases?)\.(\w+)[\w.\[\]]*\s*\}{0,2}")
 _BARE_WORD = re.compile(
     r"(?:outputs?|test_?cases?|inputs?|expected|question|answer|response|context|vars)\b", re.IGNORECASE
@@ -276,9 +252,9 @@ def context_problem(keys: Sequence[Key]) -> tuple[str, str] | None:
         )
     if len(keys) > 1 and keys[1] not in CONTEXT[str(first)]:
         known = CONTEXT[str(first)]
-        whose = _OF_CASE if first == "test_case" else _OF_OUTPUT
+        names = _OF_CASE if first == "test_case" else _OF_OUTPUT
         message = f"$.{first} has no {keys[1]}, only {', '.join(known)}"
-        return message, _meant(keys[1], known, whose, f"$.{first}.")
+        return message, _meant(keys[1], known, names, f"$.{first}.")
     return None
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -21,13 +20,12 @@ from jsonpath_rfc9535.exceptions import JSONPathError as LibraryError
 from jsonpath_rfc9535.filter_expressions import ComparisonExpression, Expression, FilterContext
 from jsonpath_rfc9535.function_extensions import Match, Search
 from jsonpath_rfc9535.parse import Parser
-from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment
-from jsonpath_rfc9535.selectors import IndexSelector, NameSelector, WildcardSelector
+from jsonpath_rfc9535.selectors import IndexSelector, NameSelector
 from jsonpath_rfc9535.tokens import TokenStream
 
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import is_small
-from fepflow.jsonpath.path import QUOTED, outside_quotes
+from fepflow.jsonpath.path import QUOTED, SingularPath, leading_keys, outside_quotes
 from fepflow.time_limit import within
 
 T = TypeVar("T")
@@ -72,10 +70,9 @@ class QueryPath:
         values = self.find(document)
         if values:
             return values[0] if len(values) == 1 else values
-        end = ""
-        with suppress(CheckTimeoutError):
-            end = self._limited(document, self._end)
-        raise JSONPathError(f"{self.expression!r} found nothing{end}", self.expression)
+        # Looks at the path up to its first wildcard or filter, which says most of what is wrong.
+        SingularPath(self.expression, leading_keys(self.expression)).resolve(document)
+        raise JSONPathError(f"{self.expression!r} found nothing", self.expression)
 
     def _limited(self, document: Any, work: Callable[[Any], T]) -> T:
         """Do the work within the time limit, and turn whatever a library raises into an error of ours."""
@@ -103,10 +100,6 @@ class QueryPath:
 
     def _values(self, document: Any) -> Iterable[Any]:
         raise NotImplementedError
-
-    def _end(self, document: Any) -> str:
-        """Return the last words of the message about finding nothing: after which part of the path, where known."""
-        return ""
 
     def _invalid(self, reason: str, position: int | None = None) -> JSONPathError:
         """Return the error of an expression that is no path, with the place of the error where known."""
@@ -145,41 +138,12 @@ class Rfc9535Path(QueryPath):
             if isinstance(selector, NameSelector | IndexSelector)
         )
 
-    def plain_steps(self) -> Iterator[tuple[str | int | None, bool]]:
-        """Yield the name or index of each step, None for `*`, and whether it is at any depth (`..`).
-
-        Raises JSONPathError for a path of other steps, such as filters and slices.
-        """
-        for segment in self._query.segments:
-            selectors = segment.selectors
-            selector = selectors[0] if len(selectors) == 1 else None
-            anywhere = isinstance(segment, JSONPathRecursiveDescentSegment)
-            if isinstance(selector, NameSelector):
-                yield selector.name, anywhere
-            elif isinstance(selector, IndexSelector) and selector.index >= 0:
-                yield selector.index, anywhere
-            elif isinstance(selector, WildcardSelector):
-                yield None, anywhere
-            else:
-                raise self._invalid("only names, indices from 0, * and .. can be used here")
+    def locations(self, document: Any, most: int) -> list[tuple[str | int, ...]]:
+        """Return where the first `most` nodes are: the names and indices from the top of the document."""
+        return [node.location for node in islice(self._query.finditer(document), most)]
 
     def _values(self, document: Any) -> Iterable[Any]:
         return (node.value for node in self._query.finditer(document))
-
-    def _end(self, document: Any) -> str:
-        nodes = [rfc.JSONPathNode(value=document, location=(), parent=None, root=document)]
-        starts = [self._before(segment.token.index) for segment in self._query.segments]
-        for segment, start, end in zip(self._query.segments, starts, [*starts[1:], None], strict=True):
-            reached = list(segment.resolve(nodes))
-            if not reached:
-                before, missing = self.expression[:start], self.expression[start:end].strip()
-                return f": {before!r} has {len(nodes)} value{'' if len(nodes) == 1 else 's'}, none with {missing!r}"
-            nodes = reached
-        return ""
-
-    def _before(self, index: int) -> int:
-        """Return where the segment begins whose first token is at `index`: its dot does not belong to the token."""
-        return len(self.expression[:index].rstrip(". \t\r\n"))
 
 
 _NAME_BEYOND_ASCII = re.compile(QUOTED.pattern + r"|(\.\.?)([A-Za-z0-9_]*[^\x00-\x7f][A-Za-z0-9_\x80-\U0010ffff]*)")

@@ -71,7 +71,7 @@ def _split(value: Any, location: Location, paths: list[tuple[Location, Path]], *
             paths.append((location, compile_path(value)))
             return None
         if with_texts and has_placeholders(value):
-            paths.append((location, _RequestText(value)))
+            paths.append((location, TextTemplate(value, plain=True)))
             return None
         return unescape(value)
     if isinstance(value, dict):
@@ -132,12 +132,13 @@ class TextTemplate:
     r"""A text with `{{$.path}}` placeholders (FEP 2.3.6, llm_judge). It fits where a path does.
 
     `{{\$.path}}` is a literal. Placeholders are filled in one pass: what a path found is never searched for
-    placeholders. A text is filled in as it is, any other value as JSON.
+    placeholders. A text is filled in as it is, any other value as JSON. If `plain`, the text does not know its parts.
     """
 
-    def __init__(self, expression: str) -> None:
-        """Compile the placeholders; raises JSONPathError for one that is no path, or not closed."""
+    def __init__(self, expression: str, *, plain: bool = False) -> None:
+        """Compile the placeholders; raises JSONPathError for one that is not a path, or not closed."""
         self.expression = expression
+        self._plain = plain
         texts_and_paths = PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
         self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
@@ -154,32 +155,20 @@ class TextTemplate:
         """See Path.find."""
         return [self.resolve(document)]
 
-    def resolve(self, document: Any) -> RenderedPrompt:
+    def resolve(self, document: Any) -> str:
         """Return the text with its placeholders filled; raises JSONPathError when one finds nothing."""
+        prompt = self.prompt(document)
+        return str(prompt) if self._plain else prompt
+
+    def prompt(self, document: Any) -> RenderedPrompt:
+        """Return the text as `resolve` does, with its parts."""
         parts: list[str | Filled] = [self._texts[0]]
         for path, text in zip(self._paths, self._texts[1:], strict=True):
             parts += [Filled(path.expression, text_of(path.resolve(document))), text]
         return RenderedPrompt(parts)
 
 
-class _RequestText:
-    """A text of a request: a TextTemplate that gives plain text."""
-
-    def __init__(self, expression: str) -> None:
-        self.expression = expression
-        self._template = TextTemplate(expression)
-        self.is_quick = self._template.is_quick
-
-    def find(self, document: Any) -> list[Any]:
-        """See Path.find."""
-        return [self.resolve(document)]
-
-    def resolve(self, document: Any) -> str:
-        """Return the text with its placeholders filled; raises JSONPathError when one finds nothing."""
-        return str(self._template.resolve(document))
-
-
 def fill_text(text: str, document: Any, escape: Callable[[str], str]) -> str:
     """Return a text with each placeholder replaced by what it finds, escaped; raises JSONPathError."""
-    parts = TextTemplate(text).resolve(document).parts
+    parts = TextTemplate(text).prompt(document).parts
     return "".join(escape(part.text) if isinstance(part, Filled) else part for part in parts)

@@ -159,7 +159,7 @@ def test_rules_are_checked_before_anything_runs() -> None:
         {"": "equal"},
     ):
         assert result({"a": 1}, {"a": 1}, rules).error is not None
-    assert "only names, indices" in result(1, 1, {"$[-1]": "equal"}).error.message
+    assert "only names, indices" in result(1, 1, {"$[?@.a]": "equal"}).error.message
 
 
 def test_differences_are_bounded_and_hold_no_control_characters() -> None:
