@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
-from fepflow.checks.models.judge_prompt import refuse_nothing
-from fepflow.checks.models.judge_texts import ANSWER, QUESTION
+from fepflow.checks.models.judge_prompt import ANSWER, QUESTION, refuse_nothing
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of
 

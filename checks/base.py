@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, wraps
 from inspect import Parameter, get_annotations, iscoroutinefunction, isfunction, signature
@@ -27,7 +27,9 @@ from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.documents.messages import closest, did_you_mean, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
-from fepflow.protocol.check import CHECK_ID, Check, TypedCheck
+from fepflow.protocol.check import CHECK_ID, CHECK_KEYS, Check, TypedCheck
+from fepflow.suite.foreign_names import CHECK
+from fepflow.text import brief
 
 logger = logging.getLogger("fepflow.checks")
 
@@ -345,14 +347,35 @@ def _note_unknown(check_class: type[BaseCheck], arguments: dict[str, Any]) -> No
     if check_class.model_config.get("extra") != "ignore":
         return  # they are refused
     fields = argument_fields(check_class)
-    defaults = default_paths(check_class)
-    absent = [name for name in defaults if not arguments.keys() & {name, fields[name]}]
-    for name in arguments.keys() - {*fields, *fields.values()}:
-        if absent:  # one of them may be meant, and would be compared with something else
-            default = closest(name, absent) or absent[0]
-            advice = did_you_mean(name, list(fields))
-            raise ValueError(f"there is no argument {name} ({advice}), and {default} would be {defaults[default]}")
+    aliases = {field: name for name, field in fields.items()}
+    given = {aliases.get(name, name): value for name, value in arguments.items()}
+    unknown = [name for name in given if name not in fields]
+    refuse_misspelt(check_class, unknown, given)
+    for name in unknown:
         logger.warning(UNKNOWN_ARGUMENT, check_class.check_type or check_class.__name__, name)
+
+
+def refuse_misspelt(check_class: type[BaseCheck], unknown: Sequence[str], given: Mapping[str, Any]) -> None:
+    """Raise ValueError for an unknown argument where a path stands for another one, which may be meant."""
+    defaults = {name: path for name, path in default_paths(check_class).items() if name not in given}
+    if unknown and defaults:
+        default = closest(unknown[0], list(defaults)) or next(iter(defaults))
+        advice = meant_argument(check_class, unknown[0])
+        raise ValueError(
+            f"there is no argument {brief(unknown[0], 60)} ({advice}), and {default} would be {defaults[default]}"
+        )
+
+
+def meant_argument(check_class: type[BaseCheck], name: str) -> str:
+    """Return advice for an argument that a check type does not know; it may be meant for a key of the check."""
+    fields = list(argument_fields(check_class))
+    if "arguments" in fields:
+        advice = f"what calls are made with is arguments: {{arguments: {{{brief(name, 60)}: ...}}}}"
+        return advice if closest(name, fields) is None else did_you_mean(name, fields)
+    known = [*fields, *sorted(modifier_names(check_class))]
+    if closest(name, known) is None and (key := closest(name, sorted(CHECK_KEYS - {"type", "arguments"}))):
+        return f"did you mean {key}?"
+    return did_you_mean(name, known, CHECK)
 
 
 def _as_argument(value: Any) -> Any:

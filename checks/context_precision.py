@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
-from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text
-from fepflow.checks.models.jury import rounded
+from fepflow.checks.models.judge_prompt import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text
+from fepflow.checks.models.voting import rounded
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of
 

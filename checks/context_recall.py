@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
-from fepflow.checks.models.judge_prompt import says_something
-from fepflow.checks.models.judge_texts import CONTEXT, QUESTION, REFERENCE, contexts_of
+from fepflow.checks.models.judge_prompt import CONTEXT, QUESTION, REFERENCE, contexts_of, says_something
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of

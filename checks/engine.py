@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
+from functools import wraps
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
+from fepflow.checks.base import meant_argument
 from fepflow.checks.called import outputs_of, require_repeats
 from fepflow.checks.core.argument_paths import class_of, paths_of
 from fepflow.checks.core.compiled import (
     CompiledCheck,
     compile_checks,
-    meant_argument,
     result_of,
     unknown_argument,
     unknown_arguments,
@@ -55,6 +56,7 @@ from fepflow.suite import foreign_names
 from fepflow.suite.foreign_names import with_our_names
 
 M = TypeVar("M", bound=BaseModel)
+P = ParamSpec("P")
 
 
 def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
@@ -134,14 +136,13 @@ def _require_json(metadata: Any, path: str) -> None:
     if not isinstance(metadata, dict):
         advice = 'give a dict, such as {"experiment_name": "baseline"}'
         raise InputError(Problem(f"must be a dict, not {type(metadata).__name__}", path=path, advice=advice))
-    names = [name for name in metadata if not isinstance(name, str)]
-    if names:
-        raise InputError(Problem(f"{names[0]!r} is no name", path=path, advice="names of metadata are texts"))
     for name, value in metadata.items():
+        if not isinstance(name, str):
+            raise InputError(Problem(f"{name!r} is not a name", path=path, advice="names of metadata are texts"))
         try:
             to_jsonable_python(value)
         except (ValueError, RecursionError):
-            message = f"a {type(value).__name__} that has no JSON form"
+            message = f"has no JSON form: {type(value).__name__}"
             raise InputError(Problem(message, path=f"{path}.{name}", advice="metadata hold JSON values")) from None
 
 
@@ -157,7 +158,7 @@ def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
     if max_async_concurrent is None:
         return None
     if not isinstance(max_async_concurrent, int) or isinstance(max_async_concurrent, bool) or max_async_concurrent < 1:
-        message = f"{max_async_concurrent!r} is no number of checks"
+        message = f"{max_async_concurrent!r} is not a number of checks"
         raise InputError(Problem(message, path="max_async_concurrent", advice="give 1 or more, or nothing"))
     return asyncio.Semaphore(max_async_concurrent)
 
@@ -237,43 +238,6 @@ YIELD_INTERVAL = 0.001
 """Seconds of checking after which other work on the event loop gets its turn."""
 
 
-def evaluate(
-    test_cases: Sequence[Any],
-    outputs: Sequence[Any] | Callable[..., Any],
-    checks: GivenChecks | None = None,
-    metadata: dict[str, Any] | ExperimentMetadata | None = None,
-    max_async_concurrent: int | None = None,
-    *,
-    repeats: int = 1,
-    experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
-) -> EvaluationRunResult:
-    """Evaluate from synchronous code; see `evaluate_async`. It also works inside a running event loop (a notebook)."""
-    results: list[EvaluationRunResult] = []
-
-    async def run() -> None:
-        # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
-        results.append(
-            await evaluate_async(
-                test_cases,
-                outputs,
-                checks,
-                metadata,
-                max_async_concurrent,
-                repeats=repeats,
-                experiment_metadata=experiment_metadata,
-            )
-        )
-
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(run())
-    else:
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, run()).result()
-    return results[0]
-
-
 async def evaluate_async(
     test_cases: Sequence[Any],
     outputs: Sequence[Any] | Callable[..., Any],
@@ -284,7 +248,7 @@ async def evaluate_async(
     repeats: int = 1,
     experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
 ) -> EvaluationRunResult:
-    """Run checks against the output of each test case (FEP 3.1).
+    """Run checks against the output of each test case (FEP 3.1). `evaluate` is for synchronous code.
 
     `outputs[i]` belongs to `test_cases[i]`. A test case is a TestCase, a dict with `input` (FEP 2.1), or the input
     itself. An output is an Output, a dict with `value` (FEP 2.2), or the value itself, which may be any other dict.
@@ -338,6 +302,33 @@ async def evaluate_async(
             for result, number in zip(results, numbers, strict=True)
         ]
     return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
+
+
+def _blocking(function: Callable[P, Coroutine[Any, Any, EvaluationRunResult]]) -> Callable[P, EvaluationRunResult]:
+    """Return a function for synchronous code, which also works inside a running event loop (a notebook)."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> EvaluationRunResult:
+        results: list[EvaluationRunResult] = []
+
+        async def run() -> None:
+            # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
+            results.append(await function(*args, **kwargs))
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            asyncio.run(run())
+        else:
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, run()).result()
+        return results[0]
+
+    return call
+
+
+evaluate = _blocking(evaluate_async)
+evaluate.__name__ = evaluate.__qualname__ = "evaluate"
 
 
 async def _case_results(

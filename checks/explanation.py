@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from fepflow.checks.core.sentences import MAX_PART, ResolvedArguments, number, redacted, shown, without_reason
@@ -17,7 +17,7 @@ from fepflow.checks.registry import our_checks
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import Output
 from fepflow.security.secret_names import is_secret_name
-from fepflow.text import cut, printable
+from fepflow.text import cut, one_line, printable
 
 MAX_SENTENCE = 300
 
@@ -153,7 +153,7 @@ def _is_configuration(name: str) -> bool:
 
 
 def _line(text: str, limit: int) -> str:
-    return printable(cut(" ".join(text[: 4 * limit].split()), limit))
+    return one_line(text[: 4 * limit], limit)
 
 
 Kind = Literal["call", "error", "failed"]
@@ -172,10 +172,9 @@ _VARYING = re.compile(
     r"|\b(?=[0-9A-Fa-f]*[0-9])[0-9A-Fa-f]{8,64}\b"
     r"|[0-9]+(?:[.,:][0-9]+)*)"
 )
-_RARE = 0.05
-"""Share of a source's messages up to which one that occurs several times is taken together with others."""
-
 _QUOTED = re.compile(r"""('[^']*'|"[^"]*")""")
+_RARE = 0.05
+"""Share of a source's messages up to which a message that occurs several times is merged with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,95 +211,74 @@ class CauseSummary:
 
 @dataclass(slots=True)
 class _Pattern:
-    """Messages that differ only in the values of the same slots; `slots` are those of the first."""
+    """Messages that differ only in some values. `parts` are texts with values between them; `…` if a value differs."""
 
-    text: str
+    parts: list[str]
     case_ids: list[str]
-    slots: list[str]
-    varying: set[int] = field(default_factory=set)
     count: int = 1
 
-    def add(self, slots: list[str], case_ids: Sequence[str], count: int = 1) -> None:
-        self.count += count
-        self.varying |= {
-            index for index, (slot, first) in enumerate(zip(slots, self.slots, strict=False)) if slot != first
-        }
-        self.add_cases(case_ids)
-
-    def add_cases(self, case_ids: Sequence[str]) -> None:
-        """Note the first cases, and one more than are shown, to know that there are more."""
-        new = [case_id for case_id in case_ids if case_id not in self.case_ids]
-        self.case_ids += new[: MAX_CASES + 1 - len(self.case_ids)]
-
     @property
-    def without_numbers(self) -> str:
-        return _VARYING.sub(_ELLIPSIS, self.text)
+    def text(self) -> str:
+        return "".join(self.parts)
 
-    def shown(self, pattern: re.Pattern[str]) -> str:
-        """Return the text, with an ellipsis for the values that differ."""
-        parts = pattern.split(self.text)
-        if self.count > 1:
-            for index, slot in enumerate(self.slots):
-                if index in self.varying or slot == _CASE:
-                    parts[2 * index + 1] = _ELLIPSIS
-        return self.with_case("".join(parts))
-
-    def with_case(self, text: str) -> str:
-        return text.replace(_CASE, self.case_ids[0])
+    def merge(self, other: _Pattern) -> None:
+        if len(self.parts) == len(other.parts):
+            pairs = zip(self.parts, other.parts, strict=True)
+            self.parts = [part if part == other_part else _ELLIPSIS for part, other_part in pairs]
+        self.count += other.count
+        # One more than are shown, to know that there are more.
+        self.case_ids = list(dict.fromkeys([*self.case_ids, *other.case_ids]))[: MAX_CASES + 1]
 
 
 class _Source:
-    """The messages of one check, or of one kind of failed calls."""
+    """The messages of one check, or of one kind of failed calls, merged where only numbers and ids differ."""
 
     def __init__(self) -> None:
         self.patterns: dict[tuple[str, ...], _Pattern] = {}
-        self.others: _Pattern | None = None
+        self.others: list[_Pattern] = []
+        """All messages beyond MAX_PATTERNS, as one."""
         self.count = 0
 
     def add(self, text: str, case_id: str) -> None:
         self.count += 1
         parts = _VARYING.split(text)
         key = tuple(parts[::2])
+        pattern = _Pattern([case_id if part == _CASE else part for part in parts], [case_id])
         if key in self.patterns:
-            self.patterns[key].add(parts[1::2], [case_id])
+            self.patterns[key].merge(pattern)
         elif len(self.patterns) < MAX_PATTERNS:
-            self.patterns[key] = _Pattern(text, [case_id], parts[1::2])
-        elif self.others is None:
-            self.others = _Pattern(text, [case_id], parts[1::2])
+            self.patterns[key] = pattern
         else:
-            self.others.count += 1
-            self.others.add_cases([case_id])
+            self.others = [_merged([*self.others, pattern])]
 
-    def details(self) -> Iterator[tuple[_Pattern, str]]:
-        """Yield each cause and its text."""
-        alike: dict[tuple[str, ...], list[_Pattern]] = {}
+    def causes(self) -> Iterator[tuple[_Pattern, str]]:
+        """Yield each cause and its text. Rare messages are merged where only numbers and quoted values differ."""
+        rare: dict[tuple[str, ...], list[tuple[_Pattern, _Pattern]]] = {}
         for pattern in self.patterns.values():
             if pattern.count > max(1, self.count * _RARE):
-                yield pattern, pattern.shown(_VARYING)
+                yield pattern, pattern.text
             else:
-                key = tuple(_QUOTED.split(pattern.without_numbers)[::2])
-                alike.setdefault(key, []).append(pattern)
+                quoted = _QUOTED.split(_ELLIPSIS.join(pattern.parts[::2]))
+                pair = pattern, _Pattern(quoted, pattern.case_ids, pattern.count)
+                rare.setdefault(tuple(quoted[::2]), []).append(pair)
         different: list[_Pattern] = []
-        for patterns in alike.values():
-            merged = _merged(patterns)
-            if 0 < len(merged.varying) < len(merged.slots):
-                yield merged, merged.shown(_QUOTED)
+        for pairs in rare.values():
+            merged = _merged([without_numbers for _, without_numbers in pairs])
+            values = merged.parts[1::2]
+            if 0 < values.count(_ELLIPSIS) < len(values):
+                yield merged, merged.text
             else:
-                different += patterns
-        if self.others is not None:
-            different.append(self.others)
+                different += [pattern for pattern, _ in pairs]
+        different += self.others
         if different:
-            such_as = "different each time, such as: " if len(different) > 1 or self.others else ""
-            yield _merged(different), such_as + different[0].shown(_VARYING)
+            such_as = "different each time, such as: " if len(different) > 1 else ""
+            yield _merged(different), such_as + different[0].text
 
 
 def _merged(patterns: Sequence[_Pattern]) -> _Pattern:
-    """Merge messages that differ only in numbers and quoted values into patterns."""
-    first, *others = patterns
-    merged = _Pattern(first.without_numbers, list(first.case_ids), _QUOTED.split(first.without_numbers)[1::2])
-    merged.count = first.count
-    for pattern in others:
-        merged.add(_QUOTED.split(pattern.without_numbers)[1::2], pattern.case_ids, pattern.count)
+    merged = replace(patterns[0])
+    for pattern in patterns[1:]:
+        merged.merge(pattern)
     return merged
 
 
@@ -331,15 +309,15 @@ class Causes:
         """Return all causes, the most frequent first."""
         causes = [
             Cause(
-                results.count,
+                pattern.count,
                 kind,
                 name if kind != "call" else "",
                 _words(kind, name, text),
-                results.case_ids[:MAX_CASES],
-                len(results.case_ids) > MAX_CASES,
+                pattern.case_ids[:MAX_CASES],
+                len(pattern.case_ids) > MAX_CASES,
             )
             for (kind, name), source in self._sources.items()
-            for results, text in source.details()
+            for pattern, text in source.causes()
         ]
         return sorted(causes, key=lambda cause: (-cause.count, cause.text))
 

@@ -9,20 +9,25 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.numbers import DecimalMark, Position, WrittenNumber, as_decimal, is_close, number_in
+from fepflow.checks.core.numbers import (
+    DecimalMark,
+    Position,
+    WrittenNumber,
+    as_decimal,
+    finite_number,
+    is_close,
+    number_in,
+)
 from fepflow.checks.core.sentences import ResolvedArguments, shown
-from fepflow.documents.messages import kind_name
-from fepflow.json.values import finite
 
 
 def _text_or_number(value: Any) -> Any:
     if isinstance(value, str | JSONPath):
         return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a text or a number, not {kind_name(value)}")
-    if isinstance(value, float) and finite(value) is None:
-        raise ValueError(f"must be a finite number, not {value}")
-    return value
+    try:
+        return finite_number(value)
+    except ValueError as error:
+        raise ValueError(str(error).replace("must be a number", "must be a text or a number")) from None
 
 
 TextOrNumber = Annotated[str | int | float | JSONPath, BeforeValidator(_text_or_number)]

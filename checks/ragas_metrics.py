@@ -18,9 +18,8 @@ from fepflow.checks.base import JSONPath
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.claims import ClaimsCheck, Verdict
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, json_object
-from fepflow.checks.models.judge_prompt import says_something
-from fepflow.checks.models.judge_texts import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of
-from fepflow.checks.models.jury import rounded
+from fepflow.checks.models.judge_prompt import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of, says_something
+from fepflow.checks.models.voting import rounded
 from fepflow.errors import CheckArgumentsError, MissingExtraError
 from fepflow.extras import require
 from fepflow.jsonpath.template import Filled, RenderedPrompt

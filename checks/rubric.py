@@ -11,8 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from fepflow.checks.base import JSONPath, PathText
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, ScoredJudgeCheck, json_object
-from fepflow.checks.models.judge_prompt import parts_of, refuse_nothing
-from fepflow.checks.models.judge_texts import ANSWER, QUESTION, REFERENCE, has_text
+from fepflow.checks.models.judge_prompt import ANSWER, QUESTION, REFERENCE, has_text, parts_of, refuse_nothing
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import text_of

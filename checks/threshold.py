@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText
+from fepflow.checks.core.numbers import finite_number
 from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
-from fepflow.documents.messages import kind_name
 
 
 def _number(value: Any) -> Any:
-    if isinstance(value, JSONPath):
-        return value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"must be a number, not {kind_name(value)}")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"must be a finite number, not {value}")
-    return value
+    return value if isinstance(value, JSONPath) else finite_number(value)
 
 
 Number = Annotated[int | float | PathText, BeforeValidator(_number)]

@@ -28,6 +28,7 @@ from fepflow.checks.base import (
     argument_fields,
     default_paths,
     modifier_names,
+    refuse_misspelt,
     refused,
     wrong_arguments,
 )
@@ -36,7 +37,6 @@ from fepflow.checks.core.modifiers import AlternativeResults, Modifiers, split_m
 from fepflow.checks.core.sentences import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import file_of, find_check, is_ours, source_hash
-from fepflow.documents.messages import closest, did_you_mean
 from fepflow.errors import (
     CheckArgumentsError,
     CheckTimeoutError,
@@ -51,14 +51,13 @@ from fepflow.errors import (
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
-from fepflow.protocol.check import CHECK_KEYS, AnyCheck, Check, to_check
+from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
 from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import known_secrets, redact_json, words_of
-from fepflow.suite.foreign_names import CHECK
 from fepflow.suite.models import OWN_CHECKS, check_ids
 from fepflow.text import brief
 from fepflow.time_limit import IN_LOOP, NotInLoopError
@@ -113,10 +112,11 @@ class Arguments:
         self._fields = argument_fields(check_class)
         self.modifiers, arguments = split_modifiers(check_class, check_type, arguments)
         self.unknown = unknown_arguments(check_class, arguments)
-        defaults = {name: path for name, path in default_paths(check_class).items() if name not in arguments}
-        if self.unknown and defaults:
-            raise _misspelt(check_class, check_type, self.unknown[0], next(iter(defaults)))
-        arguments = {**defaults, **arguments}
+        try:
+            refuse_misspelt(check_class, self.unknown, arguments)
+        except ValueError as error:
+            raise CheckArgumentsError(f"{check_type}: {error}") from None
+        arguments = {**default_paths(check_class), **arguments}
         self.template = compile_template(arguments, _special_paths(check_class, check_type, arguments))
         # Of a path inside a list, an object or a text, the argument as a whole is known only when it is resolved.
         self._paths: dict[str, str | None] = {str(location[0]): None for location, _ in self.template.paths}
@@ -215,25 +215,6 @@ def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]
 def unknown_argument(check: Check, name: str) -> str:
     """Return what is wrong with an argument that a check's type does not know."""
     return f"{check.type} has no argument {brief(name, 60)}"
-
-
-def meant_argument(check_class: type[BaseCheck], name: str) -> str:
-    """Return advice for an argument that a check type does not know; it may be meant for a key of the check."""
-    fields = list(argument_fields(check_class))
-    if "arguments" in fields:
-        advice = f"what calls are made with is arguments: {{arguments: {{{brief(name, 60)}: ...}}}}"
-        return advice if closest(name, fields) is None else did_you_mean(name, fields)
-    known = [*fields, *sorted(modifier_names(check_class))]
-    if closest(name, known) is None and (key := closest(name, sorted(CHECK_KEYS - {"type", "arguments"}))):
-        return f"did you mean {key}?"
-    return did_you_mean(name, known, CHECK)
-
-
-def _misspelt(check_class: type[BaseCheck], check_type: str, unknown: str, default: str) -> CheckArgumentsError:
-    """Return the error of an argument that is not known while a path stands for another one: it may be that one."""
-    path = default_paths(check_class)[default]
-    message = f"{check_type} has no argument {brief(unknown, 60)} ({meant_argument(check_class, unknown)})"
-    return CheckArgumentsError(f"{message}, and {default} is not given: it would be {path}")
 
 
 def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
@@ -550,16 +531,15 @@ class CompiledCheck:
             metadata["execution_time_ms"] = _milliseconds(started)
         if isinstance(error, ModelError):
             metadata["model_error"] = error.kind
-        fields: dict[str, Any] = {} if shown is None else {"resolved_arguments": shown}
-        return CheckResult.trusted(
-            check_type=self.check_type,
-            status="error",
-            results={},
-            evaluated_at=utc_now(),
-            metadata=metadata,
-            error=cause,
-            **fields,
-        )
+        fields = {
+            "check_type": self.check_type,
+            "status": "error",
+            "results": {},
+            "evaluated_at": utc_now(),
+            "metadata": metadata,
+            "error": cause,
+        }
+        return CheckResult.trusted(fields if shown is None else {**fields, "resolved_arguments": shown})
 
 
 def compile_checks(

@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
-from fepflow.json.values import has_more_values, is_small, parse
+from fepflow.json.values import is_small, parse
 from fepflow.time_limit import IN_LOOP, NotInLoopError, within
 
 TIME_LIMIT = 1.0
@@ -78,7 +78,8 @@ def _is_quick(schema: dict[str, Any], data: Any) -> bool:
     if any(f'"{keyword}"' in text for keyword in _REPEATING):
         return False
     nodes = _QUICK_PAIRS // (1 + text.count(":") + text.count(","))
-    return is_small(data, nodes, _QUICK_CHARACTERS) and not (isinstance(data, str) and has_more_values(data, nodes))
+    values = sum(map(data.count, ",[{")) if isinstance(data, str) else 0  # of JSON text
+    return values <= nodes and is_small(data, nodes, _QUICK_CHARACTERS)
 
 
 def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:

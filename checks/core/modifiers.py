@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from fepflow.checks.base import BaseCheck, argument_fields, modifier_names, refused
+from fepflow.checks.core.numbers import finite_number
 from fepflow.checks.core.patterns import MAX_PATTERN, MAX_TEXT, check_pattern, find_text
 from fepflow.checks.core.sentences import shown
 from fepflow.documents.messages import kind_name, validation_messages
@@ -226,11 +227,10 @@ class Modifiers:
             if self.pass_at is None:
                 return results
             raise CheckArgumentsError(f"pass_at: {self.check_type} gave no score")
-        score = holder["score"]
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise CheckArgumentsError(f"the score must be a number, not {kind_name(score)}")
-        if not _is_finite(score):
-            raise CheckArgumentsError(f"the score must be a finite number, not {score}")
+        try:
+            score = finite_number(holder["score"])
+        except ValueError as error:
+            raise CheckArgumentsError(f"the score {error}") from None
         if self.range is not None and not self.range[0] <= score <= self.range[1]:
             raise CheckArgumentsError(f"the score {score} is not within {_bounds(self.range)}")
         if self.pass_at is None:
@@ -323,18 +323,18 @@ def _read_extract(check_type: str, value: Any) -> Extract:
 
 
 def _read_pass_at(check_class: type[BaseCheck], check_type: str, value: Any, arguments: Mapping[str, Any]) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _refused(check_type, "pass_at", f"must be a number, not {kind_name(value)}")
-    if not _is_finite(value):
-        raise _refused(check_type, "pass_at", f"must be a finite number, not {value}")
+    try:
+        least = finite_number(value)
+    except ValueError as error:
+        raise _refused(check_type, "pass_at", str(error)) from None
     limits = check_class.check_range
-    if limits is not None and not limits[0] <= value <= limits[1]:
+    if limits is not None and not limits[0] <= least <= limits[1]:
         raise _refused(check_type, "pass_at", f"scores of {check_type} are within {_bounds(limits)}")
-    if limits is not None and value == limits[0]:
+    if limits is not None and least == limits[0]:
         raise _refused(check_type, "pass_at", f"every score passes, as none of {check_type} is below {limits[0]:g}")
     if "pass_at" in arguments and arguments.get("negate", False) is not False:
         raise _refused(check_type, "pass_at", "leave out negate: a pass is a score of at least pass_at")
-    return value
+    return least
 
 
 def _bounds(limits: tuple[float, float]) -> str:

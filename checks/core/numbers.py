@@ -5,9 +5,12 @@ Everything is computed in decimals: 0.1 and 0.1 + 0.2 are what was written, not 
 
 from __future__ import annotations
 
+import math
 import re
 from decimal import Context, Decimal
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from fepflow.documents.messages import kind_name
 
 DecimalMark = Literal["point", "comma"]
 Position = Literal["last", "first"]
@@ -86,6 +89,15 @@ def _read(match: re.Match[str], decimal: DecimalMark) -> WrittenNumber:
     plain = re.sub(rf"[{re.escape(other)}{_SEPARATOR}\x20]", "", digits).replace(mark, ".")
     sign = "-" if sign in _MINUS else sign
     return WrittenNumber(Decimal(f"{sign}{plain}{power}"), written)
+
+
+def finite_number(value: Any) -> int | float:
+    """Return a value that is a number, and neither a boolean nor NaN or infinite. Raises ValueError for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, not {kind_name(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value}")
+    return value
 
 
 def as_decimal(value: float) -> Decimal:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
+from os.path import commonprefix
 from typing import Any
 
 from fepflow.json.values import json_equal
 from fepflow.security.secret_names import is_secret_name
-from fepflow.text import as_json, cut, printable
+from fepflow.text import as_json, cut, four_digits, printable
 
 MAX_VALUE = 100
 """Characters of a value in a sentence."""
@@ -111,54 +112,38 @@ def subject(values: Sequence[Any]) -> str:
 
 
 def number(value: Any) -> str:
-    """Return a number as people write it: three digits, or more where it has as many before the point."""
-    if not isinstance(value, float):
-        return shown(value)
-    return _with_digits(value, 3)
+    """Return a number as people write it: four digits, or all whole ones."""
+    return four_digits(value) if isinstance(value, float) else shown(value)
 
 
-def _with_digits(value: Any, digits: int) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    whole = len(f"{abs(value):.0f}")
-    return f"{value:.{max(digits, whole if whole <= 15 else digits)}g}"
-
-
-def compared(value: Any, bound: Any) -> tuple[str, str]:
-    """Return a value and its bound, with as many digits as it takes to see which of them is larger."""
-    limit = _with_digits(bound, 6)
-    for digits in range(3, 18):
-        text = _with_digits(value, digits)
-        if _order(float(text), float(limit)) == _order(value, bound):
-            return text, limit
+def _compared(value: Any, bound: Any) -> tuple[str, str]:
+    """Return a value and its bound; all digits of them where four would make them look the same."""
+    if number(value) != number(bound) or value == bound:
+        return number(value), number(bound)
     return str(value), str(bound)
-
-
-def _order(value: float, other: float) -> int:
-    return (value > other) - (value < other)
 
 
 def out_of_bounds(value: Any, bounds: Mapping[str, Any], label: str = "") -> str:
     """Say how a number violates `min_value` or `max_value`; with `negate`, that it lies between them."""
     low, high = bounds.get("min_value"), bounds.get("max_value")
     if not isinstance(value, int | float):
-        return f"{label}{shown(value)} is no number"
+        return f"{label}{shown(value)} is not a number"
     if bounds.get("negate"):
         return f"{label}{_within(value, low, high)}, which is not wanted"
     if low is not None and not value > low and (value != low or bounds.get("min_inclusive") is False):
-        text, limit = compared(value, low)
+        text, limit = _compared(value, low)
         return f"{label}{text} is {'under' if value < low else 'not over'} {limit}"
     if high is not None:
-        text, limit = compared(value, high)
+        text, limit = _compared(value, high)
         return f"{label}{text} is {'over' if value > high else 'not under'} {limit}"
     return f"{label}{number(value)} is out of bounds"
 
 
 def _within(value: Any, low: Any, high: Any) -> str:
     if low is None or high is None:
-        text, limit = compared(value, high if low is None else low)
+        text, limit = _compared(value, high if low is None else low)
         return f"{text} is {'at most' if low is None else 'at least'} {limit}"
-    return f"{number(value)} is between {_with_digits(low, 6)} and {_with_digits(high, 6)}"
+    return f"{number(value)} is between {number(low)} and {number(high)}"
 
 
 def differing(actual: Any, expected: Any, *, fold_case: bool = False) -> str:
@@ -174,7 +159,7 @@ def differing(actual: Any, expected: Any, *, fold_case: bool = False) -> str:
 
 def _differing_texts(actual: str, expected: str, fold_case: bool) -> str:
     one, other = (actual.casefold(), expected.casefold()) if fold_case else (actual, expected)
-    place = _first_difference(one, other)
+    place = len(commonprefix([one, other]))  # noqa: RUF071  # texts, not paths
     sentence = f"got {shown(actual, around=place)}, wanted {shown(expected, around=place)}"
     if max(len(actual), len(expected)) > MAX_VALUE:
         sentence += f" (they differ from character {place + 1:,} on)"
@@ -183,18 +168,6 @@ def _differing_texts(actual: str, expected: str, fold_case: bool) -> str:
     elif one.split() == other.split():
         sentence += " (they differ in white space only)"
     return sentence
-
-
-def _first_difference(one: str, other: str) -> int:
-    """Return the index from which on two texts differ."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def _differences(actual: Any, expected: Any, path: str) -> Iterator[str | None]:

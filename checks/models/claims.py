@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.judge_check import Questioner, ScoredJudgeCheck, json_object
-from fepflow.checks.models.jury import rounded
+from fepflow.checks.models.voting import rounded
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import cut

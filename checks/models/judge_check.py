@@ -20,7 +20,6 @@ from fepflow.calls.models.structured import ResponseDetails
 from fepflow.checks.base import JSONPath
 from fepflow.checks.core.json_schema import read_schema
 from fepflow.checks.models.judge_prompt import judge_prompt
-from fepflow.checks.models.jury import Jury, JuryRule, decide
 from fepflow.checks.models.model_check import (
     NO_VERDICTS,
     OF_PROVIDER,
@@ -32,7 +31,7 @@ from fepflow.checks.models.model_check import (
     refuse_paths,
     response_metadata,
 )
-from fepflow.checks.models.voting import Sample, combine
+from fepflow.checks.models.voting import Jury, JuryRule, Sample, combine, decide
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import parse
 from fepflow.protocol.model_response import Kind

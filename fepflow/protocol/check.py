@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from fepflow.errors import InputError, Problem
-from fepflow.protocol.model import FepModel, construct_fast, defaults_of, to_jsonable
+from fepflow.protocol.model import FepModel, to_jsonable
 
 SEMVER = (
     r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
@@ -63,11 +63,6 @@ class Check(FepModel, CheckForm):
     version: Annotated[str, Field(pattern=SEMVER)] | None = None
     id: CheckId | None = None
     turn: Annotated[int, Field(ge=1)] | None = None
-
-    @classmethod
-    def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build a check from what a valid one was dumped as, without validating it again."""
-        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
     def __eq__(self, other: object) -> bool:
         """Compare declarations; a typed check is compared by its declaration."""

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from fepflow.errors import JSONPathError
 from fepflow.protocol.check import Check, Checks, checks_in_full, id_of_type, to_check
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model import FepModel, construct_fast, defaults_of
+from fepflow.protocol.model import FepModel
 
 REUSED_FROM = "reused_from"
 """Name in an output's metadata of the earlier run that the output is of."""
@@ -26,11 +26,6 @@ class ScriptedTurn(FepModel):
     input: Any
     checks: Checks | None = None
 
-    @classmethod
-    def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build a turn from the dump of a valid case; its checks are among those of the case."""
-        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
-
 
 class SimulatedUser(FepModel):
     """A user played by a model until it says that the goal is reached or given up, for at most `max_turns` turns."""
@@ -41,11 +36,6 @@ class SimulatedUser(FepModel):
     model: Annotated[str, Field(min_length=1)] | None = Field(
         default=None, description="Model that plays the user; default: that of the suite's user section."
     )
-
-    @classmethod
-    def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build one from the dump of a valid one."""
-        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
 
 
 def _turn(value: Any) -> Any:
@@ -92,14 +82,15 @@ class TestCase(FepModel):
 
     @classmethod
     def trusted(cls, data: dict[str, Any]) -> Self:
-        """Build a case from the dump of a valid one, without validating it again."""
-        checks = data.get("checks")
-        given = data if checks is None else {**data, "checks": [Check.trusted(check) for check in checks]}
-        if (turns := data.get("turns")) is not None:
-            given = {**given, "turns": [ScriptedTurn.trusted(turn) for turn in turns]}
-        if (user := data.get("user")) is not None:
-            given = {**given, "user": SimulatedUser.trusted(user)}
-        return construct_fast(cls, {**defaults_of(cls), **given}, set(data))
+        """See FepModel."""
+        models = dict(data)
+        if data.get("checks") is not None:
+            models["checks"] = [Check.trusted(check) for check in data["checks"]]
+        if data.get("turns") is not None:
+            models["turns"] = [ScriptedTurn.trusted(turn) for turn in data["turns"]]
+        if data.get("user") is not None:
+            models["user"] = SimulatedUser.trusted(data["user"])
+        return super().trusted(models)
 
     @model_validator(mode="before")
     @classmethod

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import pytest
 
+from fepflow.asyncio_helpers import gather_or_raise
 from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import checks_of, evaluate, evaluate_async, read_checks
@@ -183,10 +184,10 @@ async def run_samples_async(call: AsyncCall, plan: Plan, samples: range) -> list
                 with _answering(answers, case_index, sample) as answer_with:
                     answer_with(await call(plan.cases[case_index]))
         except BaseException:
-            units.close()  # it was about the whole test: the others take no more
+            units.close()  # it was about the whole test: the others, which may never wait, take no more
             raise
 
-    await _all_or_none([asyncio.ensure_future(work()) for _ in range(plan.concurrency or CONCURRENCY)])
+    await gather_or_raise(work() for _ in range(plan.concurrency or CONCURRENCY))
     results: list[SampleResult] = []
     for group in _by_sample(sorted(answers, key=lambda answer: (answer.sample, answer.case_index))):
         checked = await evaluate_async(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -219,19 +220,6 @@ def _is_cancelled() -> bool:
     except RuntimeError:  # the function is not async
         return False
     return task is not None and task.cancelling() > 0
-
-
-async def _all_or_none(tasks: Sequence[asyncio.Future[None]]) -> None:
-    """Wait for all. The first exception stops the others, and is raised."""
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in tasks:
-        if not task.cancelled():
-            task.result()
 
 
 def _raised(error: BaseException, case_index: int, sample: int, started: float) -> _Answer:

@@ -285,12 +285,12 @@ SENTENCES: list[tuple[str, dict[str, Any], Any, str]] = [
         CALLS,
         "score 0.5 is under 0.7: called search, refund; wanted search, then pay, and nothing else",
     ),
-    ("llm_judge", judged(judge), "Lyon", "It names another city. (score 0.123)"),
+    ("llm_judge", judged(judge), "Lyon", "It names another city. (score 0.1235)"),
     ("llm_judge", judged(silent_judge), "Lyon", "the judge says no and gives no reason"),
     ("semantic_similarity", similar(min_value=0.7), "Lyon", "score 0.62 is under 0.7"),
     ("semantic_similarity", similar(max_value=0.5), "Lyon", "score 0.62 is over 0.5"),
     ("custom_function", called(with_reason), "Lyon", "Lyon is in France, too"),
-    ("custom_function", called(with_numbers), "Lyon", "words: 3, share: 0.123"),
+    ("custom_function", called(with_numbers), "Lyon", "words: 3, share: 0.1235"),
     ("custom_function", called(bare), "Lyon", 'bare did not pass and gives no reason; it got text "Lyon"'),
 ]
 

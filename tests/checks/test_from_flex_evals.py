@@ -155,8 +155,8 @@ class TestMetadata:
         [
             ({"metadata": "baseline"}, "metadata: must be a dict, not str"),
             ({"metadata": ["a"]}, "metadata: must be a dict, not list"),
-            ({"metadata": {1: "a"}}, "metadata: 1 is no name"),
-            ({"metadata": {"when": object()}}, "metadata.when: a object that has no JSON form"),
+            ({"metadata": {1: "a"}}, "metadata: 1 is not a name"),
+            ({"metadata": {"when": object()}}, "metadata.when: has no JSON form: object"),
             (
                 {"experiment_metadata": {"experiment_name": "x"}},
                 "experiment_metadata.experiment_name: experiment_name is not known",
@@ -168,9 +168,9 @@ class TestMetadata:
                 {"metadata": ExperimentMetadata(), "experiment_metadata": ExperimentMetadata()},
                 "metadata: the experiment is given twice",
             ),
-            ({"max_async_concurrent": 0}, "max_async_concurrent: 0 is no number of checks"),
-            ({"max_async_concurrent": True}, "max_async_concurrent: True is no number of checks"),
-            ({"max_async_concurrent": "4"}, "max_async_concurrent: '4' is no number of checks"),
+            ({"max_async_concurrent": 0}, "max_async_concurrent: 0 is not a number of checks"),
+            ({"max_async_concurrent": True}, "max_async_concurrent: True is not a number of checks"),
+            ({"max_async_concurrent": "4"}, "max_async_concurrent: '4' is not a number of checks"),
         ],
     )
     def test_what_is_wrong_is_refused_before_any_check_runs(self, arguments: dict[str, Any], message: str) -> None:

@@ -25,7 +25,7 @@ from typing import Any, Generic, TypeVar
 
 from fepflow.api.evaluations.request_checks import Place, RequestChecks, places_of
 from fepflow.api.evaluations.requests import EvaluationRequest
-from fepflow.checks.registry import CHECKS, installed_checks
+from fepflow.checks.registry import CHECKS, installed_checks, our_checks
 from fepflow.errors import FepflowError, TooLargeError
 from fepflow.host import fork, limit_memory
 from fepflow.jsonpath.path import compile_path
@@ -163,8 +163,10 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process at the other end
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for children
     warnings.simplefilter("ignore")
-    for module in (*_LIBRARIES, *{address.partition(":")[0] for (address, *_) in CHECKS.values()}):
+    for module in _LIBRARIES:
         import_module(module)
+    for check_type in CHECKS:
+        our_checks(check_type)
     installed_checks()
     compile_path("$.`len`")  # loads the library for such paths
     gc.collect()

@@ -8,8 +8,7 @@ import pytest
 from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
 from fepflow.checks.engine import evaluate
 from fepflow.checks.models.judge_spec import judges_of
-from fepflow.checks.models.jury import JuryRule, decide
-from fepflow.checks.models.voting import Sample
+from fepflow.checks.models.voting import JuryRule, Sample, decide
 from fepflow.errors import ModelError, ModelTimeoutError
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase

@@ -131,7 +131,7 @@ class TestCheckResult:
 
     def test_a_trusted_one_is_the_same_as_a_validated_one(self):
         fields = {name: getattr(self.RESULT, name) for name in ("check_type", "status", "results", "evaluated_at")}
-        trusted = CheckResult.trusted(**fields)
+        trusted = CheckResult.trusted(fields)
         assert trusted == self.RESULT
         assert trusted.model_dump_json() == self.RESULT.model_dump_json()
         assert trusted.model_fields_set == self.RESULT.model_fields_set

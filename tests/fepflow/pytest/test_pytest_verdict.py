@@ -116,7 +116,7 @@ def test_a_check_without_passed_does_not_pass(project: Project) -> None:
         """
     )
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["    Score: gave neither pass nor fail, but score: 0.988"])
+    result.stdout.fnmatch_lines(["    Score: gave neither pass nor fail, but score: 0.9877"])
 
 
 def test_a_case_that_fails_one_check_has_failed_whatever_the_others_say(project: Project) -> None:

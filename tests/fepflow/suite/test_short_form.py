@@ -155,7 +155,7 @@ def test_no_default_stands_in_for_an_argument_that_is_misspelt():
     check = Check(type="contains", arguments={"phrase": "London"})
     result = evaluate([{"input": "q", "expected": "Paris"}], ["Paris"], [check]).results[0].check_results[0]
     assert result.error.message == (
-        "contains has no argument phrase (did you mean phrases?), and text is not given: it would be $.output.value"
+        "contains: there is no argument phrase (did you mean phrases?), and phrases would be $.test_case.expected"
     )
 
 
