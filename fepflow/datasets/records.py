@@ -7,20 +7,25 @@ Errors are collected and raised together.
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import IO, Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from fepflow.documents.files import MAX_BYTES as MAX_YAML_BYTES
-from fepflow.documents.files import SAVE_AS_UTF8, decode, not_utf8, open_regular, other_encoding
+from fepflow.documents.files import (
+    SAVE_AS_UTF8,
+    UNREADABLE,
+    not_utf8,
+    open_plain,
+    other_encoding,
+    read_text,
+    unreadable,
+)
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.json import values as parser
@@ -90,7 +95,6 @@ MAX_LINES = 5_000_000
 
 _ENDINGS: dict[str, Format] = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json", ".csv": "csv", ".tsv": "csv"}
 _ENDINGS |= {".yaml": "yaml", ".yml": "yaml", ".parquet": "parquet", ".xlsx": "xlsx"}
-_DAMAGED = (gzip.BadGzipFile, EOFError, zlib.error)
 
 
 def format_of(path: Path, format: str | None, file: str) -> Format:
@@ -114,11 +118,11 @@ class Columns(NamedTuple):
 
 
 def records(
-    path: Path, format: Format, errors: ErrorCollector, columns: Columns | None = None
+    path: Path, format: Format, errors: ErrorCollector, columns: Columns | None = None, *, nan: bool = False
 ) -> Iterator[tuple[int, Any]]:
     """Yield each readable record with the line, from 1, on which it begins.
 
-    Of a Parquet file, other `columns` are left out; None stands for all.
+    Of a Parquet file, other `columns` are left out; None stands for all. With `nan`, JSONL may hold NaN and infinities.
     """
     if format in ("parquet", "xlsx"):
         from fepflow.datasets.tables import excel_records, parquet_records  # libraries that most suites do without
@@ -128,7 +132,7 @@ def records(
         read = otlp_records if format == "otlp" else atif_records
         return read(_traces(path, errors), errors.add)
     if format == "jsonl":
-        return _jsonl(_lines(path, errors), errors)
+        return _jsonl(_lines(path, errors), errors, nan=nan)
     if format == "csv":
         return csv_records(_lines(path, errors), errors, MAX_LINE_BYTES)
     if format == "json":
@@ -136,21 +140,11 @@ def records(
     return _document(path, MAX_YAML_BYTES, partial(_yaml_list, file=errors.file), errors)
 
 
-@contextmanager
-def _open(path: Path) -> Iterator[IO[bytes]]:
-    with open_regular(path) as stream:
-        if path.suffix.lower() != ".gz":
-            yield stream
-            return
-        with gzip.open(stream) as plain:
-            yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
-
-
 def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
     """Yield each line with its number and its line end. Ends with an error at the first that cannot be read."""
     number = total = 0
     try:
-        with _open(path) as stream:
+        with open_plain(path) as stream:
             for number in count(1):
                 raw = stream.readline(MAX_LINE_BYTES + 1)
                 total += len(raw)
@@ -165,32 +159,18 @@ def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
                     )
                     errors.add(f"{what} is larger than {limit:,} bytes", number)
                     return
-                if number == 1 and (reason := _foreign(raw)):
+                if number == 1 and (reason := other_encoding(raw)):
                     errors.add(reason, advice=SAVE_AS_UTF8)
                     return
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
-        errors.add(not_utf8(error.object, error.start), number, advice=SAVE_AS_UTF8)
-    except (OSError, EOFError, zlib.error) as error:
-        errors.add(*unreadable(error))
+        errors.add(not_utf8(error), number, advice=SAVE_AS_UTF8)
+    except UNREADABLE as error:
+        message, advice = unreadable(error)
+        errors.add(message, advice=advice)
 
 
-def _foreign(beginning: bytes) -> str | None:
-    if beginning.startswith(b"\x1f\x8b"):
-        return "is gzip data, but its name does not end in .gz"
-    return other_encoding(beginning)
-
-
-def unreadable(error: Exception) -> tuple[str]:
-    """Return why a file cannot be read, as the arguments of an error."""
-    if isinstance(error, _DAMAGED):
-        return ("is no complete gzip file",)
-    if isinstance(error, FileNotFoundError):
-        return ("there is no such file",)
-    return (f"cannot be read: {getattr(error, 'strerror', None) or type(error).__name__}",)
-
-
-def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
+def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector, *, nan: bool = False) -> Iterator[tuple[int, Any]]:
     for number, line in lines:
         text = line.strip()
         if number == 1 and text in ("[", "{"):
@@ -199,7 +179,7 @@ def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector) -> Iterator
         if not text:
             continue
         try:
-            record = parser.parse(text)
+            record = parser.parse(text, nan=nan)
         except ValueError as error:
             errors.add(f"is not valid JSON: {error}", number)
         else:
@@ -218,25 +198,14 @@ def _document(
 ) -> Iterator[tuple[int, Any]]:
     """Yield what `read` makes of a file's text, which has at most so many bytes."""
     try:
-        with _open(path) as stream:
-            raw = stream.read(limit + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        errors.add(*unreadable(error))
-        return
-    if len(raw) > limit:
-        errors.add(f"is larger than {limit:,} bytes", advice="use JSONL, which is read as a stream")
-    elif reason := _foreign(raw):
-        errors.add(reason, advice=SAVE_AS_UTF8)
+        pairs = read(read_text(path, errors.file, limit))
+    except InputError as error:
+        for problem in error.problems:
+            errors.add_problem(problem)
+    except ValueError as error:
+        errors.add(str(error))
     else:
-        try:
-            pairs = read(decode(raw, errors.file))
-        except InputError as error:
-            for problem in error.problems:
-                errors.add_problem(problem)
-        except ValueError as error:
-            errors.add(str(error))
-        else:
-            yield from pairs
+        yield from pairs
 
 
 def _json(text: str) -> Any:

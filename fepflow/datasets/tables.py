@@ -22,9 +22,8 @@ from fepflow.datasets.records import (
     Columns,
     ErrorCollector,
     header_names,
-    unreadable,
 )
-from fepflow.documents.files import open_regular
+from fepflow.documents.files import open_regular, unreadable
 from fepflow.extras import require
 from fepflow.text import brief
 
@@ -93,7 +92,7 @@ def parquet_records(
         errors.add(f"is no Parquet file that can be read: {brief(str(error), 200)}", number + 1 if number else None)
     except OSError as error:
         if error.errno is not None:
-            errors.add(*unreadable(error))
+            errors.add(unreadable(error)[0])
         else:  # what pyarrow makes of a damaged footer
             errors.add(f"is no Parquet file that can be read: {brief(str(error), 200)}", number + 1 if number else None)
 
@@ -117,7 +116,7 @@ def excel_records(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, dic
                 return
             yield from _sheet(stream, again, errors)
     except OSError as error:
-        errors.add(*unreadable(error))
+        errors.add(unreadable(error)[0])
 
 
 def _bomb(stream: IO[bytes]) -> str | None:

@@ -1,13 +1,18 @@
-"""Files that users name: opened only if they are regular ones, and read as UTF-8 text."""
+"""Files that users name: opened only if they are regular ones, unpacked, and read as UTF-8 text."""
 
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import secrets
 import stat
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 from fepflow.errors import InputError, Problem
 from fepflow.text import shortened
@@ -15,20 +20,36 @@ from fepflow.text import shortened
 MAX_BYTES = 5_000_000
 
 
+UNREADABLE = (OSError, EOFError, zlib.error)
+"""Exceptions of reading a file that may be gzipped."""
+
+
 def read_text(path: Path, file: str, limit: int = MAX_BYTES) -> str:
-    """Return the text of a UTF-8 file (a byte order mark is dropped), or an InputError with the reason."""
+    """Return the text of a UTF-8 file, unpacked if its name ends in .gz, without its byte order mark.
+
+    Raises InputError if it cannot be read, or is larger than `limit` bytes, unpacked.
+    """
     try:
-        with open_regular(path) as stream:
+        with open_plain(path) as stream:
             raw = stream.read(limit + 1)
-    except FileNotFoundError:
-        raise InputError(Problem("there is no such file", file, advice="check the path")) from None
-    except IsADirectoryError:
-        raise InputError(Problem("is a folder", shortened(file), advice="name a file in it")) from None
-    except OSError as error:
-        raise InputError(Problem(f"cannot be read: {reason(error)}", shortened(file))) from None
+    except UNREADABLE as error:
+        message, advice = unreadable(error)
+        raise InputError(Problem(message, shortened(file), advice=advice)) from None
     if len(raw) > limit:
         raise InputError(Problem(f"is larger than {limit:,} bytes", file, advice="split it, or use JSONL for data"))
     return decode(raw, file)
+
+
+def unreadable(error: Exception) -> tuple[str, str | None]:
+    """Return why a file cannot be read, and advice."""
+    match error:
+        case gzip.BadGzipFile() | EOFError() | zlib.error():
+            return "is not a complete gzip file", "copy or download it again"
+        case FileNotFoundError():
+            return "there is no such file", "check the path"
+        case IsADirectoryError():
+            return "is a folder", "name a file in it"
+    return f"cannot be read: {reason(error)}", None
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -45,37 +66,51 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def reason(error: Exception) -> str:
-    """Why a file cannot be reached, in a few words."""
+    """Return why a file cannot be reached, in a few words."""
     loops = isinstance(error, RuntimeError) and "loop" in str(error)
     return "a symbolic link leads to itself" if loops else getattr(error, "strerror", None) or str(error)[:200]
 
 
 def decode(raw: bytes, file: str) -> str:
-    """Return bytes as UTF-8 text, or an InputError with the line of the first byte that is not."""
+    """Return bytes as UTF-8 text. Raises InputError with the line of the first byte that is not UTF-8."""
     if foreign := other_encoding(raw):
-        raise InputError(Problem(foreign, file, 1, advice=SAVE_AS_UTF8))
+        raise InputError(Problem(foreign, file, advice=SAVE_AS_UTF8))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(Problem(not_utf8(raw, error.start), file, line, advice=SAVE_AS_UTF8)) from None
+        raise InputError(Problem(not_utf8(error), file, line, advice=SAVE_AS_UTF8)) from None
 
 
 SAVE_AS_UTF8 = "save the file as UTF-8; Excel calls it CSV UTF-8"
 
 
 def other_encoding(beginning: bytes) -> str | None:
-    """Return the encoding by the first bytes of a file, if that is not UTF-8."""
+    """Return a message if a file's first bytes are those of gzip data or of UTF-16."""
+    if beginning.startswith(b"\x1f\x8b"):
+        return "is gzip data, but its name does not end in .gz"
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or beginning[1:4:2] == b"\0\0" or beginning[:3:2] == b"\0\0":
         return "is UTF-16, not UTF-8"
     return None
 
 
-def not_utf8(raw: bytes, offset: int) -> str:
-    """Return what is wrong at a byte that is no UTF-8, and its letter as spreadsheets and old editors write it."""
-    text = f"is not UTF-8: byte 0x{raw[offset]:02x} at offset {offset}"
-    letter = raw[offset : offset + 1].decode("cp1252", "ignore")
-    return f"{text} (in Windows-1252 or Latin-1 it is {letter})" if letter.isalpha() else text
+def not_utf8(error: UnicodeDecodeError) -> str:
+    """Return a message about a byte that is not UTF-8, with its letter as spreadsheets and old editors write it."""
+    byte = error.object[error.start : error.start + 1]
+    letter = byte.decode("cp1252", "ignore")
+    note = f" (in Windows-1252 or Latin-1 it is {letter})" if letter.isalpha() else ""
+    return f"is not UTF-8: byte 0x{byte.hex()} at offset {error.start}{note}"
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[IO[bytes]]:
+    """Open a regular file for reading, unpacked if its name ends in .gz. Raises `UNREADABLE`, also while it is read."""
+    with open_regular(path) as stream:
+        if path.suffix.lower() != ".gz":
+            yield stream
+            return
+        with gzip.open(stream) as plain:
+            yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
 
 
 _KINDS = (
@@ -86,7 +121,7 @@ _KINDS = (
 )
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading; the caller closes it. A pipe or a device would block, or never end.
 
     Raises OSError, whose `strerror` fits after "cannot be read: ", for what cannot be opened, and for folders, pipes,
@@ -110,4 +145,4 @@ def _refuse_others(path: Path, mode: int) -> None:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     for is_kind, what in _KINDS:
         if is_kind(mode):
-            raise OSError(errno.EINVAL, f"it {what}, and no regular file", str(path))
+            raise OSError(errno.EINVAL, f"it {what}, not a regular file", str(path))

@@ -6,57 +6,46 @@ from collections.abc import Iterator
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.exported_rows import cell, first_row, member, number_of, rows_of
-from fepflow.imports.imported import (
-    CaseList,
-    CollectedRun,
-    Imported,
-    ImportedOutput,
-    Notes,
-    Score,
-    known,
-    mapping,
-    moment,
-)
+from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
+from fepflow.imports.scorers import ScorerValues
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, milliseconds, plain_json
+from fepflow.imports.values import cell, known, mapping, member, milliseconds, moment, number_of, plain_json
 from fepflow.json.values import json_key
 
-NAME = "braintrust"
-
-_OWN = ("_xact_id", "_pagination_key", "experiment_id", "root_span_id", "span_attributes", "dataset_record_id")
+_ITS_NAMES = frozenset(
+    ("_xact_id", "_pagination_key", "experiment_id", "root_span_id", "span_attributes", "dataset_record_id")
+)
 _SCORE_COLUMNS = ("scores.", "scores/", "Scores.")
 _SCORER_ERRORS = "scorer_errors"
 """Member of a row's metadata: the errors of scorers, by name."""
+
 _OF_RESULTS = ("experiment_id", "span_id", "root_span_id", "scores", "output")
 
 
 def looks_like(source: Source) -> bool:
-    """Return whether the rows have names of Braintrust's, or `scores` beside `input`, `output` and `expected`."""
-    row = first_row(source)
+    """Return whether the rows have Braintrust's names, or `scores` beside `input`, `output` and `expected`."""
+    row = source.first_row()
     scored = isinstance(cell(row.get("scores")), dict) or any(name.startswith(_SCORE_COLUMNS) for name in row)
-    return "input" in row and (any(name in row for name in _OWN) or (scored and {"output", "expected"} <= row.keys()))
+    return "input" in row and (bool(_ITS_NAMES & row.keys()) or (scored and {"output", "expected"} <= row.keys()))
 
 
 def read(source: Source) -> Imported:
     """Read root spans as cases with their outputs and scores; rows of the same input are repeats of one case."""
-    notes = Notes(source.name)
-    reader = _Reader(source, notes)
+    reader = _Reader(source)
     spans = 0
-    for line, row in rows_of(source):
+    for line, row in source.rows():
         if _is_root(row):
             reader.add(line, row)
         else:
             spans += 1
-    if spans and not reader.cases:
-        raise InputError(
-            Problem("holds spans, and no root span of a case", source.name, advice="export traces, not spans")
-        )
-    return reader.imported()
+    imported = reader.imported()
+    if spans and not imported.cases:
+        raise InputError(Problem("holds spans, but no root span", source.name, advice="export traces, not spans"))
+    return imported
 
 
 def _is_root(row: dict[str, Any]) -> bool:
-    """Return whether a row is a case of its own: spans below it stand in the same export."""
+    """Return whether a row is a case: the spans below it are in the same export."""
     if (is_root := row.get("is_root")) in (True, False, "true", "false"):
         return is_root in (True, "true")
     if row.get("span_parents"):
@@ -65,7 +54,7 @@ def _is_root(row: dict[str, Any]) -> bool:
 
 
 def _record_id(row: dict[str, Any]) -> str | None:
-    """Return the id of the dataset's record. The id of a row of an experiment is a new one in each experiment."""
+    """Return the id of the dataset's record. The id of a row is a new one in each experiment."""
     origin = mapping(row.get("origin"))
     record = member(row, "dataset_record_id") or (origin.get("id") if origin.get("object_type") == "dataset" else None)
     if record is None and not any(row.get(name) is not None for name in _OF_RESULTS):
@@ -74,11 +63,12 @@ def _record_id(row: dict[str, Any]) -> str | None:
 
 
 class _Reader:
-    def __init__(self, source: Source, notes: Notes) -> None:
-        self._source, self._notes = source, notes
-        self._values = ScorerValues(notes)
-        self.cases = CaseList()
-        self._run = CollectedRun()
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._notes = Notes(source.name)
+        self._values = ScorerValues(self._notes)
+        self._cases = CaseList()
+        self._run = ImportedRun()
 
     def add(self, line: int | None, row: dict[str, Any]) -> None:
         """Add a row; one without an output and scores is a case of a dataset."""
@@ -93,14 +83,14 @@ class _Reader:
             return
         repeat = self._run.next_repeat(index)
         self._run.times.append(moment(row.get("created")))
-        failure = None if error is None else _message(error)
+        failure = None if error is None else str(member(mapping(error), "message", "error") or error)
         if failure is None and output is None and not scores:
             failure = "the row has neither an output nor a score: the evaluation may not have got to it"
         if failure is not None and scores:
             self._notes.by_hand("a row with an error has scores: they are left out, and it is an error", line)
         if failure is not None:
             output, scores = None, {}
-        output = ImportedOutput(index, plain_json(output), repeat, failure, self._metadata(row), scores)
+        output = ImportedOutput(index, plain_json(output), repeat, failure, _metadata(row), scores)
         self._run.outputs.append(output)
 
     def _case(self, row: dict[str, Any]) -> int:
@@ -112,51 +102,40 @@ class _Reader:
             metadata.setdefault("tags", row["tags"])
         about = plain_json(metadata) or None
         case = {**known(id=record), "input": content[0], **known(expected=content[1], metadata=about)}
-        index = self.cases.place(key, case)
-        if self.cases[index]["input"] != content[0]:
+        index = self._cases.place(key, case)
+        if self._cases[index]["input"] != content[0]:
             raise InputError(Problem(f"the dataset record {key} appears twice with other inputs", self._source.name))
         return index
 
     def _scores(self, row: dict[str, Any]) -> Iterator[tuple[str, Score]]:
-        scores = row.get("scores")
-        found = dict(scores) if isinstance(scores, dict) else {}
-        for name, value in row.items():
-            if name.startswith(_SCORE_COLUMNS):
-                found[name.partition(name[6])[2]] = value
+        scores = dict(mapping(row.get("scores")))
+        scores |= {name[7:]: value for name, value in row.items() if name.startswith(_SCORE_COLUMNS)}
         for name, error in mapping(mapping(row.get("metadata")).get(_SCORER_ERRORS)).items():
             self._values.read(str(name), None)
             yield str(name), Score(error=f"the scorer failed: {error}")
-            found.pop(name, None)
-        for name, value in found.items():
-            if isinstance(value, dict):
-                value = value.get("score")
-            yield str(name), self._values.read(str(name), value)
-
-    def _metadata(self, row: dict[str, Any]) -> dict[str, Any]:
-        metrics = mapping(row.get("metrics"))
-        start, end = number_of(metrics.get("start")), number_of(metrics.get("end"))
-        seconds = end - start if start is not None and end is not None else number_of(metrics.get("duration"))
-        metadata = mapping(row.get("metadata"))
-        model = metadata.get("model")
-        return known(
-            latency_ms=milliseconds(seconds),
-            tokens=number_of(member(metrics, "tokens", "total_tokens")),
-            usd=number_of(metrics.get("estimated_cost")),
-            model=model if isinstance(model, str) else None,
-        )
+            scores.pop(name, None)
+        for name, value in scores.items():
+            yield str(name), self._values.read(str(name), value.get("score") if isinstance(value, dict) else value)
 
     def imported(self) -> Imported:
         """Return the suite, with a run if there are outputs."""
-        outputs, repeats = self._run.outputs, self._run.repeats
-        checks = self._values.settle(outputs, "the row has no score of this name")
-        self._notes.came(test_case=len(self.cases), output=len(outputs), scorer=len(checks))
-        if len(set(repeats.values())) > 1 or (repeats and len(repeats) < len(self.cases)):
+        run, results = self._run, self._run.results
+        run.checks = self._values.settle(run.outputs, "the row has no score of this name")
+        self._notes.came(test_case=len(self._cases), output=len(run.outputs), scorer=len(run.checks))
+        if len(set(results.values())) > 1 or (results and len(results) < len(self._cases)):
             self._notes.by_hand("not every case has the same number of rows: what is missing is missing in the run")
-        runs = [self._run.run(checks)] if outputs else []
-        return Imported(NAME, None, self._source.path.stem, self._notes, self.cases, runs=runs)
+        runs = [run] if run.outputs else []
+        return Imported("braintrust", None, self._source.path.stem, self._notes, self._cases, runs=runs)
 
 
-def _message(error: Any) -> str:
-    if isinstance(error, dict):
-        return str(member(error, "message", "error") or error)
-    return str(error)
+def _metadata(row: dict[str, Any]) -> dict[str, Any]:
+    metrics = mapping(row.get("metrics"))
+    start, end = number_of(metrics.get("start")), number_of(metrics.get("end"))
+    seconds = end - start if start is not None and end is not None else number_of(metrics.get("duration"))
+    model = mapping(row.get("metadata")).get("model")
+    return known(
+        latency_ms=milliseconds(seconds),
+        tokens=number_of(member(metrics, "tokens", "total_tokens")),
+        usd=number_of(metrics.get("estimated_cost")),
+        model=model if isinstance(model, str) else None,
+    )

@@ -8,46 +8,31 @@ from typing import Any
 
 from fepflow.documents.loader import parse_json
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import (
-    Imported,
-    ImportedOutput,
-    ImportedRun,
-    Notes,
-    Score,
-    finite_number,
-    known,
-    mapping,
-    run_of_all,
-    text_or_none,
-    unique_names,
-)
-from fepflow.imports.judge_checks import JUDGE_MODEL, add_models, rubric
+from fepflow.imports.checks import JUDGE_MODEL, add_models, rubric
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, run_of_all
 from fepflow.imports.source import Source
+from fepflow.imports.values import finite_number, known, listed, mapping, milliseconds, text_or_none, unique_names
 
-_MARKS = {
-    *("expected_output", "expectedOutput", "actual_output", "actualOutput", "retrieval_context", "retrievalContext"),
-    *("expected_tools", "expectedTools", "tools_called", "toolsCalled", "expected_outcome", "expectedOutcome"),
-}
+_MARKS = frozenset(
+    ("expected_output", "actual_output", "retrieval_context", "expected_tools", "tools_called", "expected_outcome")
+)
+"""Members that tell a golden from the records of other tools."""
+
 _JSON_CELLS = ("tools_called", "expected_tools", "additional_metadata", "custom_column_key_values", "turns")
 _LISTS = ("context", "retrieval_context")
 _DELIMITER = "|"
 """Between the items of a context in a cell of CSV, and in JSONL, as deepeval writes them."""
 
-_ITS_OWN = {
-    *("input", "scenario", "expected_output", "expected_outcome", "actual_output", "turns", "user_description"),
-    *("name", "context", "retrieval_context", "expected_tools", "comments", "source_file", "additional_metadata"),
-    *("custom_column_key_values", "tools_called", "metadata", "tags"),
-}
 _METADATA = ("context", "retrieval_context", "expected_tools", "comments", "source_file", "tags")
+_CASES = ("test_cases", "conversational_test_cases")
 
 
 def looks_like(source: Source) -> bool:
     """Return whether the file holds goldens, or the test cases of a test run, by the names of their members."""
     if _run_of(source.data) is not None or _is_link(source.data):
         return True
-    record = mapping(source.first_of())
-    has_golden = "input" in record and bool(_MARKS & record.keys())
-    return has_golden or {"scenario", "expected_outcome"} <= record.keys() or "expectedOutcome" in record
+    record = _snake(mapping(source.first_of()))
+    return bool(_MARKS & record.keys()) and bool({"input", "scenario", "expected_outcome"} & record.keys())
 
 
 def read(source: Source) -> Imported:
@@ -60,33 +45,25 @@ def read(source: Source) -> Imported:
 
 
 def _is_link(data: Any) -> bool:
-    """Return whether this is what deepeval leaves in `.latest_test_run.json` of a test run that it has sent away."""
+    """Return whether a file is the `.latest_test_run.json` of a test run that deepeval has sent away."""
     return isinstance(data, dict) and data.keys() == {"testRunLink"}
 
 
 def _run_of(data: Any) -> dict[str, Any] | None:
-    """Return the test run that a document is: deepeval writes it by itself, and inside of `testRunData`."""
-    if not isinstance(data, dict):
-        return None
-    run = data.get("testRunData", data.get("test_run_data", data))
-    if not isinstance(run, dict):
-        return None
-    run = _snake(run)
-    kinds = ("test_cases", "conversational_test_cases")
-    return run if any(isinstance(run.get(kind), list) for kind in kinds) and _is_run(run) else None
-
-
-def _is_run(run: Mapping[str, Any]) -> bool:
-    return any(name in run for name in ("metrics_scores", "test_passed", "test_failed", "conversational_test_cases"))
+    """Return the test run in a document: deepeval writes it by itself, and inside of `testRunData`."""
+    data = mapping(data)
+    run = _snake(mapping(data.get("testRunData", data.get("test_run_data", data))))
+    is_run = {"metrics_scores", "test_passed", "test_failed", "conversational_test_cases"} & run.keys()
+    return run if is_run and any(isinstance(run.get(kind), list) for kind in _CASES) else None
 
 
 def _read_run(source: Source, run: dict[str, Any]) -> Imported:
     notes = Notes(source.name)
     cases: list[dict[str, Any]] = []
     outputs: list[ImportedOutput] = []
-    for kind in ("test_cases", "conversational_test_cases"):
-        for index, item in enumerate(run.get(kind) or ()):
-            record = _snake(item) if isinstance(item, dict) else {}
+    for kind in _CASES:
+        for index, item in enumerate(listed(run.get(kind))):
+            record = _snake(mapping(item))
             if not {"input", "turns"} & record.keys():
                 notes.by_hand("a test case without input and turns is left out", path=f"{kind}[{index}]")
                 continue
@@ -94,18 +71,22 @@ def _read_run(source: Source, run: dict[str, Any]) -> Imported:
             outputs.append(_output(len(cases) - 1, record))
     notes.came(test_case=len(cases), output=len(outputs), run=1)
     name = text_or_none(run.get("identifier") or run.get("test_file")) or source.stem
-    return Imported("deepeval", "test run", name[:150], notes, cases, {}, [ImportedRun(outputs)] if cases else ())
+    return Imported("deepeval", "test run", name[:150], notes, cases, runs=[ImportedRun(outputs)] if cases else ())
 
 
 def _output(case: int, record: Mapping[str, Any]) -> ImportedOutput:
-    metrics = [_snake(item) for item in record.get("metrics_data") or () if isinstance(item, dict)]
+    metrics = [_snake(item) for item in listed(record.get("metrics_data")) if isinstance(item, dict)]
     names = unique_names([text_or_none(item.get("name")) or "metric" for item in metrics])
     scores = {name: _score(item) for name, item in zip(names, metrics, strict=True)}
-    seconds = finite_number(record.get("completion_time"))
+    tools = record.get("tools_called")
+    calls = [
+        {"name": tool.get("name"), "arguments": tool.get("input_parameters") or {}}
+        for tool in map(_snake, filter(None, map(mapping, listed(tools))))
+    ]
     metadata = known(
-        latency_ms=None if seconds is None else seconds * 1000,
+        latency_ms=milliseconds(record.get("completion_time")),
         usd=finite_number(record.get("token_cost")),
-        tool_calls=_tools(record.get("tools_called")),
+        tool_calls=calls if isinstance(tools, list) else None,
     )
     value = record.get("actual_output")
     if value is None and record.get("turns"):
@@ -115,7 +96,7 @@ def _output(case: int, record: Mapping[str, Any]) -> ImportedOutput:
 
 
 def _score(metric: Mapping[str, Any]) -> Score:
-    """Return the score of a metric. One that raised has `success: false` and an error, which is no fail."""
+    """Return the score of a metric. A metric that raised has `success: false` and an error, which is not a fail."""
     error = text_or_none(metric.get("error"))
     if error is None and metric.get("skipped") is True:
         error = "the metric was skipped"
@@ -130,7 +111,7 @@ def _read_goldens(source: Source) -> Imported:
     if source.is_document and source.listed("goldens") is None:
         raise InputError(Problem("holds no list of goldens and no test run", source.name))
     for line, item in source.items("goldens"):
-        record = _plain_cells(_snake(item), notes, line) if isinstance(item, dict) else {}
+        record = _plain_cells(_snake(mapping(item)), notes, line)
         if text_or_none(record.get("scenario")) is not None and "input" not in record:
             cases.append(_conversation(record, notes, line))
         elif record.get("input") is None:
@@ -151,56 +132,47 @@ def _read_goldens(source: Source) -> Imported:
         if all("expected" in case for case in cases):
             suite["checks"] = [rubric("The conversation ends with this outcome: {{$.test_case.expected}}")]
             add_models(suite, {"rubric"}, notes)
-    if any((case.get("metadata") or {}).get("expected_tools") for case in cases):
+    if any(mapping(case.get("metadata")).get("expected_tools") for case in cases):
         notes.by_hand("expected tools are in the metadata of the test cases", advice="add a check tool_usage")
     return Imported("deepeval", "goldens", source.stem, notes, cases, suite, runs)
 
 
 def _case(record: Mapping[str, Any]) -> dict[str, Any]:
-    case: dict[str, Any] = {}
-    if record.get("input") is not None:
-        case["input"] = record["input"]
-    else:  # a conversation that took place
-        case["input"] = text_or_none(record.get("scenario")) or record.get("turns")
-    expected = record.get("expected_output", record.get("expected_outcome"))
-    if expected is not None:
-        case["expected"] = expected
+    case_input = record.get("input")
+    if case_input is None:  # a conversation that took place
+        case_input = text_or_none(record.get("scenario")) or record.get("turns")
     metadata = {name: record[name] for name in _METADATA if record.get(name) not in (None, [], "")}
-    if (name := text_or_none(record.get("name"))) is not None:
-        metadata["name"] = name
+    metadata |= known(name=text_or_none(record.get("name")))
     for more in ("custom_column_key_values", "additional_metadata", "metadata"):
-        if isinstance(record.get(more), dict):
-            metadata |= record[more]
-    return {**case, "metadata": metadata} if metadata else case
+        metadata |= mapping(record.get(more))
+    expected = record.get("expected_output", record.get("expected_outcome"))
+    return {"input": case_input, **known(expected=expected, metadata=metadata or None)}
 
 
 def _conversation(record: Mapping[str, Any], notes: Notes, line: int | None) -> dict[str, Any]:
     """Return a golden of a conversation as a case with a simulated user."""
-    case = _case({**record, "turns": None})
-    user: dict[str, Any] = {"goal": str(record["scenario"])[:20_000]}
-    if (persona := text_or_none(record.get("user_description"))) is not None:
-        user["persona"] = persona[:20_000]
     if record.get("turns"):
         notes.by_hand("turns that a conversation begins with are left out", line)
-    return {**{name: value for name, value in case.items() if name != "input"}, "user": user}
+    case = _case({**record, "turns": None})
+    del case["input"]
+    persona = text_or_none(record.get("user_description"))
+    goal = str(record["scenario"])[:20_000]
+    return {**case, "user": known(goal=goal, persona=persona and persona[:20_000])}
 
 
 def _plain_cells(record: dict[str, Any], notes: Notes, line: int | None) -> dict[str, Any]:
     """Return a record in which cells of CSV and JSONL hold lists and objects, and empty cells are left out."""
     plain = {name: value for name, value in record.items() if value != ""}
     for name in _LISTS:
-        if isinstance(plain.get(name), str):
-            plain[name] = (
-                [part.strip() for part in plain[name].replace(";", _DELIMITER).split(_DELIMITER)]
-                if (_DELIMITER in plain[name])
-                else [plain[name]]
-            )
+        if isinstance(text := plain.get(name), str):
+            parts = text.replace(";", _DELIMITER).split(_DELIMITER) if _DELIMITER in text else [text]
+            plain[name] = [part.strip() for part in parts]
     for name in _JSON_CELLS:
         if isinstance(plain.get(name), str):
             try:
                 plain[name] = parse_json(plain[name], notes.file, nan=True)
             except InputError:
-                notes.by_hand(f"{name} is no JSON, and is left out", line)
+                notes.by_hand(f"{name} is not JSON, and is left out", line)
                 del plain[name]
     return plain
 
@@ -211,10 +183,3 @@ def _snake(record: Mapping[str, Any]) -> dict[str, Any]:
         "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name): value
         for name, value in record.items()
     }
-
-
-def _tools(value: Any) -> list[dict[str, Any]] | None:
-    if not isinstance(value, list):
-        return None
-    tools = [_snake(tool) for tool in value if isinstance(tool, dict)]
-    return [{"name": tool.get("name"), "arguments": tool.get("input_parameters") or {}} for tool in tools]

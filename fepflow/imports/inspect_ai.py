@@ -7,21 +7,19 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, known, mapping, moment
+from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
+from fepflow.imports.scorers import ScorerValues, compare_means
 from fepflow.imports.source import Source
-from fepflow.imports.values import ScorerValues, compare_means, milliseconds, plain_json
+from fepflow.imports.values import known, listed, mapping, milliseconds, moment, plain_json
 from fepflow.imports.zip_members import Archive, MemberError, open_archive
 from fepflow.json.values import is_deep, map_leaves
 from fepflow.text import brief, plural
 
-NAME = "inspect_ai"
 VERSION = 2
-
 _ZIP = b"PK\x03\x04"
 _SAMPLE = re.compile(r"samples/(?P<id>.*)_epoch_(?P<epoch>-?\d{1,20})(?:\.json|/sample\.json)", re.DOTALL)
 _ATTACHMENT = "attachment://"
@@ -40,12 +38,10 @@ GRADES: dict[str, tuple[bool | None, float]] = {
 
 
 def looks_like(source: Source) -> bool:
-    """Return whether the source is a log, or a folder in which there are some."""
+    """Return whether the source is a log, or a folder with logs."""
     if source.is_folder:
         return any(True for _ in _logs_in(source))
-    if source.ending == ".eval":
-        return source.head.startswith(_ZIP)
-    return _is_log(source.data)
+    return source.head.startswith(_ZIP) if source.ending == ".eval" else _is_log(source.data)
 
 
 def _is_log(data: Any) -> bool:
@@ -54,41 +50,37 @@ def _is_log(data: Any) -> bool:
 
 def _logs_in(folder: Source) -> Iterator[Source]:
     for path in sorted(folder.path.iterdir()):
-        named = Source(path, f"{folder.name}/{path.name}")
-        is_json = path.suffix == ".json" and path.is_file()
-        if (path.suffix == ".eval" and path.is_file()) or (is_json and _may_be_log(named.head)):
-            yield named
-
-
-def _may_be_log(head: bytes) -> bool:
-    return b'"eval"' in head and b'"status"' in head
+        log = Source(path, f"{folder.name}/{path.name}")
+        is_json_log = path.suffix == ".json" and path.is_file() and b'"eval"' in log.head and b'"status"' in log.head
+        if is_json_log or (path.suffix == ".eval" and path.is_file()):
+            yield log
 
 
 def read(source: Source) -> Imported:
     """Read the samples of a log as cases, its epochs as repeats, and its scorers as checks; of a folder, each log."""
-    notes = Notes(source.name)
-    reader = _Reader(source.name, notes)
-    logs = list(_logs_in(source)) if source.is_folder else [source]
-    for log in logs:
+    reader = _Reader(source.name)
+    for log in list(_logs_in(source)) if source.is_folder else [source]:
         with _opened(log) as opened:
             reader.add(opened)
     return reader.imported()
 
 
 @dataclass(frozen=True)
-class _Log:
-    """A log: its header, and its samples one after the other, a damaged one as the reason with its id and epoch."""
+class _Sample:
+    """A sample of a log; of a damaged one, the content is the reason, and id and epoch are those of its file's name."""
 
-    name: str
-    header: dict[str, Any]
-    samples: Iterator[dict[str, Any] | _Damaged]
+    id: Any
+    epoch: Any
+    content: dict[str, Any] | str
 
 
 @dataclass(frozen=True)
-class _Damaged:
-    id: str
-    epoch: int
-    reason: str
+class _Log:
+    """A log: its header, and its samples one after the other."""
+
+    name: str
+    header: dict[str, Any]
+    samples: Iterator[_Sample]
 
 
 @contextmanager
@@ -96,12 +88,11 @@ def _opened(source: Source) -> Iterator[_Log]:
     if source.ending != ".eval":
         data = source.data
         if not _is_log(data):
-            raise InputError(Problem("is no log of inspect_ai: it has no eval with a task", source.name))
+            raise InputError(Problem("is not a log of inspect_ai: it has no eval with a task", source.name))
         header = {name: value for name, value in data.items() if name != "samples"}
-        _require_version(header, source.name)
-        samples = data.get("samples")
-        _require_samples(isinstance(samples, list) and bool(samples), header, source.name)
-        yield _Log(source.name, header, (each for each in samples if isinstance(each, dict)))
+        samples = [sample for sample in listed(data.get("samples")) if isinstance(sample, dict)]
+        _require_samples(bool(samples), header, source.name)
+        yield _Log(source.name, header, (_Sample(each.get("id"), each.get("epoch", 1), each) for each in samples))
         return
     with open_archive(source) as archive:
         header = _header(archive)
@@ -114,41 +105,35 @@ def _header(archive: Archive) -> dict[str, Any]:
     """Return the header; of a log whose evaluation was killed, what was written at its start."""
     name = next((name for name in ("header.json", "_journal/start.json") if name in archive), None)
     if name is None:
-        raise InputError(Problem("is no log of inspect_ai: it has no header.json", archive.name))
+        raise InputError(Problem("is not a log of inspect_ai: it has no header.json", archive.name))
     try:
-        header = json.loads(archive.read(name))
+        header = mapping(json.loads(archive.read(name)))
     except (MemberError, ValueError, RecursionError) as error:
         raise InputError(Problem(f"{name} cannot be read: {brief(str(error), 200)}", archive.name)) from None
-    if not isinstance(header, dict) or not isinstance(header.get("eval"), dict):
-        raise InputError(Problem(f"is no log of inspect_ai: {name} has no eval", archive.name))
-    _require_version(header, archive.name)
+    if not isinstance(header.get("eval"), dict):
+        raise InputError(Problem(f"is not a log of inspect_ai: {name} has no eval", archive.name))
     return {"status": "started", **header}
 
 
-def _require_version(header: Mapping[str, Any], file: str) -> None:
+def _require_samples(has_samples: bool, header: Mapping[str, Any], file: str) -> None:
+    """Raise InputError for a log in another version, and for one without samples."""
     if header.get("version", VERSION) != VERSION:
-        message = (
-            f"is a log of inspect_ai in version {brief(str(header['version']), 40)}; version {VERSION} can be read"
-        )
+        version = brief(str(header["version"]), 40)
+        message = f"is a log of inspect_ai in version {version}; version {VERSION} can be read"
         raise InputError(Problem(message, file, path="version", advice="convert it: inspect log convert"))
+    if not has_samples:
+        status = brief(str(header.get("status")), 40)
+        message = f"holds no samples, only the header of an evaluation with the status {status!r}"
+        advice = "run it with --log-samples, or name the log that has the samples"
+        raise InputError(Problem(message, file, advice=advice))
 
 
-def _require_samples(found: bool, header: Mapping[str, Any], file: str) -> None:
-    if not found:
-        status = header.get("status")
-        message = f"holds no samples, only the header of an evaluation with the status {brief(str(status), 40)!r}"
-        raise InputError(
-            Problem(message, file, advice="run it with --log-samples, or name the log that has the samples")
-        )
-
-
-def _members(archive: Archive, names: list[str]) -> Iterator[dict[str, Any] | _Damaged]:
-    # Ids that are the same text, and a sample written twice, have members of the same name.
+def _members(archive: Archive, names: list[str]) -> Iterator[_Sample]:
+    # A sample that was written twice has two members of the same name.
     copies = [(name, copy) for name in names for copy in range(archive.copies(name))]
     for name, copy in copies:
         match = _SAMPLE.fullmatch(name)
         assert match is not None
-        sample_id, epoch = match["id"], int(match["epoch"])
         try:
             sample = json.loads(archive.read(name, copy))
             # The newer layout of large samples: metadata and messages are members of their own.
@@ -156,42 +141,40 @@ def _members(archive: Archive, names: list[str]) -> Iterator[dict[str, Any] | _D
             if name.endswith("/sample.json") and beside in archive:
                 sample["metadata"] = json.loads(archive.read(beside))
             if not isinstance(sample, dict):
-                raise ValueError("it is no object")
+                raise ValueError("it is not an object")
         except (MemberError, ValueError, RecursionError, TypeError) as error:
-            yield _Damaged(sample_id, epoch, f"{name} {brief(str(error), 200)}")
+            yield _Sample(match["id"], int(match["epoch"]), f"{name} {brief(str(error), 200)}")
         else:
             sample.pop("events", None)  # most of a log, and not read
-            yield sample
+            yield _Sample(sample.get("id"), sample.get("epoch", 1), sample)
 
 
 class _Reader:
     """Collects the cases of all logs, and a run of each."""
 
-    def __init__(self, name: str, notes: Notes) -> None:
-        self._name, self._notes = name, notes
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._notes = Notes(name)
         self._task: str | None = None
-        self._cases: list[dict[str, Any]] = []
-        self._index: dict[tuple[str, str], int] = {}
-        self._by_text: dict[str, int] = {}
-        self._names: set[str] = set()
-        self._claimed: set[int] = set()
+        self._cases = CaseList()
         self._known: set[int] = set()
+        """Indices of the cases whose sample was read; the others are only listed in a header, or damaged."""
+
         self._kept = 0
         self._runs: list[tuple[str, str, ImportedRun]] = []
 
     def imported(self) -> Imported:
         """Return what was collected. Runs of the same model are told apart by their logs."""
         models = [model for model, _, _ in self._runs]
-        runs = []
-        for model, log, run in self._runs:
-            variant = {"model": model} if models.count(model) == 1 else {"model": model, "log": Path(log).stem}
-            runs.append(run if len(self._runs) == 1 else replace(run, variant=variant))
+        for model, log, run in self._runs if len(models) > 1 else ():
+            run.variant = {"model": model} if models.count(model) == 1 else {"model": model, "log": Path(log).stem}
+        runs = [run for _, _, run in self._runs]
         self._notes.came(
             test_case=len(self._cases),
             output=sum(len(run.outputs) for run in runs),
             scorer=len({name for run in runs for name in run.checks}),
         )
-        return Imported(NAME, str(VERSION), self._task or "inspect_ai", self._notes, self._cases, runs=runs)
+        return Imported("inspect_ai", str(VERSION), self._task or "inspect_ai", self._notes, self._cases, runs=runs)
 
     def add(self, log: _Log) -> None:
         """Add a log. Raises InputError for one of another task than the logs before, or with other inputs."""
@@ -201,42 +184,46 @@ class _Reader:
             message = f"holds logs of several tasks, {self._task} and {task}"
             raise InputError(Problem(message, self._name, advice="import each log by itself"))
         self._task = task
-        config = mapping(about.get("config"))
         of_log = _LogReader(log, self._notes, str(about.get("model") or ""))
-        indices = self._place_all(_sample_ids(about))
+        ids = [id_ for id_ in listed(mapping(about.get("dataset")).get("sample_ids")) if isinstance(id_, str | int)]
+        written = {str(id_): id_ for id_ in ids}
+        if len(written) < len(set(ids)):
+            raise self._ambiguous(next(id_ for id_ in ids if id_ != written[str(id_)]), log.name)
+        indices = {self._place(id_) for id_ in ids}
+        types: dict[str, type] = {}
         outputs: dict[tuple[int, int], ImportedOutput] = {}
         for sample in log.samples:
-            index, epoch, output = self._sample(sample, of_log)
-            indices.append(index)
+            is_read = isinstance(sample.content, dict)
+            if is_read and not isinstance(sample.id, types.setdefault(str(sample.id), type(sample.id))):
+                raise self._ambiguous(sample.id, log.name)
+            index, output = self._sample(sample, of_log)
+            indices.add(index)
             if output is None:
                 continue
-            if (index, epoch) in outputs:
+            if (place := (index, output.repeat)) in outputs:
                 what = "a sample appears twice in one epoch: the last output counts, and scores that differ are errors"
-                self._notes.by_hand(what, path=f"sample {self._cases[index]['id']}, epoch {epoch}", file=log.name)
-                output = _merged(outputs[index, epoch], output)
-            outputs[index, epoch] = output
+                path = f"sample {self._cases[index]['id']}, epoch {output.repeat + 1}"
+                self._notes.by_hand(what, path=path, file=log.name)
+                output = _merged(outputs[place], output)
+            outputs[place] = output
             self._keep(log.name, output.value, output.metadata)
-        found = list(outputs.values())
-        epochs = _whole(config.get("epochs")) or 1
-        repeats = max([epochs, *(epoch for _, epoch in outputs)])
-        checks = of_log.settle(found)
-        missing = len(set(indices)) * repeats - len(found)
-        if missing:
-            what = f"{plural(missing, 'sample')} of the evaluation are not in the log: they are missing in the run"
+        epochs = mapping(about.get("config")).get("epochs")
+        repeats: int = max([epochs if _is_epoch(epochs) else 1, *(repeat + 1 for _, repeat in outputs)])
+        run = ImportedRun(list(outputs.values()), repeats, sorted(indices))
+        run.checks = of_log.settle(run.outputs)
+        if missing := len(indices) * repeats - len(run.outputs):
+            what = f"missing in the log, and so in the run: {plural(missing, 'sample')} of the evaluation"
             self._notes.by_hand(what, file=log.name)
         stats = mapping(log.header.get("stats"))
-        started = moment(stats.get("started_at")) or moment(about.get("created"))
-        run = ImportedRun(
-            found,
-            repeats,
-            cases=sorted(set(indices)),
-            started_at=started,
-            completed_at=moment(stats.get("completed_at")),
-            checks=checks,
-        )
+        run.times = [moment(stats.get("started_at")) or moment(about.get("created")), moment(stats.get("completed_at"))]
         self._runs.append((str(about.get("model") or "model"), log.name, run))
-        for index in set(indices) - self._known:
-            self._cases[index].setdefault("input", None)
+
+    def _ambiguous(self, sample_id: Any, file: str) -> InputError:
+        message = f"has two samples with the id {brief(str(sample_id), 60)!r}, one as a number and one as a text"
+        return InputError(Problem(message, file, advice="give the samples of the dataset different ids"))
+
+    def _place(self, sample_id: Any) -> int:
+        return self._cases.place(str(sample_id), {"id": str(sample_id), "input": None})
 
     def _keep(self, file: str, *values: Any) -> None:
         """Count values that are kept. Raises InputError once all of them are too large."""
@@ -245,135 +232,82 @@ class _Reader:
             message = f"holds more than {_MOST_KEPT:,} bytes of inputs, outputs and metadata"
             raise InputError(Problem(message, file, advice="import a log of fewer samples"))
 
-    def _place_all(self, ids: list[Any]) -> list[int]:
-        """Return the cases of the ids that the header lists; only those in two types are told apart by it."""
-        types: dict[str, set[str]] = {}
-        for each in ids:
-            types.setdefault(str(each), set()).add(type(each).__name__)
-        return [self._place(each, claims=len(types[str(each)]) > 1) for each in ids]
-
-    def _place(self, sample_id: Any, *, claims: bool = True) -> int:
-        """Return the case of an id. The number 1 and the text "1" are two ids, and the later gets a suffix."""
-        text, key = str(sample_id), (type(sample_id).__name__, str(sample_id))
-        index = self._index.get(key)
-        if index is None and text in self._by_text:
-            same_text = self._by_text[text]
-            if not claims or same_text not in self._claimed:
-                index = same_text
-        if index is None:
-            index = len(self._cases)
-            name = next(name for name in _suffixed(text) if name not in self._names)
-            if name != text:
-                what = f"ids of samples are the same text, {brief(text, 60)!r}: a later one became {brief(name, 60)!r}"
-                self._notes.by_hand(what, file=self._name)
-            self._cases.append({"id": name})
-            self._names.add(name)
-            self._by_text.setdefault(text, index)
-        if claims:
-            self._index[key] = index
-            self._claimed.add(index)
-        return index
-
-    def _sample(self, sample: dict[str, Any] | _Damaged, log: _LogReader) -> tuple[int, int, ImportedOutput | None]:
-        """Return the case, the epoch and the output of a sample; no output if its epoch cannot be one."""
-        if isinstance(sample, _Damaged):
-            self._notes.by_hand(f"a sample cannot be read, and is an error: {sample.reason}", file=log.name)
-            # Its id is known only from a name, as a text.
-            index = self._place(sample.id, claims=False)
-            if _whole(sample.epoch) is None:
-                self._note_epoch(sample.id, sample.epoch, log.name)
-                return index, 0, None
-            return index, sample.epoch, ImportedOutput(index, None, sample.epoch - 1, error=sample.reason)
-        epoch = _whole(sample.get("epoch", 1))
-        if sample.get("id") is None:
+    def _sample(self, sample: _Sample, log: _LogReader) -> tuple[int, ImportedOutput | None]:
+        """Return the case and the output of a sample; no output if its epoch is not valid."""
+        content, epoch = sample.content, sample.epoch
+        if sample.id is None:
             raise InputError(Problem(f"has a sample without id, in epoch {brief(str(epoch), 40)}", log.name))
-        index = self._place(sample["id"])
-        case = {**_case(sample), "id": self._cases[index]["id"]}
-        if index not in self._known:
-            self._known.add(index)
-            self._cases[index] = case
-            self._keep(log.name, case)
-        elif case["input"] != self._cases[index]["input"]:
-            message = f"the sample {case['id']!r} has another input in another epoch or log"
-            raise InputError(Problem(message, log.name, advice="import each log by itself"))
-        if epoch is None:
-            self._note_epoch(sample["id"], sample["epoch"], log.name)
-            return index, 0, None
-        return index, epoch, log.output(sample, index, epoch - 1)
-
-    def _note_epoch(self, sample_id: Any, epoch: Any, file: str) -> None:
-        what = f"a sample has the epoch {brief(repr(epoch), 40)}, and is left out: epochs are 1 to {_MOST_EPOCHS:,}"
-        self._notes.by_hand(what, path=f"sample {brief(str(sample_id), 60)}", file=file)
-
-
-def _suffixed(text: str) -> Iterator[str]:
-    yield text
-    yield from (f"{text}-{number}" for number in count(2))
+        index = self._place(sample.id)
+        if isinstance(content, str):
+            self._notes.by_hand(f"a sample cannot be read, and is an error: {content}", file=log.name)
+        else:
+            case = _case(content)
+            if index not in self._known:
+                self._known.add(index)
+                self._cases[index] = case
+                self._keep(log.name, case)
+            elif case["input"] != self._cases[index]["input"]:
+                message = f"the sample {case['id']!r} has another input in another epoch or log"
+                raise InputError(Problem(message, log.name, advice="import each log by itself"))
+        if not _is_epoch(epoch):
+            what = f"a sample has the epoch {brief(repr(epoch), 40)}, and is left out: epochs are 1 to {_MOST_EPOCHS:,}"
+            self._notes.by_hand(what, path=f"sample {brief(str(sample.id), 60)}", file=log.name)
+            return index, None
+        if isinstance(content, str):
+            return index, ImportedOutput(index, None, epoch - 1, error=content)
+        return index, log.output(content, index, epoch - 1)
 
 
 def _merged(first: ImportedOutput, second: ImportedOutput) -> ImportedOutput:
-    """Return one output of two of the same sample and epoch: an error of either stays, scores that differ are one."""
+    """Return one output for two of the same sample and epoch. An error of either stays; scores that differ are one."""
     error = second.error or first.error
     if error is not None:
         return replace(second, value=None, error=error, scores={})
-    scores = dict(second.scores)
-    for name in first.scores.keys() | second.scores.keys():
-        found = {(each.passed, each.score, each.error) for each in _scores_of(name, first, second)}
-        if len(found) > 1:
-            scores[name] = Score(error="the sample appears twice in this epoch, with scores that differ")
+
+    def result(output: ImportedOutput, name: str) -> Any:
+        score = output.scores.get(name)
+        return score and (score.passed, score.score, score.error)
+
+    differs = Score(error="the sample appears twice in this epoch, with scores that differ")
+    names = [*second.scores, *(name for name in first.scores if name not in second.scores)]
+    scores = {name: second.scores[name] if result(first, name) == result(second, name) else differs for name in names}
     return replace(second, scores=scores)
 
 
-def _scores_of(name: str, *outputs: ImportedOutput) -> Iterator[Score]:
-    for output in outputs:
-        yield output.scores.get(name, Score(error=_NO_SCORE))
-
-
-def _sample_ids(about: Mapping[str, Any]) -> list[Any]:
-    dataset = about.get("dataset")
-    ids = dataset.get("sample_ids") if isinstance(dataset, dict) else None
-    return [each for each in ids if isinstance(each, str | int)] if isinstance(ids, list) else []
-
-
-def _whole(value: Any) -> int | None:
-    is_epoch = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_EPOCHS
-    return value if is_epoch else None
+def _is_epoch(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MOST_EPOCHS
 
 
 def _case(sample: dict[str, Any]) -> dict[str, Any]:
-    target, metadata = sample.get("target"), sample.get("metadata")
+    target = sample.get("target")
     if isinstance(target, list) and len(target) == 1:
         target = target[0]
-    about = dict(metadata) if isinstance(metadata, dict) else {}
-    if sample.get("choices"):
-        about.setdefault("choices", sample["choices"])
+    metadata = {**({"choices": sample["choices"]} if sample.get("choices") else {}), **mapping(sample.get("metadata"))}
     case = {"id": str(sample["id"]), "input": _input(sample.get("input"), sample)}
-    if target not in (None, "", []):
-        case["expected"] = target
-    if about:
-        case["metadata"] = about
+    case |= known(expected=None if target in ("", []) else target, metadata=metadata or None)
     plain: dict[str, Any] = plain_json(case)
     return plain
 
 
-def _input(given: Any, sample: dict[str, Any]) -> Any:
-    if not isinstance(given, list):
-        return _resolved(given, sample)
-    messages = [_message(each, sample) for each in given if isinstance(each, dict)]
+def _input(value: Any, sample: dict[str, Any]) -> Any:
+    """Return a sample's input: a text, or messages; a single message of the user as its text."""
+    if not isinstance(value, list):
+        return _resolved(value, sample)
+    messages = [
+        {"role": message.get("role"), "content": _content(message.get("content"), sample)}
+        for message in value
+        if isinstance(message, dict)
+    ]
     only = messages[0] if len(messages) == 1 else {}
     return only["content"] if only.get("role") == "user" and isinstance(only.get("content"), str) else messages
 
 
-def _message(message: dict[str, Any], sample: dict[str, Any]) -> dict[str, Any]:
-    return {"role": message.get("role"), "content": _content(message.get("content"), sample)}
-
-
 def _content(content: Any, sample: dict[str, Any]) -> Any:
-    """Return a message's content: a text, also where it stands in parts; parts if others are among them."""
+    """Return a message's content: a text if it is one or all its parts are texts, else its parts."""
     if not isinstance(content, list):
         return _resolved(content, sample)
-    parts = [part for part in content if not (isinstance(part, dict) and part.get("type") == "reasoning")]
-    if all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in parts):
+    parts = [part for part in content if mapping(part).get("type") != "reasoning"]
+    if all(isinstance(mapping(part).get("text"), str) for part in parts):
         return "\n".join(str(_resolved(part["text"], sample)) for part in parts)
     return [_resolved(part, sample) for part in parts]
 
@@ -399,7 +333,7 @@ class _LogReader:
         self._values = ScorerValues(notes, GRADES)
 
     def output(self, sample: dict[str, Any], index: int, repeat: int) -> ImportedOutput:
-        """Return the output of a sample. One with an error, or that somebody has declared invalid, is an error."""
+        """Return the output of a sample. A sample with an error, or that was declared invalid, is an error."""
         metadata = self._metadata(sample)
         error = _error(sample)
         scores = sample.get("scores")
@@ -407,16 +341,14 @@ class _LogReader:
             scores = {"score": sample["score"]}  # before there could be several scorers
         if error is not None:
             if scores:
-                what = (
-                    "a sample that ended in an error, or is invalid, has scores: they are left out, as it is an error"
-                )
+                what = "a sample that ended in an error, or is invalid, has scores: they are left out"
                 self._notes.by_hand(what, path=f"sample {sample['id']}, epoch {repeat + 1}", file=self.name)
             return ImportedOutput(index, None, repeat, error, metadata)
         value = plain_json(_answer(sample))
         if is_deep(value) or is_deep(metadata):
             return ImportedOutput(index, None, repeat, "the output is nested deeper than 100 levels")
         output = ImportedOutput(index, value, repeat, None, metadata)
-        for name, score in scores.items() if isinstance(scores, dict) else ():
+        for name, score in mapping(scores).items():
             output.scores.update(self._scores(str(name), score, value))
         return output
 
@@ -430,8 +362,8 @@ class _LogReader:
         if value is None or value != value:  # unscored: then the reason says why
             reason = score.get("reason") or reason
         if isinstance(value, dict):
-            for key, each in value.items():
-                yield f"{name}.{key}", self._values.read(f"{name}.{key}", each, reason)
+            for key, part in value.items():
+                yield f"{name}.{key}", self._values.read(f"{name}.{key}", part, reason)
         else:
             yield name, self._values.read(name, value, reason)
 
@@ -440,77 +372,71 @@ class _LogReader:
         models = {name: used for name, used in usage.items() if isinstance(used, dict)}
         only = next(iter(models.values())) if len(models) == 1 else {}
         tokens = {name: used.get("total_tokens") for name, used in models.items()} if len(models) > 1 else None
-        limit, retries, messages = (sample.get(name) for name in ("limit", "error_retries", "messages"))
         spent = sample.get("working_time") if sample.get("working_time") is not None else sample.get("total_time")
-        output = mapping(sample.get("output"))
-        found = known(
-            model=self._model or None,
-            latency_ms=milliseconds(spent),
-            tokens=only.get("total_tokens"),
-            usd=only.get("total_cost"),
-            model_tokens=tokens,
-            limit=limit if isinstance(limit, dict) else None,
-            stop_reason=_first_choice(output).get("stop_reason"),
-            model_error=output.get("error"),
-            attempts=len(retries) + 1 if isinstance(retries, list) and retries else None,
-            tool_calls=_tool_calls(messages, sample) if isinstance(messages, list) and messages else None,
+        output, messages = mapping(sample.get("output")), listed(sample.get("messages"))
+        retries = len(listed(sample.get("error_retries")))
+        metadata: dict[str, Any] = plain_json(
+            known(
+                model=self._model or None,
+                latency_ms=milliseconds(spent),
+                tokens=only.get("total_tokens"),
+                usd=only.get("total_cost"),
+                model_tokens=tokens,
+                limit=mapping(sample.get("limit")) or None,
+                stop_reason=_first_choice(output).get("stop_reason"),
+                model_error=output.get("error"),
+                attempts=retries + 1 if retries else None,
+                tool_calls=_tool_calls(messages, sample) if messages else None,
+            )
         )
-        plain: dict[str, Any] = plain_json(found)
-        return plain
+        return metadata
 
     def settle(self, outputs: list[ImportedOutput]) -> list[str]:
-        """Return the imported scorers. Each has a result for every output that is no error."""
+        """Return the imported scorers. Each has a result for every output that is not an error."""
         right_or_wrong, means = set(), []
         for entry, scorer in _aggregates(self._header, self._values.names):
             metrics = mapping(entry.get("metrics"))
             if "accuracy" in metrics:
                 right_or_wrong.add(scorer)
             if entry.get("reducer") in (None, "mean"):
-                means += [(scorer, metrics[name]) for name in ("accuracy", "mean") if name in metrics]
+                means += [(scorer, mapping(metrics[name])) for name in ("accuracy", "mean") if name in metrics]
             else:
-                what = (
-                    f"epochs were reduced by {brief(str(entry['reducer']), 60)!r}: the run has each epoch as a repeat"
-                )
+                reducer = brief(str(entry["reducer"]), 60)
+                what = f"epochs were reduced by {reducer!r}: the run has each epoch as a repeat"
                 self._notes.by_hand(what, file=self.name, advice="choose an aggregate for the metric, such as pass@k")
         names = self._values.settle(outputs, _NO_SCORE, right_or_wrong)
         for scorer, metric in means:
-            recorded = metric.get("value") if isinstance(metric, dict) else None
             if scorer in names:
-                compare_means(self._notes, scorer, outputs, recorded, "the accuracy or mean")
+                compare_means(self._notes, scorer, outputs, metric.get("value"), "the accuracy or mean")
         self._note_status()
         return names
 
     def _note_status(self) -> None:
-        status, error = self._header.get("status"), self._header.get("error")
+        status, error = self._header.get("status"), mapping(self._header.get("error"))
         if self._header.get("invalidated"):
             what = "the log was declared invalid: samples that are not marked themselves keep their scores"
             self._notes.by_hand(what, file=self.name)
         if status != "success":
-            message = error.get("message") if isinstance(error, dict) else None
-            why = f": {brief(str(message), 300)}" if message else ""
+            why = f": {brief(str(error['message']), 300)}" if error.get("message") else ""
             self._notes.by_hand(f"the evaluation has the status {brief(str(status), 40)!r}{why}", file=self.name)
 
 
 def _error(sample: dict[str, Any]) -> str | None:
     error, invalid = sample.get("error"), sample.get("invalidation")
     if error is not None:
-        return str(error.get("message") or error) if isinstance(error, dict) else str(error)
+        return str(mapping(error).get("message") or error)
     if invalid is None:
         return None
-    about = invalid if isinstance(invalid, dict) else {}
-    reason = f": {about['reason']}" if about.get("reason") else ""
-    return f"the sample was declared invalid{reason}"
+    reason = mapping(invalid).get("reason")
+    return f"the sample was declared invalid{f': {reason}' if reason else ''}"
 
 
 def _first_choice(output: Mapping[str, Any]) -> dict[str, Any]:
-    choices = output.get("choices")
-    return choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    return mapping(next(iter(listed(output.get("choices"))), None))
 
 
 def _answer(sample: dict[str, Any]) -> Any:
-    output = sample.get("output")
-    if not isinstance(output, dict):
-        return None
+    output = mapping(sample.get("output"))
     message = _first_choice(output).get("message")
     if isinstance(message, dict) and not output.get("completion"):
         return _content(message.get("content"), sample)
@@ -518,21 +444,19 @@ def _answer(sample: dict[str, Any]) -> Any:
 
 
 def _tool_calls(messages: list[Any], sample: dict[str, Any]) -> list[dict[str, Any]]:
-    said = [message for message in messages if isinstance(message, dict)]
-    answers = {message.get("tool_call_id"): message for message in said if message.get("role") == "tool"}
+    messages = list(map(mapping, messages))
+    answers = {message.get("tool_call_id"): message for message in messages if message.get("role") == "tool"}
     calls = []
-    for message in said:
-        asked = message.get("tool_calls")
-        for call in asked if message.get("role") == "assistant" and isinstance(asked, list) else ():
+    for message in messages:
+        for call in listed(message.get("tool_calls")) if message.get("role") == "assistant" else ():
             if isinstance(call, dict) and isinstance(call.get("function"), str):
                 answer = answers.get(call.get("id"), {})
-                error = answer.get("error")
                 calls.append(
                     {
                         "name": call["function"],
                         "arguments": call.get("arguments"),
                         "result": _content(answer.get("content"), sample),
-                        "error": error.get("message") if isinstance(error, dict) else None,
+                        "error": mapping(answer.get("error")).get("message"),
                         "ms": None,
                     }
                 )
@@ -541,12 +465,8 @@ def _tool_calls(messages: list[Any], sample: dict[str, Any]) -> list[dict[str, A
 
 def _aggregates(header: Mapping[str, Any], names: list[str]) -> Iterator[tuple[dict[str, Any], str]]:
     """Yield the log's own results of each scorer, with the name that the scorer has here."""
-    results = header.get("results")
-    entries = results.get("scores") if isinstance(results, dict) else None
-    for entry in entries if isinstance(entries, list) else ():
-        if isinstance(entry, dict):
-            scorer = f"{entry.get('scorer')}.{entry.get('name')}"
+    for entry in map(mapping, listed(mapping(header.get("results")).get("scores"))):
+        for scorer in (f"{entry.get('scorer')}.{entry.get('name')}", entry.get("name")):
             if scorer in names:
-                yield entry, scorer
-            elif entry.get("name") in names:
-                yield entry, str(entry["name"])
+                yield entry, str(scorer)
+                break

@@ -6,81 +6,65 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import (
-    CaseList,
-    CollectedRun,
-    Imported,
-    ImportedOutput,
-    ImportedRun,
-    Notes,
-    Score,
-    finite_number,
-    known,
-    mapping,
-    moment,
-    run_of_all,
-    text_or_none,
-    unique_names,
-)
+from fepflow.imports.checks import OUTPUT
+from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score, run_of_all
 from fepflow.imports.source import Source
+from fepflow.imports.values import finite_number, known, listed, mapping, moment, text_or_none, unique_names
+
+Records = Sequence[tuple[int | None, Any]]
 
 _EVENT = {"run_id", "event_id", "sample_id", "type", "data"}
 MATCH = "match"
 """Scorer of a log's `match` events."""
 
 _IDEAL = ("ideal", "answer", "expected", "expected_output", "reference", "label", "correct_label", "ground_truth")
-"""Names under which the items of a dataset of the Evals API hold what is expected, by habit."""
+"""Names under which items of the Evals API usually have the expected answer."""
 
 
 def looks_like(source: Source) -> bool:
     """Return whether the file holds samples (`input`, `ideal`), a log (`spec`), items, or output items."""
-    first = source.first_of("data")
-    return isinstance(first, dict) and _kind(first) is not None
+    return _kind(mapping(source.first_of("data"))) is not None
 
 
 def read(source: Source) -> Imported:
     """Read samples or items as test cases, a log or output items as a run."""
     records = list(source.items("data"))
-    first = next((record for _, record in records if isinstance(record, dict)), None)
-    kind = None if first is None else _kind(first)
-    if kind is None:
+    first = next((record for _, record in records if isinstance(record, dict)), {})
+    readers = {"log": _read_log, "output items": _read_output_items, "items": _read_samples, "samples": _read_samples}
+    if (kind := _kind(first)) is None:
         raise InputError(Problem("holds no samples, items or log of OpenAI's evals", source.name))
-    return {"log": _read_log, "output items": _read_output_items}.get(kind, _read_samples)(source, records)
+    return readers[kind](source, records)
 
 
 def _kind(record: Mapping[str, Any]) -> str | None:
-    if "spec" in record and isinstance(record["spec"], dict) and "run_id" in record["spec"]:
-        return "log"
-    if record.keys() >= _EVENT:
+    if "run_id" in mapping(record.get("spec")) or record.keys() >= _EVENT:
         return "log"
     if record.get("object") == "eval.run.output_item" or {"datasource_item", "results"} <= record.keys():
         return "output items"
     if isinstance(record.get("item"), dict):
         return "items"
-    if "input" in record and "ideal" in record:
-        return "samples"
-    return None
+    return "samples" if {"input", "ideal"} <= record.keys() else None
 
 
-def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+def _read_samples(source: Source, records: Records) -> Imported:
     notes = Notes(source.name)
     cases: list[dict[str, Any]] = []
     outputs: list[ImportedOutput] = []
-    has_items = several = False
+    has_items = has_several_ideals = False
     for line, record in records:
         if not isinstance(record, dict) or not ("input" in record or isinstance(record.get("item"), dict)):
-            notes.by_hand("a record that is no sample is left out", line)
+            notes.by_hand("a record is not a sample, and is left out", line)
             continue
         if isinstance(record.get("item"), dict):
             has_items = True
             cases.append(_case_of_item(record["item"]))
-            if isinstance(sample := record.get("sample"), dict) and sample.get("output_text") is not None:
-                outputs.append(ImportedOutput(len(cases) - 1, sample["output_text"]))
+            if (answer := mapping(record.get("sample")).get("output_text")) is not None:
+                outputs.append(ImportedOutput(len(cases) - 1, answer))
             continue
         case = {"input": record["input"]}
         if "ideal" in record:
             case["expected"] = record["ideal"]
-            several = several or isinstance(record["ideal"], list)
+            has_several_ideals = has_several_ideals or isinstance(record["ideal"], list)
         metadata = {name: value for name, value in record.items() if name not in ("input", "ideal")}
         cases.append({**case, "metadata": metadata} if metadata else case)
     notes.came(test_case=len(cases))
@@ -91,11 +75,12 @@ def _read_samples(source: Source, records: Sequence[tuple[int | None, Any]]) -> 
     else:
         # evals' Match: the answer begins with the ideal answer, or with one of several.
         notes.by_hand(
-            "which eval class judges is not in this file: suite.yaml has exact_match, stricter than Match and Includes",
+            "the eval class is not in this file: suite.yaml has exact_match, which is stricter than Match and Includes",
             advice="take contains for Includes",
         )
-        check: dict[str, Any] = {"actual": "$.output.value", "expected": "$.test_case.expected"}
-        suite["checks"] = [{"type": "exact_match", "arguments": {**check, "any": True} if several else check}]
+        arguments: dict[str, Any] = {"actual": OUTPUT, "expected": "$.test_case.expected"}
+        arguments |= {"any": True} if has_several_ideals else {}
+        suite["checks"] = [{"type": "exact_match", "arguments": arguments}]
     return Imported("openai-evals", "items" if has_items else "samples", source.stem, notes, cases, suite, runs)
 
 
@@ -106,43 +91,38 @@ def _case_of_item(item: Mapping[str, Any]) -> dict[str, Any]:
     return case if expected is None else {**case, "expected": item[expected]}
 
 
-def _read_log(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+def _read_log(source: Source, records: Records) -> Imported:
     notes = Notes(source.name)
     spec: dict[str, Any] = {}
     samples: dict[str, dict[str, list[dict[str, Any]]]] = {}
     last = None
     has_report = False
     for line, record in records:
-        if not isinstance(record, dict):
-            notes.by_hand("a line that is no event is left out", line)
-        elif isinstance(record.get("spec"), dict):
+        record = mapping(record)
+        if isinstance(record.get("spec"), dict):
             spec = record["spec"]
         elif "final_report" in record:
             has_report = True
         elif record.keys() >= _EVENT:
             last = record.get("created_at")
             data = record["data"] if isinstance(record["data"], dict) else {"value": record["data"]}
-            of_sample = samples.setdefault(str(record["sample_id"]), {})
-            of_sample.setdefault(str(record["type"]), []).append({**data, "_line": line})
+            samples.setdefault(str(record["sample_id"]), {}).setdefault(str(record["type"]), []).append(data)
         else:
-            notes.by_hand("a line that is no event is left out", line)
+            notes.by_hand("a line is not an event, and is left out", line)
     if not samples:
         raise InputError(Problem("is a log without events of samples", source.name))
     if not has_report:
         notes.by_hand("the log has no final report: the eval did not end, and samples may be missing")
+    model = {"model": str(functions[0])} if (functions := listed(spec.get("completion_fns"))) else {}
     cases: list[dict[str, Any]] = []
     outputs: list[ImportedOutput] = []
     for sample_id, events in sorted(samples.items(), key=lambda pair: _sample_order(pair[0])):
         cases.append(_logged_case(sample_id, events))
-        outputs.append(_logged_output(len(cases) - 1, events))
+        outputs.append(_logged_output(len(cases) - 1, events, model))
     notes.came(test_case=len(cases), output=len(outputs), run=1)
     name = text_or_none(spec.get("eval_name") or spec.get("base_eval")) or source.stem
-    functions = spec.get("completion_fns")
-    if isinstance(functions, list) and functions:
-        for output in outputs:
-            output.metadata.setdefault("model", str(functions[0]))
-    run = ImportedRun(outputs, started_at=moment(spec.get("created_at")), completed_at=moment(last))
-    return Imported("openai-evals", "log", name[:150], notes, cases, {}, [run])
+    run = ImportedRun(outputs, times=[moment(spec.get("created_at")), moment(last)])
+    return Imported("openai-evals", "log", name[:150], notes, cases, runs=[run])
 
 
 def _sample_order(sample_id: str) -> tuple[str, int, str]:
@@ -153,15 +133,14 @@ def _sample_order(sample_id: str) -> tuple[str, int, str]:
 def _logged_case(sample_id: str, events: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
     asked = next((event["prompt"] for event in events.get("sampling", ()) if "prompt" in event), None)
     raw = next((event for event in events.get("raw_sample", ()) if "input" in event), {})
-    case: dict[str, Any] = {"id": sample_id, "input": raw.get("input", asked) if asked is None else asked}
-    if case["input"] is None:
-        case["input"] = sample_id
-    expected = next((event["expected"] for event in events.get(MATCH, ()) if event.get("expected") is not None), None)
-    expected = raw.get("ideal") if expected is None else expected
-    return case if expected is None else {**case, "expected": expected}
+    answers = (event["expected"] for event in events.get(MATCH, ()) if event.get("expected") is not None)
+    case_input = next((value for value in (asked, raw.get("input")) if value is not None), sample_id)
+    return {"id": sample_id, "input": case_input, **known(expected=next(answers, raw.get("ideal")))}
 
 
-def _logged_output(case: int, events: Mapping[str, Sequence[Mapping[str, Any]]]) -> ImportedOutput:
+def _logged_output(
+    case: int, events: Mapping[str, Sequence[Mapping[str, Any]]], model: Mapping[str, str]
+) -> ImportedOutput:
     sampled = [event["sampled"] for event in events.get("sampling", ()) if "sampled" in event]
     value: Any = sampled[-1] if sampled else None
     if isinstance(value, list) and len(value) == 1:
@@ -169,72 +148,64 @@ def _logged_output(case: int, events: Mapping[str, Sequence[Mapping[str, Any]]])
     scores: dict[str, Score] = {}
     if matches := events.get(MATCH):
         answers = [event.get("correct") for event in matches]
-        known = all(isinstance(answer, bool) for answer in answers)
+        is_known = all(isinstance(answer, bool) for answer in answers)
         picked = matches[-1].get("picked")
         reason = None if picked is None else f"picked {picked!r}"
-        scores[MATCH] = Score(all(answers), None, reason) if known else Score(error="match has no correct")
+        scores[MATCH] = Score(all(answers), None, reason) if is_known else Score(error="match has no correct")
         if value is None:
             value = picked if picked is not None else matches[-1].get("sampled")
     for event in events.get("metrics", ()):
-        for name, number in event.items():
-            if name == "_line" or isinstance(number, str | list | dict) or number is None:
-                continue
-            scores[name] = Score.of(number, number)
+        scores |= {name: Score.of(value, value) for name, value in event.items() if isinstance(value, int | float)}
     error = None
-    if failures := events.get("error"):
+    if (failures := events.get("error")) and not scores:  # with scores it was caught, and the sample went on
         error = text_or_none(failures[-1].get("message")) or str(failures[-1].get("type", "an error was logged"))
-        if scores:  # it was caught, and the sample went on
-            error = None
-    if error is None and value is None:
+    elif value is None:
         error = "the log has no answer of this sample"
-    metadata = {"samplings": len(sampled)} if len(sampled) > 1 else {}
+    metadata = {**model, **({"samplings": len(sampled)} if len(sampled) > 1 else {})}
     return ImportedOutput(case, value, 0, error, metadata, scores)
 
 
-def _read_output_items(source: Source, records: Sequence[tuple[int | None, Any]]) -> Imported:
+def _read_output_items(source: Source, records: Records) -> Imported:
     notes = Notes(source.name)
-    cases, run = CaseList(), CollectedRun()
+    cases, run = CaseList(), ImportedRun()
     for line, record in records:
-        item = record.get("datasource_item") if isinstance(record, dict) else None
+        item = mapping(record).get("datasource_item")
         if not isinstance(item, dict):
-            notes.by_hand("a record that is no output item is left out", line)
+            notes.by_hand("a record is not an output item, and is left out", line)
             continue
         run.times.append(moment(record.get("created_at")))
         asked = item["item"] if isinstance(item.get("item"), dict) else item
         case = cases.place(record.get("datasource_item_id", len(cases)), _case_of_item(asked))
         run.outputs.append(_output_of_item(case, run.next_repeat(case), record))
     notes.came(test_case=len(cases), output=len(run.outputs), run=1)
-    runs = [run.run()] if run.outputs else []
-    return Imported("openai-evals", "output items", source.stem, notes, cases, {}, runs)
+    runs = [run] if run.outputs else []
+    return Imported("openai-evals", "output items", source.stem, notes, cases, runs=runs)
 
 
 def _output_of_item(case: int, repeat: int, record: Mapping[str, Any]) -> ImportedOutput:
     sample = mapping(record.get("sample"))
-    messages = [message for message in sample.get("output") or () if isinstance(message, dict)]
+    messages = [message for message in listed(sample.get("output")) if isinstance(message, dict)]
     value = messages[-1].get("content") if messages else sample.get("output_text")
-    failure = mapping(sample.get("error"))
-    error = None
-    if failure.get("message") or failure.get("code"):
-        error = text_or_none(failure.get("message")) or str(failure.get("code"))
-    elif record.get("status") in ("error", "errored"):
-        error = "the item ended in an error"
     metadata = known(
         model=text_or_none(sample.get("model")),
         finish_reason=text_or_none(sample.get("finish_reason")),
         tokens=finite_number(mapping(sample.get("usage")).get("total_tokens")),
     )
-    results = [result for result in record.get("results") or () if isinstance(result, dict)]
+    results = [result for result in listed(record.get("results")) if isinstance(result, dict)]
     names = unique_names([text_or_none(result.get("name")) or "grader" for result in results])
     scores = {name: _grade(result) for name, result in zip(names, results, strict=True)}
-    if error is None and value is None:
-        error = "the item has no output"
+    error = _failure(sample, record) or ("the item has no output" if value is None else None)
     return ImportedOutput(case, value, repeat, error, metadata, scores)
 
 
 def _grade(result: Mapping[str, Any]) -> Score:
-    failure = mapping(mapping(result.get("sample")).get("error"))
-    if failure.get("message"):
-        return Score(error=str(failure["message"]))
-    if result.get("status") in ("error", "errored"):
-        return Score(error="the grader ended in an error")
-    return Score.of(result.get("passed"), result.get("score"))
+    error = _failure(mapping(result.get("sample")), result)
+    return Score(error=error) if error is not None else Score.of(result.get("passed"), result.get("score"))
+
+
+def _failure(sample: Mapping[str, Any], record: Mapping[str, Any]) -> str | None:
+    """Return why a sample of the model or of a grader failed."""
+    failure = mapping(sample.get("error"))
+    if failure.get("message") or failure.get("code"):
+        return str(failure.get("message") or failure["code"])
+    return "it ended in an error" if record.get("status") in ("error", "errored") else None

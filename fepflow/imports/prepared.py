@@ -12,13 +12,15 @@ from pydantic import ValidationError
 
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, dotted
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, finite_number, unique_names
+from fepflow.imports.checks import fit_ids
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun
+from fepflow.imports.values import finite_number, unique_names
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase, case_in_full
 
 CHECK_TYPE = "recorded_score"
 SCORES = "scores"
-"""Member of an output's metadata: what each scorer said, by the id of its check."""
+"""Member of an output's metadata: each scorer's result, by the id of its check."""
 
 _MOST_PROBLEMS = 20
 
@@ -35,10 +37,10 @@ class PreparedRun:
 
 
 def cases_of(imported: Imported) -> list[TestCase]:
-    """Return the test cases, each with an id of its own. One that appears twice gets a number, with a note.
+    """Return the test cases, each with a unique id. An id that appears twice gets a number, with a note.
 
     Cases without an id get one from their content, which is the same at every import. Raises InputError for cases that
-    are none.
+    are not valid.
     """
     cases: list[TestCase] = []
     problems: list[Problem] = []
@@ -55,10 +57,9 @@ def cases_of(imported: Imported) -> list[TestCase]:
         problems += [Problem("holds no test cases", imported.notes.file), *imported.notes.problems()]
     if problems:
         raise InputError(problems)
-    given = Counter(str(data["id"]) for data in imported.cases if data.get("id"))
-    for name, count in given.items():
+    for name, count in Counter(str(data["id"]) for data in imported.cases if data.get("id")).items():
         if count > 1:
-            imported.notes.by_hand(f"the id {name!r} stands {count} times: all but the first get a number")
+            imported.notes.by_hand(f"the id {name!r} appears {count} times: all but the first get a number")
     names = unique_names([case.id for case in cases])
     return [
         case if name == case.id else case.model_copy(update={"id": name})
@@ -67,11 +68,10 @@ def cases_of(imported: Imported) -> list[TestCase]:
 
 
 def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun) -> PreparedRun:
-    """Return a run of the cases that `cases_of` gave, whose checks are the scorers.
+    """Return a run of the cases that `cases_of` returned, with the scorers as checks.
 
-    A scorer that has said something of every case is a check of all; the others are checks of the cases that they are
-    about. A case of which no scorer says anything has all checks, so that none gets away unseen, unless the source says
-    that nothing was asserted of it.
+    A scorer with a result for every case is a check of all; the others are checks of the cases that they judged. A case
+    without any result has all checks, so that it cannot pass unseen, unless the source says that nothing judges it.
     """
     indices = list(range(len(cases)) if run.cases is None else run.cases)
     places = {index: place for place, index in enumerate(indices)}
@@ -88,11 +88,11 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
         everywhere &= by_case[index] | set(run.checks)
     prepared = []
     for index in indices:
-        own = by_case[index]
-        checks = [recorded_check(name, ids[name]) for name in names if name in own and name not in everywhere]
-        case = cases[index].model_copy(update={"checks": checks or None, "turns": None, "user": None})
+        own = [name for name in names if name in by_case[index] and name not in everywhere]
+        checks = [recorded_check(name, ids[name]) for name in own] or None
+        case = cases[index].model_copy(update={"checks": checks, "turns": None, "user": None})
         # A field that is set, and be it to null, would make it another case than that of the suite which is written.
-        case.model_fields_set.difference_update({"checks", "turns", "user"} if not checks else {"turns", "user"})
+        case.model_fields_set.difference_update({"turns", "user"} if checks else {"checks", "turns", "user"})
         prepared.append(case)
     return PreparedRun(
         prepared,
@@ -103,7 +103,7 @@ def prepare_run(imported: Imported, cases: Sequence[TestCase], run: ImportedRun)
 
 
 def _metrics(outputs: Sequence[ImportedOutput], ids: dict[str, str]) -> list[dict[str, Any]] | None:
-    """Return a metric for each check, of its scores where it never says yes or no; None if all of them do."""
+    """Return a metric for each check: of its scores if it never passes or fails. None if all checks pass or fail."""
     judged: set[str] = set()
     scores: dict[str, list[float]] = defaultdict(list)
     for output in outputs:
@@ -127,11 +127,6 @@ def scorer_ids(run: ImportedRun) -> dict[str, str]:
     """Return the id of each scorer's check by the scorer's name: the name, without what an id cannot hold."""
     names = list(dict.fromkeys([*run.checks, *(name for output in run.outputs for name in output.scores)]))
     return dict(zip(names, fit_ids(names), strict=True))
-
-
-def fit_ids(names: Sequence[str]) -> list[str]:
-    """Return unique ids of checks that are as much like the names as an id can be."""
-    return unique_names([re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:90] or "score" for name in names])
 
 
 def recorded_check(name: str, check_id: str) -> Check:

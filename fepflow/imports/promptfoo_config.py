@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.imports.imported import Imported, Notes, finite_number, mapping, text_or_none, unique_names
-from fepflow.imports.judge_checks import add_models
+from fepflow.imports.checks import add_models
+from fepflow.imports.imported import Imported, Notes
 from fepflow.imports.promptfoo_assertions import NoCounterpartError, assertion_of_cell, check_of
 from fepflow.imports.promptfoo_target import TargetReader, value_beside
 from fepflow.imports.promptfoo_templates import LogicError, fill_in, has_template
 from fepflow.imports.source import Source
+from fepflow.imports.values import finite_number, listed, mapping, number_of, text_or_none, unique_names
 from fepflow.json.values import referred
 from fepflow.text import brief
 
@@ -24,7 +25,7 @@ _SECTIONS = {
     *("$schema", "outputPath", "sharing", "writeLatestResults", "evaluateOptions", "commandLineOptions", "metadata"),
     "tags",
 }
-"""Sections that are read, or say nothing of what is evaluated."""
+"""Sections that are read, or that do not concern what is evaluated."""
 
 _COLUMNS = ("__expected", "__description", "__metadata:", "__threshold", "__metric", "__config:", "__providerOutput")
 _OF_TEST = {"description", "vars", "assert", "metadata", "options", "threshold"}
@@ -47,14 +48,14 @@ def looks_like(source: Source) -> bool:
 
 
 def read(source: Source) -> Imported:
-    """Read a config, a list of tests, or tests in CSV or JSONL. Raises InputError for what is none of them."""
+    """Read a config, a list of tests, or tests in CSV or JSONL. Raises InputError for anything else."""
     data = source.data
     if isinstance(data, list):
         data = {"tests": data}
     elif not source.is_document:
         data = {"tests": [_record_as_test(source, row) for _, row in source.records() if isinstance(row, dict)]}
     if not isinstance(data, dict):
-        raise InputError(Problem("holds no config of promptfoo: it is a mapping", source.name))
+        raise InputError(Problem("does not hold a config of promptfoo, which is a mapping", source.name))
     return _Config(source, data).read()
 
 
@@ -69,6 +70,8 @@ class _Config:
         self._checks = 0
         self._cases: list[dict[str, Any]] = []
         self._of_each: list[tuple[Any, DocumentPath]] = []
+        """Assertions of `defaultTest` that each test gets by itself, with their paths."""
+
         self._taken: list[str] = []
 
     def read(self) -> Imported:
@@ -115,39 +118,32 @@ class _Config:
         if self._is_judged_otherwise(default, path):
             return []
         checks = []
-        excepted = any(
-            isinstance(test, dict) and (test.get("options") or {}).get("disableDefaultAsserts")
-            for test in self._listed("tests")
-        )
+        tests = listed(self._config.get("tests"))
+        is_excepted = any(mapping(mapping(test).get("options")).get("disableDefaultAsserts") for test in tests)
         for assertion, place in self._assertions(default, path):
-            if has_template(assertion) or excepted:
+            if has_template(assertion) or is_excepted:
                 self._of_each.append((assertion, place))
             elif (check := self._check(assertion, {}, place)) is not None:
                 checks.append(check)
         return checks
 
-    def _listed(self, name: str) -> list[Any]:
-        found = self._config.get(name)
-        return found if isinstance(found, list) else []
-
     def _tests(self) -> Iterator[tuple[dict[str, Any], DocumentPath]]:
         tests = self._config.get("tests")
-        if isinstance(tests, str | dict):
-            tests = [tests]
-        for index, test in enumerate(tests if isinstance(tests, list) else ()):
-            yield from self._of_item(test, ("tests", index) if isinstance(self._config["tests"], list) else ("tests",))
-        for index, scenario in enumerate(self._listed("scenarios")):
+        for index, test in enumerate(tests if isinstance(tests, list) else [] if tests is None else [tests]):
+            yield from self._of_item(test, ("tests", index) if isinstance(tests, list) else ("tests",))
+        for index, scenario in enumerate(listed(self._config.get("scenarios"))):
             place: DocumentPath = ("scenarios", index)
             if not isinstance(scenario, dict):
                 self._by_hand("a scenario in another file is left out", place)
                 continue
             configs = scenario.get("config")
             for config in configs if isinstance(configs, list) else [{}]:
-                for number, test in enumerate(scenario.get("tests") or ()):
+                for number, test in enumerate(listed(scenario.get("tests"))):
                     if isinstance(test, dict) and isinstance(config, dict):
                         yield _merged(config, test), (*place, "tests", number)
 
     def _of_item(self, test: Any, path: DocumentPath) -> Iterator[tuple[dict[str, Any], DocumentPath]]:
+        """Yield the test that an item is, or those in the files that it names."""
         if isinstance(test, dict) and "path" in test and "vars" not in test:
             test = test["path"]
         if isinstance(test, dict):
@@ -155,11 +151,11 @@ class _Config:
             return
         name = test.removeprefix("file://") if isinstance(test, str) else ""
         if "*" in name and (names := self._source.matching(name)):
-            for each in names:
-                yield from self._of_item(each, path)
+            for file_name in names:
+                yield from self._of_item(file_name, path)
             return
         if not name.lower().endswith((".csv", ".json", ".jsonl", ".yaml", ".yml")):
-            what = f"tests from {brief(name, 80) or 'what is no text'} are left out"
+            what = f"tests from {brief(name, 80) or 'what is not a text'} are left out"
             self._by_hand(what, path, "code is not executed, and nothing is fetched: write them to a file")
             return
         file = self._source.beside(name)
@@ -167,22 +163,18 @@ class _Config:
             self._by_hand(f"{brief(name, 80)} is not a file below the config's folder", path)
             return
         source = Source(file, name)
-        if source.is_document:
-            data = source.data
-            for item in data if isinstance(data, list) else [data]:
-                if isinstance(item, dict):
-                    yield item, path
+        if not source.is_document:
+            yield from ((_record_as_test(source, row), path) for _, row in source.records() if isinstance(row, dict))
             return
-        for _, row in source.records():
-            if isinstance(row, dict):
-                yield _record_as_test(source, row), path
+        data = source.data
+        yield from ((item, path) for item in (data if isinstance(data, list) else [data]) if isinstance(item, dict))
 
     def _add(self, default: Mapping[str, Any], test: Mapping[str, Any], path: DocumentPath) -> None:
         """Add the cases of a test: one, or one for each combination of the variables that are lists."""
         for member in test:
             if member not in _OF_TEST:
                 self._by_hand(f"{brief(str(member), 60)} of a test has no counterpart", (*path, member))
-        variables = self._variables({**mapping(default.get("vars")), **mapping(test.get("vars"))}, test, path)
+        variables = self._variables({**mapping(default.get("vars")), **mapping(test.get("vars"))}, path)
         if isinstance(test.get("vars"), str | list):
             self._by_hand("variables from files are left out", (*path, "vars"))
         options = {**mapping(default.get("options")), **mapping(test.get("options"))}
@@ -194,31 +186,30 @@ class _Config:
         if len(self._cases) + math.prod(map(len, lists)) > MOST_CASES:
             message = f"its variables make more than {MOST_CASES:,} test cases"
             raise InputError(Problem(message, self._source.name, path=dotted(path), advice="list fewer values"))
-        is_judged_otherwise = self._is_judged_otherwise(test, path)
         metadata = {**mapping(default.get("metadata")), **mapping(test.get("metadata"))}
         if (description := text_or_none(test.get("description"))) is not None:
             metadata["description"] = description
         own = [*([] if options.get("disableDefaultAsserts") else self._of_each), *self._assertions(test, path)]
+        own = [] if self._is_judged_otherwise(test, path) else own
         for values in itertools.product(*lists):
             chosen = self._rendered(dict(zip(variables, values, strict=True)), path)
             case: dict[str, Any] = {"input": chosen}
             if metadata:
                 case["metadata"] = metadata
-            checks = [] if is_judged_otherwise else [self._check(each, chosen, place) for each, place in own]
+            checks = [self._check(assertion, chosen, place) for assertion, place in own]
             if known := [check for check in checks if check is not None]:
                 case["checks"] = _with_unique_ids(known, self._taken)
             self._cases.append(case)
 
-    def _variables(self, declared: dict[str, Any], test: Mapping[str, Any], path: DocumentPath) -> dict[str, Any]:
+    def _variables(self, declared: dict[str, Any], path: DocumentPath) -> dict[str, Any]:
         """Return the variables with the contents of files that they name below the config's folder."""
         variables = {}
         for name, value in declared.items():
             if isinstance(value, str) and value.startswith("file://"):
-                file = value.removeprefix("file://")
                 try:
-                    if not file.endswith((".txt", ".md", ".json", ".yaml", ".yml")):
-                        raise KeyError(file)
-                    value = value_beside(self._source, file)
+                    if not value.endswith((".txt", ".md", ".json", ".yaml", ".yml")):
+                        raise KeyError(value)
+                    value = value_beside(self._source, value.removeprefix("file://"))
                 except (KeyError, InputError):
                     what = f"the variable {brief(name, 60)} names a file that was not read"
                     self._by_hand(what, (*path, "vars", name), "put its text")
@@ -226,8 +217,6 @@ class _Config:
         return variables
 
     def _rendered(self, variables: dict[str, Any], path: DocumentPath) -> dict[str, Any]:
-        if not any(map(has_template, variables.values())):
-            return variables
         rendered = {}
         for name, value in variables.items():
             try:
@@ -238,7 +227,7 @@ class _Config:
         return rendered
 
     def _is_judged_otherwise(self, test: Mapping[str, Any], path: DocumentPath) -> bool:
-        """Return whether a test's assertions cannot be taken over, as they see another text than the output."""
+        """Return whether a test's assertions cannot be imported, because they see another text than the output."""
         options = mapping(test.get("options"))
         for name in options:
             if name not in _HARMLESS_OPTIONS and name not in ("transform", "postprocess"):
@@ -256,32 +245,29 @@ class _Config:
 
     def _assertions(self, test: Mapping[str, Any], path: DocumentPath) -> Iterator[tuple[Any, DocumentPath]]:
         """Yield the assertions of a test, those of sets one by one, with references replaced."""
-        declared = test.get("assert")
-        for index, assertion in enumerate(declared if isinstance(declared, list) else ()):
+        for index, assertion in enumerate(listed(test.get("assert"))):
             place = (*path, "assert", index)
             if isinstance(assertion, dict) and isinstance(reference := assertion.get("$ref"), str):
-                found = referred(self._config, reference)
                 own = {name: value for name, value in assertion.items() if name != "$ref"}
-                assertion = {**found, **own} if isinstance(found, dict) else found
+                template = referred(self._config, reference)
+                assertion = {**template, **own} if isinstance(template, dict) else template
             if isinstance(assertion, dict) and assertion.get("type") == "assert-set":
                 if assertion.get("threshold") is not None:
                     self._by_hand("an assert-set with a threshold has no counterpart", place, "write its checks")
                     continue
-                inner = assertion.get("assert")
-                for number, part in enumerate(inner if isinstance(inner, list) else ()):
+                for number, part in enumerate(listed(assertion.get("assert"))):
                     yield part, (*place, "assert", number)
                 continue
             yield assertion, place
 
     def _check(self, assertion: Any, variables: Mapping[str, Any], path: DocumentPath) -> dict[str, Any] | None:
         if not isinstance(assertion, dict):
-            self._by_hand("an assertion that is no mapping is left out", path)
+            self._by_hand("an assertion that is not a mapping is left out", path)
             return None
         try:
             value = assertion.get("value")
-            file = value.removeprefix("file://") if isinstance(value, str) and value.startswith("file://") else ""
-            if file.endswith((".json", ".yaml", ".yml", ".txt")):
-                value = value_beside(self._source, file)
+            if isinstance(value, str) and re.match(r"file://.*\.(json|ya?ml|txt)$", value, re.DOTALL):
+                value = value_beside(self._source, value.removeprefix("file://"))
             check = check_of({**assertion, **({"value": fill_in(value, variables)} if "value" in assertion else {})})
         except NoCounterpartError as error:
             self._by_hand(str(error), path, error.advice)
@@ -308,7 +294,7 @@ def _record_as_test(source: Source, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def row_as_test(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the test of a row of CSV: variables, and columns that begin with two underscores."""
+    """Return the test in a row of CSV: variables, and columns that begin with two underscores."""
     test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
     limits: dict[int, float] = {}
     metric = None
@@ -331,9 +317,9 @@ def row_as_test(row: Mapping[str, Any]) -> dict[str, Any]:
             test["description"] = cell
         elif key == "__threshold":
             if str(cell).strip():
-                test["threshold"] = _number(cell)
+                test["threshold"] = number_of(cell)
         elif key.startswith("__config:") and key.endswith(":threshold"):
-            number = _number(cell)
+            number = number_of(cell)
             digits = "".join(letter for letter in key.split(":")[1] if letter.isdecimal())
             if number is not None:
                 limits[int(digits or 1) - 1] = number
@@ -356,18 +342,11 @@ def _with_unique_ids(checks: list[dict[str, Any]], taken: Sequence[str]) -> list
     return [{**check, "id": next(named)} if "id" in check else check for check in checks]
 
 
-def _number(cell: Any) -> float | None:
-    try:
-        return finite_number(float(str(cell)))
-    except ValueError:
-        return None
-
-
 def _merged(config: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
     """Return a test of a scenario with what its config adds."""
     both = {**config, **test}
     for name in ("vars", "metadata", "options"):
         if name in config or name in test:
             both[name] = {**mapping(config.get(name)), **mapping(test.get(name))}
-    asserts = [*(config.get("assert") or ()), *(test.get("assert") or ())]
+    asserts = [*listed(config.get("assert")), *listed(test.get("assert"))]
     return {**both, "assert": asserts} if asserts else both

@@ -5,31 +5,20 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import (
-    Imported,
-    ImportedOutput,
-    ImportedRun,
-    Notes,
-    Score,
-    finite_number,
-    known,
-    mapping,
-    moment,
-    text_or_none,
-    unique_names,
-)
+from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score
 from fepflow.imports.source import Source
+from fepflow.imports.values import finite_number, known, listed, mapping, moment, text_or_none, unique_names
 from fepflow.protocol.content_hash import content_hash
 from fepflow.text import cut
 
 VERSIONS = (2, 3)
 OVERALL = "overall"
-"""Scorer of promptfoo's own: whether the test passed, by its assertions, weights and threshold together."""
+"""The scorer for a test's own result, which depends on its assertions, weights and threshold together."""
 
 _ERROR = 2
 """`failureReason` of a row that could not be evaluated."""
@@ -41,51 +30,43 @@ def looks_like(source: Source) -> bool:
     if first is not None:
         return _is_row(first) or _is_table(first)
     results = _results(source.data)
-    rows = results.get("results") if results is not None else None
-    return isinstance(rows, list) and ("version" in (results or {}) or (bool(rows) and _is_row(rows[0])))
+    rows = results.get("results")
+    return isinstance(rows, list) and ("version" in results or (bool(rows) and _is_row(rows[0])))
 
 
 def read(source: Source) -> Imported:
-    """Read results. Raises InputError for a version that is not known."""
-    notes = Notes(source.name)
+    """Read results. Raises InputError for an unknown version."""
     if _is_table(source.first_record):
-        message = "is a table of results, which lacks what each assertion said"
+        message = "is a table of results, which lacks the results of single assertions"
         advice = "write them as JSON: promptfoo export eval latest -o results.json"
         raise InputError(Problem(message, source.name, advice=advice))
-    if source.is_document:
-        document = source.data
-        results = _results(document)
-        if results is None or not isinstance(results.get("results"), list):
-            raise InputError(Problem("holds no results of promptfoo: results.results is no list", source.name))
-        version = results.get("version")
-        if version not in VERSIONS:
-            known = " and ".join(map(str, VERSIONS))
-            message = f"are results of promptfoo in version {version!r}, which is not known"
-            raise InputError(Problem(message, source.name, advice=f"known are {known}"))
-        rows = list(enumerate(results["results"]))
-        config = mapping(document.get("config"))
-        heads = results.get("prompts") or (results.get("table") or {}).get("head", {}).get("prompts") or []
-        at = results.get("timestamp")
-    else:
-        rows, version, config, heads, at = list(source.records()), 3, {}, [], None
-    reader = _Reader(notes, heads if isinstance(heads, list) else [])
+    document = mapping(source.data)
+    results: dict[str, Any] = _results(document) if source.is_document else {"version": 3}
+    version = results.get("version")
+    if source.is_document and not isinstance(results.get("results"), list):
+        raise InputError(Problem("holds no results of promptfoo: results.results is not a list", source.name))
+    if version not in VERSIONS:
+        message = f"are results of promptfoo in version {version!r}, which is not known"
+        raise InputError(Problem(message, source.name, advice=f"known are {' and '.join(map(str, VERSIONS))}"))
+    heads = results.get("prompts") or mapping(mapping(results.get("table")).get("head")).get("prompts")
+    reader = _Reader(Notes(source.name), listed(heads))
+    rows = ((None, row) for row in results["results"]) if source.is_document else source.records()
     for line, row in rows:
-        reader.add(row, None if source.is_document else line)
+        reader.add(row, line)
     if not reader.rows:
         raise InputError(Problem("holds no results", source.name))
     runs = reader.runs()
-    name = text_or_none(config.get("description")) or source.stem
-    notes.came(test_case=len(reader.cases), output=len(reader.rows), run=len(runs))
-    started = moment(at)
-    runs = [ImportedRun(run.outputs, run.repeats, run.cases, run.variant, started, started) for run in runs]
-    return Imported("promptfoo", f"results {version}", cut(" ".join(name.split()), 150), notes, reader.cases, {}, runs)
+    for run in runs:
+        run.times = [moment(results.get("timestamp"))]
+    reader.notes.came(test_case=len(reader.cases), output=len(reader.rows), run=len(runs))
+    name = text_or_none(mapping(document.get("config")).get("description")) or source.stem
+    name = cut(" ".join(name.split()), 150)
+    return Imported("promptfoo", f"results {version}", name, reader.notes, reader.cases, runs=runs)
 
 
-def _results(data: Any) -> dict[str, Any] | None:
-    if not isinstance(data, dict):
-        return None
-    inner = data.get("results")
-    return inner if isinstance(inner, dict) else data if isinstance(inner, list) else None
+def _results(data: Any) -> dict[str, Any]:
+    inner = mapping(data).get("results")
+    return data if isinstance(inner, list) else mapping(inner)
 
 
 def _is_row(row: Any) -> bool:
@@ -99,12 +80,11 @@ def _is_table(record: Any) -> bool:
 
 @dataclass(slots=True)
 class _Row:
+    """A result of a test. `output` has the scores of its assertions; its case and repeat are not set yet."""
+
     test: str
     column: tuple[int, str, str]
-    value: Any
-    error: str | None
-    metadata: dict[str, Any]
-    parts: dict[str, Score]
+    output: ImportedOutput
     overall: Score | None
     is_conjunction: bool
 
@@ -113,16 +93,16 @@ class _Reader:
     """A reader of rows, which become cases and runs."""
 
     def __init__(self, notes: Notes, heads: Sequence[Any]) -> None:
-        self._notes = notes
+        self.notes = notes
         self._heads = heads
         self.rows: list[_Row] = []
         self.cases: list[dict[str, Any]] = []
         self._tests: dict[str, dict[str, Any]] = {}
 
     def add(self, row: Any, line: int | None) -> None:
-        """Take a row in; one that is none is noted."""
+        """Add a row, or note what is not a row."""
         if not _is_row(row):
-            self._notes.by_hand("a row that is no result is left out", line, f"results[{len(self.rows)}]")
+            self.notes.by_hand("a row that is not a result is left out", line, f"results[{len(self.rows)}]")
             return
         test = mapping(row.get("testCase"))
         case = _case(row, test)
@@ -131,18 +111,17 @@ class _Reader:
         response = mapping(row.get("response"))
         error = _error_of(row, response)
         parts, overall, is_conjunction = _scores(row)
-        if error is not None:  # a score of 0 that stands beside an error is none
+        if error is not None:  # a score of 0 beside an error is not a score
             parts, overall = {name: Score(error=error) for name in _declared(test)}, Score(error=error)
         elif overall is None:
-            self._notes.by_hand("a test asserts nothing, so no check judges its output", line, f"test {row['testIdx']}")
-        column = self._column(row)
-        self.rows.append(
-            _Row(key, column, response.get("output"), error, _metadata(row, response), parts, overall, is_conjunction)
-        )
+            self.notes.by_hand("a test asserts nothing, so no check judges its output", line, f"test {row['testIdx']}")
+        value, metadata = response.get("output"), _metadata(row, response)
+        output = ImportedOutput(0, value, 0, error, metadata, parts, asserts_nothing=overall is None)
+        self.rows.append(_Row(key, self._column(row), output, overall, is_conjunction))
 
     def _column(self, row: Mapping[str, Any]) -> tuple[int, str, str]:
         index = row["promptIdx"] if isinstance(row["promptIdx"], int) else 0
-        head = self._heads[index] if 0 <= index < len(self._heads) and isinstance(self._heads[index], dict) else {}
+        head = mapping(self._heads[index]) if 0 <= index < len(self._heads) else {}
         provider = row.get("provider")
         if isinstance(provider, dict):
             provider = provider.get("label") or provider.get("id")
@@ -156,23 +135,21 @@ class _Reader:
         by_parts = all(row.is_conjunction for row in self.rows)
         if not by_parts:
             what = "tests pass by a threshold, weights or a scoring function: the test's own result decides"
-            self._notes.by_hand(f"{what} (check {OVERALL}), and single assertions are scores that are not judged")
+            self.notes.by_hand(f"{what} (check {OVERALL}), and single assertions are scores that are not judged")
         columns: dict[tuple[int, str, str], dict[str, list[_Row]]] = defaultdict(lambda: defaultdict(list))
         for row in self.rows:
             columns[row.column][row.test].append(row)
         # Files do not tell repeats from tests that stand twice: what all tests have in common is repeats.
         counts = [len(rows) for tests in columns.values() for rows in tests.values()]
         repeats = gcd(*counts)
-        copies = max(counts) // repeats
         indices: dict[tuple[str, int], int] = {}
-        for copy in range(copies):
+        for copy in range(max(counts) // repeats):
             for key, case in self._tests.items():
                 if any(len(tests.get(key, ())) > copy * repeats for tests in columns.values()):
                     indices[key, copy] = len(self.cases)
                     self.cases.append(case)
-        variants = _variants(sorted(columns))
         runs = []
-        for column, variant in zip(sorted(columns), variants, strict=True):
+        for column, variant in zip(sorted(columns), _variants(sorted(columns)), strict=True):
             outputs = [
                 _output(row, indices[key, number // repeats], number % repeats, by_parts)
                 for key, rows in columns[column].items()
@@ -184,12 +161,12 @@ class _Reader:
 
 
 def _output(row: _Row, case: int, repeat: int, by_parts: bool) -> ImportedOutput:
-    scores = dict(row.parts)
+    scores = row.output.scores
     if not by_parts:
-        scores = {name: Score(None, part.score, part.reason, part.error) for name, part in scores.items()}
+        scores = {name: replace(score, passed=None) for name, score in scores.items()}
     if row.overall is not None and (not by_parts or not scores):
-        scores[OVERALL] = row.overall
-    return ImportedOutput(case, row.value, repeat, row.error, row.metadata, scores, row.overall is None)
+        scores = {**scores, OVERALL: row.overall}
+    return replace(row.output, case=case, repeat=repeat, scores=scores)
 
 
 def _case(row: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,35 +184,32 @@ def _case(row: Mapping[str, Any], test: Mapping[str, Any]) -> dict[str, Any]:
     return {**case, "metadata": metadata} if metadata else case
 
 
-def _asserts(test: Mapping[str, Any]) -> Any:
-    return test.get("assert") if isinstance(test.get("assert"), list) else None
+def _asserts(test: Mapping[str, Any]) -> list[Any] | None:
+    return test["assert"] if isinstance(test.get("assert"), list) else None
 
 
 def _declared(test: Mapping[str, Any]) -> list[str]:
     """Return the names that the results of a test's assertions would have."""
     names = []
-    for assertion in _asserts(test) or ():
-        if isinstance(assertion, dict):
-            is_set = assertion.get("type") == "assert-set"
-            names.append(_name({} if is_set else {"assertion": assertion}))
-            inner = assertion.get("assert") if is_set else None
-            names += [_name({"assertion": part}) for part in _list(inner) if isinstance(part, dict)]
+    for assertion in map(mapping, _asserts(test) or ()):
+        is_set = assertion.get("type") == "assert-set"
+        names.append(_name({} if is_set else {"assertion": assertion}))
+        names += [_name({"assertion": mapping(part)}) for part in listed(assertion.get("assert")) if is_set]
     return unique_names(names)
 
 
 def _error_of(row: Mapping[str, Any], response: Mapping[str, Any]) -> str | None:
     """Return why the row could not be evaluated; None if assertions, or nothing, made it fail.
 
-    Of results without `failureReason` an error without a grading is one.
+    Results without `failureReason` have an error and no grading then.
     """
     reason, error = row.get("failureReason"), text_or_none(row.get("error") or response.get("error"))
     if reason == _ERROR:
         return error or "promptfoo could not evaluate it"
-    grading = row.get("gradingResult")
-    if error and not (isinstance(grading, dict) and isinstance(grading.get("pass"), bool)):
+    if error and not isinstance(mapping(row.get("gradingResult")).get("pass"), bool):
         return error
     if response.get("error"):
-        return text_or_none(response["error"]) or "the provider gave an error"
+        return text_or_none(response["error"]) or "the provider returned an error"
     return None
 
 
@@ -252,13 +226,17 @@ def _metadata(row: Mapping[str, Any], response: Mapping[str, Any]) -> dict[str, 
 
 
 def _scores(row: Mapping[str, Any]) -> tuple[dict[str, Score], Score | None, bool]:
-    """Return the scores of the assertions by name, that of the test as a whole (None if nothing was asserted), and
-    whether the test passed exactly if each of its assertions did."""
+    """Return the results of a row.
+
+    Returns:
+        The scores of the assertions by name, the score of the test as a whole (None if nothing was asserted), and
+        True if the test passed exactly if each of its assertions did.
+    """
     grading = row.get("gradingResult")
     if not isinstance(grading, dict):
-        asserted = bool(_asserts(row.get("testCase") or {})) or row.get("success") is False
+        asserted = bool(_asserts(mapping(row.get("testCase")))) or row.get("success") is False
         return {}, (_score(row, "success") if asserted else None), True
-    components = [part for part in _list(grading.get("componentResults")) if isinstance(part, dict)]
+    components = [part for part in listed(grading.get("componentResults")) if isinstance(part, dict)]
     names = unique_names([_name(part) for part in components])
     parts = {name: _score(part, "pass") for name, part in zip(names, components, strict=True)}
     passed = row.get("success") if isinstance(row.get("success"), bool) else grading.get("pass")
@@ -268,7 +246,7 @@ def _scores(row: Mapping[str, Any]) -> tuple[dict[str, Score], Score | None, boo
         return {}, (None if asserts_nothing else overall), True
     in_all = all(part.get("pass") is True for part in components)
     assertions = [mapping(part.get("assertion")) for part in components]
-    metric_only = any(each.get("metricOnly") is True or each.get("weight") == 0 for each in assertions)
+    metric_only = any(part.get("metricOnly") is True or part.get("weight") == 0 for part in assertions)
     is_error = row.get("failureReason") == _ERROR
     return parts, overall, is_error or (passed is in_all and not metric_only)
 
@@ -287,7 +265,7 @@ def _name(part: Mapping[str, Any]) -> str:
 
 
 def _variants(columns: Sequence[tuple[int, str, str]]) -> Iterator[dict[str, str] | None]:
-    """Yield what tells each column from the others: provider, prompt, or both; a number where both are the same."""
+    """Yield the variant of each column: its provider, its prompt, or both; a number if both are the same as before."""
     providers, prompts = {column[1] for column in columns}, {column[2] for column in columns}
     seen: set[tuple[str, str]] = set()
     for number, provider, prompt in columns:
@@ -301,7 +279,3 @@ def _variants(columns: Sequence[tuple[int, str, str]]) -> Iterator[dict[str, str
             variant["column"] = str(number + 1)
         seen.add(key)
         yield (variant or None) if len(columns) > 1 else None
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []

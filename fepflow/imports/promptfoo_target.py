@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from fepflow.documents.files import read_text
 from fepflow.documents.loader import parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, dotted
 from fepflow.imports.imported import PLACEHOLDER_URL, Notes
 from fepflow.imports.promptfoo_templates import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source
+from fepflow.imports.values import known, mapping
 from fepflow.json.values import map_leaves
 from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
@@ -36,7 +38,7 @@ _MODELS = {
     "cerebras": "cerebras",
     "perplexity": "perplexity",
 }
-"""Providers of promptfoo, as litellm names them."""
+"""Providers of promptfoo, with their names in litellm."""
 
 _KINDS = ("chat", "messages", "responses")
 _NO_MODELS = {
@@ -45,15 +47,17 @@ _NO_MODELS = {
     *("claude-agent-sdk", "claude-code"),
 }
 """Parts of provider ids after a vendor's name that do not name a model for messages."""
+
 _CODE = re.compile(r"(file|exec|python|javascript|golang|ruby|webhook|browser|package):|.*\.(js|ts|mjs|cjs|py|rb|go)\b")
 _IS_FILE = re.compile(r"[^\s{}]+\.(txt|md|json|ya?ml|j2|jinja2?|csv)")
 _IS_CODE_FILE = re.compile(r"[^\s{}]+\.(js|ts|mjs|cjs|py)(:\w+)?")
 _OF_ANSWER = re.compile(r"(?:\(?json\)?|response\.json)((?:\.[A-Za-z_]\w*|\[\d+\]|\[['\"]\w+['\"]\])+)")
+_ENDPOINT_MEMBERS = ("url", "method", "headers", "body", "transformResponse", "responseParser")
 
 
 @dataclass
 class Prompts:
-    """The prompts of a config: a text with placeholders of ours each, or messages."""
+    """The prompts of a config: texts with fepflow's placeholders, or the messages of one prompt."""
 
     texts: list[str] = field(default_factory=list)
     messages: list[dict[str, Any]] | None = None
@@ -63,19 +67,19 @@ class TargetReader:
     """Reads prompts and providers of one config. Nothing that they name is executed, or read from elsewhere."""
 
     def __init__(self, source: Source, config: Mapping[str, Any], notes: Notes) -> None:
-        self._source = source
-        self._config = config
-        self._notes = notes
+        self._source, self._config, self._notes = source, config, notes
+        self._section = "targets" if "targets" in config else "providers"
         self.files: dict[str, str] = {}
-        self._texts: set[str] = set()
 
     def sections(self) -> dict[str, Any]:
-        """Return `target`, with `variants` if there are several. Without a provider that has a counterpart, an endpoint
-        that is a placeholder gets the prompts."""
+        """Return `target`, with `variants` if there are several.
+
+        Without a provider that has a counterpart, an endpoint that is a placeholder gets the prompts.
+        """
         prompts = self._prompts()
-        providers = self._providers()
-        models = [provider for provider in providers if "model" in provider]
-        endpoints = [provider for provider in providers if "url" in provider]
+        providers = [self._provider(item, path) for item, path in self._items(self._section)]
+        models = [provider for provider in providers if provider is not None and "model" in provider]
+        endpoints = [provider for provider in providers if provider is not None and "url" in provider]
         if models:
             if endpoints:
                 self._by_hand("endpoints beside models: only the models were imported", ("providers",))
@@ -90,44 +94,48 @@ class TargetReader:
         self._by_hand(what, (self._section,), "write how your agent is called: http, openai, python, …")
         return self._of_endpoint({"url": PLACEHOLDER_URL, "config": {}, "path": (self._section,)}, prompts)
 
-    @property
-    def _section(self) -> str:
-        return "targets" if "targets" in self._config else "providers"
-
     def _by_hand(self, what: str, path: DocumentPath, advice: str | None = None) -> None:
         self._notes.by_hand(what, self._source.line_of(path), dotted(path), advice)
 
+    def _items(self, name: str) -> list[tuple[Any, DocumentPath]]:
+        """Return the items of a section that is a list, a mapping by item, or one item, with their paths."""
+        declared = self._config.get(name)
+        if isinstance(declared, list):
+            return [(item, (name, index)) for index, item in enumerate(declared)]
+        if name == "prompts" and isinstance(declared, dict):
+            return [(item, (name,)) for item in declared]
+        return [] if declared is None else [(declared, (name,))]
+
     def _prompts(self) -> Prompts:
-        declared = self._config.get("prompts")
-        if declared is None and self._section in self._config:
-            declared = "{{prompt}}"  # as promptfoo has it
-        listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
-        if isinstance(declared, dict):
-            listed = list(declared)
-        found = Prompts()
-        for index, item in enumerate(listed):
-            path: DocumentPath = ("prompts", index) if isinstance(declared, list) else ("prompts",)
+        items = self._items("prompts")
+        if self._config.get("prompts") is None and self._section in self._config:
+            items = [("{{prompt}}", ("prompts",))]  # promptfoo's default
+        prompts, seen = Prompts(), set[str]()
+        for item, path in items:
             for text in self._texts_of(item, path):
-                self._add(found, text, path, alone=len(listed) == 1)
-        self._notes.came(prompt=len(found.texts) + (found.messages is not None))
-        return found
+                if text in seen:
+                    self._by_hand("a prompt that appears twice was imported once", path)
+                    continue
+                seen.add(text)
+                self._add(prompts, text, path, alone=len(items) == 1)
+        self._notes.came(prompt=len(prompts.texts) + (prompts.messages is not None))
+        return prompts
 
     def _texts_of(self, item: Any, path: DocumentPath) -> list[str]:
         """Return the texts of a prompt: its own, or those of the file that it names, below the config's folder."""
         if isinstance(item, dict):
             item = item.get("raw") or item.get("id") or item.get("prompt")
         if not isinstance(item, str):
-            self._by_hand("a prompt that is no text is left out", path)
+            self._by_hand("a prompt that is not a text is left out", path)
             return []
-        is_named = item.startswith("file://")
         name = item.removeprefix("file://")
         if _IS_CODE_FILE.fullmatch(name):
             self._by_hand(f"the prompt {brief(name, 80)} is code, which is not executed", path, "write it as a text")
             return []
-        if not is_named and not (_IS_FILE.fullmatch(name) and "\n" not in name):
+        if name == item and not _IS_FILE.fullmatch(name):
             return [item]
         if "*" in name and (names := self._source.matching(name)):
-            return [text for each in names for text in self._texts_of(f"file://{each}", path)]
+            return [text for file in names for text in self._texts_of(f"file://{file}", path)]
         text = read_beside(self._source, name)
         if text is None:
             what = f"the prompt {brief(name, 80)} is not a file below the config's folder, so it is left out"
@@ -137,54 +145,35 @@ class TargetReader:
             return [part.strip() for part in re.split(r"^---\s*$", text, flags=re.MULTILINE) if part.strip()]
         return [text]
 
-    def _add(self, found: Prompts, text: str, path: DocumentPath, *, alone: bool) -> None:
+    def _add(self, prompts: Prompts, text: str, path: DocumentPath, *, alone: bool) -> None:
         messages = _messages_of(text)
-        if text in self._texts:
-            self._by_hand("a prompt that appears twice was imported once", path)
-            return
-        self._texts.add(text)
         try:
             if messages is not None and alone:
-                found.messages = [{**message, "content": placeholders(str(message["content"]))} for message in messages]
+                prompts.messages = [{**message, "content": placeholders(message["content"])} for message in messages]
                 return
-            found.texts.append(placeholders(text))
+            prompts.texts.append(placeholders(text))
         except LogicError as error:
-            self._by_hand(
-                f"a prompt was imported without what only nunjucks does: {error}", path, "see what is in [[ ]]"
-            )
-            found.texts.append(without_logic(text))
+            what = f"a prompt was imported without what only nunjucks does: {error}"
+            self._by_hand(what, path, "see what is in [[ ]]")
+            prompts.texts.append(without_logic(text))
         if messages is not None:
             self._by_hand("a prompt that is a list of messages was imported as one text", path, "write target.messages")
 
-    def _providers(self) -> list[dict[str, Any]]:
-        name = self._section
-        declared = self._config.get(name)
-        listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
-        found = []
-        for index, item in enumerate(listed):
-            path: DocumentPath = (name, index) if isinstance(declared, list) else (name,)
-            provider = self._provider(item, path)
-            if provider is not None:
-                found.append(provider)
-        return found
-
     def _provider(self, item: Any, path: DocumentPath) -> dict[str, Any] | None:
+        """Return a provider's model or endpoint; None, with a note, if it has no counterpart."""
         if isinstance(item, dict) and "id" not in item and len(item) == 1:  # {openai:gpt-5: {config: ...}}
-            name, rest = next(iter(item.items()))
-            item = {"id": name, **(rest if isinstance(rest, dict) else {})}
+            ((name, rest),) = item.items()
+            item = {"id": name, **mapping(rest)}
         identity = item.get("id") if isinstance(item, dict) else item
-        config = item.get("config") if isinstance(item, dict) and isinstance(item.get("config"), dict) else {}
-        assert isinstance(config, dict)
+        config = mapping(mapping(item).get("config"))
         if not isinstance(identity, str):
             self._by_hand("a provider without an id is left out", path)
             return None
-        if isinstance(item, dict):
-            for member in ("transform", "prompts", "delay", "inputs"):
-                if item.get(member) is not None:
-                    self._by_hand(f"{member} of a provider has no counterpart", (*path, member))
+        for member in ("transform", "prompts", "delay", "inputs"):
+            if mapping(item).get(member) is not None:
+                self._by_hand(f"{member} of a provider has no counterpart", (*path, member))
         if identity in ("http", "https") or identity.startswith(("http://", "https://")):
-            url = config.get("url") if identity in ("http", "https") else identity
-            return self._endpoint(url, config, path)
+            return self._endpoint(identity if "://" in identity else config.get("url"), config, path)
         if _CODE.match(identity):
             what = f"the provider {brief(identity, 80)} is code, which is not executed"
             self._by_hand(what, path, "call it with target: {python: file.py:function}")
@@ -198,7 +187,7 @@ class TargetReader:
             kind, name = "", rest
         if vendor not in _MODELS or not name or rest.partition(":")[0] in _NO_MODELS:
             what = f"the provider {brief(identity, 80)} has no counterpart that is known here"
-            self._by_hand(what, path, "write target: {openai: {model: …}} with the model as litellm names it")
+            self._by_hand(what, path, "write target: {openai: {model: …}} with litellm's name of the model")
             return None
         api = "responses" if kind == "responses" else "chat"
         provider: dict[str, Any] = {"model": f"{_MODELS[vendor]}/{name}", "api": api, "parameters": {}}
@@ -215,96 +204,78 @@ class TargetReader:
 
     def _endpoint(self, url: Any, config: Mapping[str, Any], path: DocumentPath) -> dict[str, Any] | None:
         if not isinstance(url, str) or not url.startswith(("http://", "https://")) or has_template(url):
-            self._by_hand("an endpoint whose address is a template, or none, is left out", path)
+            self._by_hand("an endpoint without an address, or with a template as its address, is left out", path)
             return None
-        known = ("url", "method", "headers", "body", "transformResponse", "responseParser")
         for member in config:
-            if member not in known:
+            if member not in _ENDPOINT_MEMBERS:
                 self._by_hand(f"{brief(member, 60)} of an endpoint has no counterpart", (*path, "config", member))
         return {"url": url, "config": config, "path": path}
 
     def _of_models(self, models: Sequence[dict[str, Any]], prompts: Prompts) -> dict[str, Any]:
-        first, sections, variants = models[0], dict[str, Any](), dict[str, Any]()
-        names = list(dict.fromkeys(model["model"] for model in models))
+        names = list(dict.fromkeys(model.pop("model") for model in models))
+        first, variants = models[0], dict[str, Any]()
+        if any(model != first for model in models):
+            self._by_hand("providers are configured differently: all have the settings of the first", ("providers",))
         target: dict[str, Any] = {"model": names[0]}
         if len(names) > 1:
             variants["model"], target["model"] = names, "${variant.model}"
-        rest = {name: value for name, value in first.items() if name != "model"}
-        if any({name: value for name, value in model.items() if name != "model"} != rest for model in models):
-            self._by_hand("providers are configured differently: all have what the first one has", ("providers",))
-        if first["api"] != "chat":
-            target["api"] = first["api"]
-        if "base_url" in first:
-            target["base_url"] = first["base_url"]
+        target |= known(api=None if first["api"] == "chat" else first["api"], base_url=first.get("base_url"))
         if prompts.messages is not None:
             target["messages"] = prompts.messages
         elif prompts.texts:
-            target["prompt"] = self._prompt(prompts, variants)
+            self.files = {f"prompts/{number}.md": text for number, text in enumerate(prompts.texts, 1)}
+            target["prompt"] = next(iter(self.files))
+            if len(self.files) > 1:
+                variants["prompt"], target["prompt"] = list(self.files), "${variant.prompt}"
         if first["parameters"]:
             target["parameters"] = first["parameters"]
         self._notes.came(provider=len(names))
-        if variants:
-            sections["variants"] = variants
-        return {**sections, "target": {"openai": target}}
-
-    def _prompt(self, prompts: Prompts, variants: dict[str, Any]) -> str:
-        if len(prompts.texts) == 1 and _is_safe_inline(prompts.texts[0]):
-            return prompts.texts[0]
-        for number, text in enumerate(prompts.texts, 1):
-            self.files[f"prompts/{number}.md"] = text
-        if len(prompts.texts) == 1:
-            return "prompts/1.md"
-        variants["prompt"] = list(self.files)
-        return "${variant.prompt}"
+        return {**({"variants": variants} if variants else {}), "target": {"openai": target}}
 
     def _of_endpoint(self, endpoint: Mapping[str, Any], prompts: Prompts) -> dict[str, Any]:
-        config, path, variants = endpoint["config"], endpoint["path"], dict[str, Any]()
+        config, path = endpoint["config"], (*endpoint["path"], "config")
         http: dict[str, Any] = {"url": endpoint["url"]}
         if isinstance(method := config.get("method"), str) and method.upper() != "POST":
             http["method"] = method.upper()
-        headers = config.get("headers")
-        for name, value in headers.items() if isinstance(headers, dict) else ():
+        for name, value in mapping(config.get("headers")).items():
             if has_template(value) or is_secret_name(name) or "$" in str(value):
-                self._by_hand("a header that is a template or a secret is not taken over", (*path, "config", "headers"))
+                self._by_hand("a header that is a template or a secret is not taken over", (*path, "headers"))
             elif str(name).lower() not in ("content-type", "content-length", "host"):
                 http.setdefault("headers", {})[name] = str(value)
-        prompt = json.dumps(prompts.messages) if prompts.messages is not None else ""
-        if prompts.texts:
-            prompt = prompts.texts[0]
-        if len(prompts.texts) > 1:
-            variants["prompt"] = prompts.texts
-            prompt = "${variant.prompt}"
-        body = config.get("body")
-        if isinstance(body, str):
-            try:
-                body = parse_json(body, self._source.name, nan=True)
-            except InputError:
-                self._by_hand("a body that is no JSON was imported as a text", (*path, "config", "body"))
-        try:
-            filled = map_leaves(body, partial(_filled, prompt=prompt))
-            http["body"] = filled if body is not None else {"prompt": prompt}
-        except LogicError as error:
-            self._by_hand(f"the body was not imported: {error}", (*path, "config", "body"))
-            http["body"] = {"prompt": prompt}
+        prompt = json.dumps(prompts.messages) if prompts.messages is not None else "".join(prompts.texts[:1])
+        variants = {"variants": {"prompt": prompts.texts}} if len(prompts.texts) > 1 else {}
+        http["body"] = self._body(config.get("body"), "${variant.prompt}" if variants else prompt, (*path, "body"))
         if (transform := config.get("transformResponse", config.get("responseParser"))) is not None:
             match = _OF_ANSWER.fullmatch(transform.strip()) if isinstance(transform, str) else None
             if match is None:
                 what = "transformResponse is code, which is not executed: checks see the whole response"
-                self._by_hand(what, (*path, "config", "transformResponse"), "name the answer in target.http.output")
+                self._by_hand(what, (*path, "transformResponse"), "name the answer in target.http.output")
             else:
                 http["output"] = f"${match[1]}"
         if endpoint["url"] != PLACEHOLDER_URL:
             self._notes.came(provider=1)
-        return {**({"variants": variants} if variants else {}), "target": {"http": http}}
+        return {**variants, "target": {"http": http}}
+
+    def _body(self, body: Any, prompt: str, path: DocumentPath) -> Any:
+        """Return the body of requests, with fepflow's placeholders and the prompt in it."""
+        if isinstance(body, str):
+            try:
+                body = parse_json(body, self._source.name, nan=True)
+            except InputError:
+                self._by_hand("a body that is not JSON was imported as a text", path)
+        try:
+            filled = map_leaves(body, partial(_filled, prompt=prompt))
+            return filled if body is not None else {"prompt": prompt}
+        except LogicError as error:
+            self._by_hand(f"the body was not imported: {error}", path)
+            return {"prompt": prompt}
 
 
 def read_beside(source: Source, name: str) -> str | None:
     """Return the text of a file that a config names; None if it is not there, or not below the config's folder."""
     path = source.beside(name)
-    if path is None:
-        return None
     try:
-        return Source(path, name).text(5_000_000)
+        return None if path is None else read_text(path, name)
     except InputError:
         return None
 
@@ -314,13 +285,11 @@ def value_beside(source: Source, name: str) -> Any:
     text = read_beside(source, name)
     if text is None:
         raise KeyError(name)
-    if name.endswith((".json", ".yaml", ".yml")):
-        return parse_document(text, name).data
-    return text.strip()
+    return parse_document(text, name).data if name.endswith((".json", ".yaml", ".yml")) else text.strip()
 
 
 def _messages_of(text: str) -> list[dict[str, Any]] | None:
-    """Return the messages that a prompt is as JSON or YAML; None for a text."""
+    """Return the messages that a prompt holds as JSON or YAML; None for a text."""
     stripped = text.strip()
     if not stripped.startswith(("[", "- role")):
         return None
@@ -329,23 +298,14 @@ def _messages_of(text: str) -> list[dict[str, Any]] | None:
     except InputError:
         return None
     are_messages = isinstance(value, list) and all(
-        isinstance(item, dict) and isinstance(item.get("role"), str) and isinstance(item.get("content"), str)
-        for item in value
+        isinstance(mapping(item).get("role"), str) and isinstance(item.get("content"), str) for item in value
     )
     return value if are_messages and value else None
 
 
 def _filled(value: Any, prompt: str) -> Any:
-    """Return a body of ours: `{{prompt}}` is the prompt, other names are those of the test case's input."""
+    """Return a text of a body: `{{prompt}}` is the prompt, other names are those of the test case's input."""
     if not isinstance(value, str):
         return value
     parts = re.split(r"\{\{-?\s*prompt(?:\s*\|\s*(?:dump|safe))?\s*-?\}\}", value)
     return prompt.join(placeholders(part) for part in parts)
-
-
-def _is_safe_inline(text: str) -> bool:
-    """Return whether a prompt may stand in the suite: one line that reads like no file and refers to nothing."""
-    is_like_a_file = re.fullmatch(r"[^\n{}]+\.(md|txt)", text, re.IGNORECASE) or re.fullmatch(
-        r"[^\s{}]*/[^\s{}]*", text
-    )
-    return "\n" not in text and "$" not in text.replace("{{$.", "") and not is_like_a_file

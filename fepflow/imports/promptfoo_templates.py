@@ -43,16 +43,12 @@ def placeholders(text: str) -> str:
 
 
 def without_logic(text: str) -> str:
-    """Return a template with placeholders where it has some, and whatever else nunjucks reads made plain text."""
-    parts, at = [], 0
-    for match in _PLACEHOLDER.finditer(text):
-        parts += [_defused(text[at : match.start()]), f"{{{{$.test_case.input.{match[1]}}}}}"]
-        at = match.end()
-    return "".join([*parts, _defused(text[at:])])
-
-
-def _defused(text: str) -> str:
-    return text.replace("{{", "[[").replace("}}", "]]")
+    """Return a template with its placeholders, and with [[ ]] around whatever else nunjucks reads."""
+    plain, names = _PLACEHOLDER.split(text)[::3], _PLACEHOLDER.findall(text)
+    parts = [part.replace("{{", "[[").replace("}}", "]]") for part in plain]
+    return parts[0] + "".join(
+        f"{{{{$.test_case.input.{name}}}}}{part}" for (name, _), part in zip(names, parts[1:], strict=True)
+    )
 
 
 def _require_plain(text: str) -> None:

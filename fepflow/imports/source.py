@@ -1,33 +1,34 @@
-"""The file, or folder, that is imported: read once, within limits, and never more than it and what stands beside it."""
+"""The file or folder that is imported: read once, within limits, together with files below the same folder only."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from fepflow.datasets.records import MAX_JSON_BYTES, MAX_LINE_BYTES, ErrorCollector, records
-from fepflow.documents.files import decode, open_regular, reason
+from fepflow.datasets.records import MAX_JSON_BYTES, ErrorCollector, records
+from fepflow.documents.files import UNREADABLE, open_plain, open_regular, read_text, unreadable
 from fepflow.documents.loader import Document, parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.imports.values import cell, mapping
 
 HEAD_BYTES = 65_536
 MOST_PLACED = 2_000_000
 """Characters of JSON whose parts are found by line."""
+
 MOST_MATCHES = 1_000
-_CHUNK = 1 << 20
+ROWS = ("data", "events", "items", "objects", "rows")
+"""Names under which APIs list their rows."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file or folder to import; `name` is how messages call it."""
+    """A file or folder to import; messages call it `name`."""
 
     path: Path
     name: str
@@ -43,30 +44,32 @@ class Source:
         suffixes = [suffix.lower() for suffix in self.path.suffixes if suffix.lower() != ".gz"]
         return suffixes[-1] if suffixes else ""
 
+    @property
+    def stem(self) -> str:
+        """The name up to the first point, of up to 150 characters."""
+        return self.path.name.strip(".").split(".")[0][:150]
+
     @cached_property
     def digest(self) -> str:
         """The SHA-256 of the file's bytes, or of the names and sizes of a folder's files."""
-        found = hashlib.sha256()
         if self.is_folder:
+            digest = hashlib.sha256()
             for path in sorted(self.path.rglob("*"))[:100_000]:
                 if path.is_file():
-                    found.update(f"{path.relative_to(self.path)}\0{path.stat().st_size}\n".encode("utf-8", "replace"))
-            return found.hexdigest()
-        with self._opened(raw=True) as stream:
-            while chunk := stream.read(_CHUNK):
-                found.update(chunk)
-        return found.hexdigest()
+                    digest.update(f"{path.relative_to(self.path)}\0{path.stat().st_size}\n".encode("utf-8", "replace"))
+            return digest.hexdigest()
+        try:
+            with open_regular(self.path) as stream:
+                return hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(Problem(unreadable(error)[0], self.name)) from None
 
     @cached_property
     def head(self) -> bytes:
-        """The first bytes, unpacked; nothing of a folder."""
-        if self.is_folder:
-            return b""
-        try:
-            with self._opened() as stream:
-                return stream.read(HEAD_BYTES)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            return b""
+        """The first bytes, unpacked; empty for a folder, and for a file that cannot be read."""
+        with suppress(*UNREADABLE), open_plain(self.path) as stream:
+            return stream.read(HEAD_BYTES)
+        return b""
 
     @cached_property
     def document(self) -> Document:
@@ -74,9 +77,9 @@ class Source:
 
         Raises InputError: larger than 100 MB (YAML 5 MB), bad syntax, a key that appears twice, a tag of YAML's.
         """
-        text = self.text()
-        if self.ending in (".yaml", ".yml"):
-            return parse_document(text, self.name)
+        if self.ending != ".json":
+            return parse_document(read_text(self.path, self.name), self.name)
+        text = read_text(self.path, self.name, MAX_JSON_BYTES)
         return Document(parse_json(text, self.name, nan=True), self.name, text)
 
     def line_of(self, path: DocumentPath) -> int | None:
@@ -91,21 +94,28 @@ class Source:
 
     @property
     def data(self) -> Any:
-        """The document's data; None for what is none by its ending."""
+        """The document's data; None if the file is not a document by its ending."""
         return self.document.data if self.is_document else None
+
+    def records(self) -> Iterator[tuple[int, Any]]:
+        """Yield the records of a JSONL or CSV file with their lines. NaN is read.
+
+        Raises InputError after the last readable record, with what is wrong with the others.
+        """
+        errors = ErrorCollector(self.name)
+        yield from records(self.path, "csv" if self.is_table else "jsonl", errors, nan=True)
+        errors.raise_if_any()
+
+    @property
+    def is_table(self) -> bool:
+        """True for a CSV file by its ending."""
+        return self.ending in (".csv", ".tsv")
 
     @cached_property
     def first_record(self) -> Any:
-        """The first record of a JSONL or CSV file; None if there is none, or it cannot be read."""
-        if self.is_folder or self.ending not in (".jsonl", ".ndjson", ".csv", ".tsv"):
-            return None
-        if self._format == "jsonl":
-            try:
-                return next((record for _, record in self.json_lines()), None)
-            except InputError:
-                return None
-        errors = ErrorCollector(self.name)
-        return next((record for _, record in records(self.path, self._format, errors)), None)
+        """The first readable record of a JSONL or CSV file; None for other files. Raises InputError without one."""
+        is_read = not self.is_folder and (self.is_table or self.ending in (".jsonl", ".ndjson"))
+        return next((record for _, record in self.records()), None) if is_read else None
 
     def listed(self, *names: str) -> list[Any] | None:
         """Return the list that the document is, or that it has under one of these names; None without one."""
@@ -128,48 +138,19 @@ class Source:
         for index, record in enumerate(listed or ()):
             yield self.line_of((*place, index)), record
 
-    @property
-    def stem(self) -> str:
-        """The name up to the first point, of up to 150 characters."""
-        return self.path.name.strip(".").split(".")[0][:150]
+    def rows(self) -> Iterator[tuple[int | None, dict[str, Any]]]:
+        """Yield the rows of an export that are objects; those of JSONL and tables with their lines, cells as JSON."""
+        if self.is_document:
+            rows = self.listed(*ROWS) or [self.data]
+            yield from ((None, row) for row in rows if isinstance(row, dict))
+            return
+        for line, row in self.records():
+            if isinstance(row, dict):
+                yield line, {name: cell(value) for name, value in row.items()} if self.is_table else row
 
-    def require_first_record(self) -> None:
-        """Raise InputError if the first record of a JSONL file cannot be read: why, and in which line."""
-        if not self.is_folder and self.ending in (".jsonl", ".ndjson"):
-            next(self.json_lines(), None)
-
-    def records(self) -> Iterator[tuple[int, Any]]:
-        """Yield the records of a JSONL or CSV file with their lines; raises InputError after the last good one"""
-        errors = ErrorCollector(self.name)
-        yield from records(self.path, self._format, errors)
-        errors.raise_if_any()
-
-    def json_lines(self) -> Iterator[tuple[int, Any]]:
-        """Yield the values of a JSONL file with their lines. NaN is read. Raises InputError at the first bad line."""
-        with self._opened() as stream:
-            for number in count(1):
-                raw = stream.readline(MAX_LINE_BYTES + 1)
-                if not raw:
-                    return
-                if len(raw) > MAX_LINE_BYTES:
-                    raise InputError(Problem(f"this line is larger than {MAX_LINE_BYTES:,} bytes", self.name, number))
-                try:
-                    if raw.strip():
-                        yield number, parse_json(raw.decode(), self.name, nan=True)
-                except (InputError, UnicodeDecodeError) as error:
-                    what = error.problems[0].message if isinstance(error, InputError) else "is not UTF-8"
-                    raise InputError(Problem(what, self.name, number)) from None
-
-    def text(self, limit: int = MAX_JSON_BYTES) -> str:
-        """Return the whole text, unpacked, of at most so many bytes; raises InputError."""
-        try:
-            with self._opened() as stream:
-                raw = stream.read(limit + 1)
-        except (EOFError, zlib.error, gzip.BadGzipFile):
-            raise InputError(Problem("is no complete gzip file", self.name)) from None
-        if len(raw) > limit:
-            raise InputError(Problem(f"is larger than {limit:,} bytes", self.name, advice="import it in parts"))
-        return decode(raw, self.name)
+    def first_row(self) -> dict[str, Any]:
+        """Return the first row of an export, whose cells may be texts; an empty one if there is none."""
+        return mapping(self.first_of(*ROWS) or self.data)
 
     def beside(self, name: str) -> Path | None:
         """Return a file that the imported one names, if it is there, below the same folder, also behind links."""
@@ -184,27 +165,8 @@ class Source:
         """Return the names of files that fit a pattern such as `tests/*.yaml`, below the same folder, in order."""
         folder = self.path.parent.resolve()
         try:
-            found = sorted(path.relative_to(folder).as_posix() for path in islice(folder.glob(pattern), MOST_MATCHES))
+            names = sorted(path.relative_to(folder).as_posix() for path in islice(folder.glob(pattern), MOST_MATCHES))
         except (OSError, ValueError, NotImplementedError):  # the pattern leads out, or is absolute
             return []
         # A name that is a pattern, too, would be followed without end.
-        return [name for name in found if "*" not in name and self.beside(name) is not None]
-
-    @property
-    def _format(self) -> Any:
-        return "csv" if self.ending in (".csv", ".tsv") else "jsonl"
-
-    @contextmanager
-    def _opened(self, *, raw: bool = False) -> Iterator[IO[bytes]]:
-        try:
-            stream = open_regular(self.path)
-        except FileNotFoundError:
-            raise InputError(Problem("there is no such file", self.name, advice="check the path")) from None
-        except OSError as error:
-            raise InputError(Problem(f"cannot be read: {reason(error)}", self.name)) from None
-        with stream:
-            if raw or self.path.suffix.lower() != ".gz":
-                yield stream
-                return
-            with gzip.open(stream) as plain:
-                yield plain  # type: ignore[misc]  # GzipFile reads like any IO[bytes]
+        return [name for name in names if "*" not in name and self.beside(name) is not None]

@@ -10,21 +10,23 @@ from typing import Any
 from fepflow.calls.base import RESERVED_METADATA
 from fepflow.documents.yaml import dump_yaml
 from fepflow.errors import InputError, Problem
+from fepflow.imports.checks import OUTPUT
 from fepflow.imports.imported import PLACEHOLDER_URL, Imported, ImportedRun
 from fepflow.imports.prepared import SCORES, PreparedRun, cases_of, prepare_run, recorded_output, scorer_ids
+from fepflow.imports.values import known
 from fepflow.protocol.test_case import TestCase
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 LATENCY = "latency_ms"
 _OF_CALLS = {*RESERVED_METADATA, SCORES} - {LATENCY}
 _SECTIONS = ("name", "description", "target", "variants", "test_cases", "repeats", "checks", "judge", "metrics", "gate")
-"""The order in which a reader looks for them; others follow."""
+"""Sections of a suite in the order in which a reader looks for them; others follow."""
 
 
 def suite_files(imported: Imported) -> dict[str, str]:
     """Return the texts of the suite's files by name. A target that the source lacks is a placeholder, with a note.
 
-    Of results, the recorded outputs are the target: what was judged can be judged anew, without a call.
+    If the source has results, the recorded outputs are the target, so that they can be judged anew without a call.
     """
     cases = cases_of(imported)
     suite: dict[str, Any] = {"name": imported.name, **imported.suite}
@@ -98,31 +100,30 @@ def _recorded(
 
 
 def _placeholder_check(cases: Sequence[TestCase]) -> dict[str, Any]:
-    """Return a check that every suite can have, and that is stricter than what is meant rather than laxer."""
+    """Return a check that fits every suite, and is rather too strict than too lax."""
     if all("expected" in case.model_fields_set for case in cases):
-        return {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
-    return {"type": "is_empty", "arguments": {"value": "$.output.value", "negate": True}}
+        return {"type": "exact_match", "arguments": {"actual": OUTPUT, "expected": "$.test_case.expected"}}
+    return {"type": "is_empty", "arguments": {"value": OUTPUT, "negate": True}}
 
 
 def _plain(case: TestCase) -> dict[str, Any]:
-    data = {"id": case.id, "input": case.input, "expected": case.expected, "metadata": case.metadata}
-    known = {name: value for name, value in data.items() if value is not None or name == "input"}
+    data: dict[str, Any] = {"id": case.id} if case.is_conversation else {"id": case.id, "input": case.input}
+    data |= known(expected=case.expected, metadata=case.metadata)
     if case.is_conversation:
-        del known["input"]
-        known |= case.model_dump(include={"turns", "user"}, exclude_none=True)
+        data |= case.model_dump(include={"turns", "user"}, exclude_none=True)
     if case.checks:
-        known["checks"] = [check.to_check().model_dump(exclude_none=True) for check in case.checks]
-    return known
+        data["checks"] = [check.to_check().model_dump(exclude_none=True) for check in case.checks]
+    return data
 
 
 def _lines(records: Iterable[Any], imported: Imported) -> str:
-    """Return the records as JSONL. What JSON cannot say, such as NaN, is left out with a note."""
+    """Return the records as JSONL. A record that is not JSON, because of a NaN for example, is left out with a note."""
     lines = []
     for number, record in enumerate(records, 1):
         try:
             text = json.dumps(record, ensure_ascii=False, allow_nan=False)
             lines.append(text if text.isascii() or not _SURROGATE.search(text) else json.dumps(record))
         except (TypeError, ValueError) as error:
-            what = "a test case or output holds what JSON cannot say, and is left out"
+            what = "a test case or output is not JSON, and is left out"
             imported.notes.by_hand(what, path=f"record {number}", advice=str(error))
     return "".join(f"{line}\n" for line in lines)

@@ -107,7 +107,7 @@ def open_archive(source: Source) -> Iterator[Archive]:
                 require("run", f"{source.name}, which is packed with Zstandard,", "zstandard")
             yield archive
     except (BadZipFile, LargeZipFile, EOFError, NotImplementedError, UnicodeDecodeError) as error:
-        message = f"is no whole zip archive: {error}"
+        message = f"is not a whole zip archive: {error}"
         raise InputError(Problem(message, source.name, advice="copy or download it again")) from None
     except OSError as error:
         raise InputError(Problem(f"cannot be read: {reason(error)}", source.name)) from None

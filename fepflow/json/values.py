@@ -64,14 +64,14 @@ _NAN_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_unique)
 
 
-def parse(text: str) -> Any:
-    """`text` as a JSON value; lone surrogates and NUL inside of strings are kept.
+def parse(text: str, *, nan: bool = False) -> Any:
+    """Return the JSON value of a text; lone surrogates and NUL inside of strings are kept. With `nan`, see `loads_with_nan`.
 
     Raises ValueError, with a sentence that fits after "is not valid JSON: ": bad syntax, NaN, a number that overflows,
     a duplicate key, more than 4,300 digits, or more than 100 levels.
     """
     try:
-        value = loads(text)
+        value = (loads_with_nan if nan else loads)(text)
     except JSONDecodeError as error:
         raise ValueError(f"{error.msg.removesuffix(' at')} at {_location(error)}") from None
     except RecursionError:

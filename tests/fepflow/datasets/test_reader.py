@@ -257,8 +257,8 @@ class TestMistakes:
             ("cases.jsonl", '{"input": 1}\n{"input": "Zoë"}\n'.encode("latin-1"), "cases.jsonl:2: is not UTF-8: byte"),
             ("cases.json", '[{"input":\n"Zoë"}]'.encode("latin-1"), "cases.json:2: is not UTF-8: byte 0xeb"),
             ("cases.jsonl", gzip.compress(b"{}", mtime=0), "cases.jsonl: is gzip data, but its name does not end in"),
-            ("cases.jsonl.gz", b"{}", "cases.jsonl.gz: is no complete gzip file"),
-            ("cases.json.gz", gzip.compress(b"[]" * 50, mtime=0)[:-10], "cases.json.gz: is no complete gzip file"),
+            ("cases.jsonl.gz", b"{}", "cases.jsonl.gz: is not a complete gzip file"),
+            ("cases.json.gz", gzip.compress(b"[]" * 50, mtime=0)[:-10], "cases.json.gz: is not a complete gzip file"),
             ("cases.jsonl", '{"input": ' + "[" * 200 + "]" * 200 + "}", "cases.jsonl:1: is not valid JSON: it is"),
             ("cases.txt", "x", "cases.txt: the ending does not say what format it is"),
             ("cases", "x", "cases: the ending does not say what format it is"),
@@ -268,12 +268,12 @@ class TestMistakes:
         assert mistakes(read, content, name)[0].startswith(mistake)
 
     def test_a_file_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"^cases\.jsonl: there is no such file$"):
+        with pytest.raises(InputError, match=r"^cases\.jsonl: there is no such file"):
             read_test_cases(Dataset(path="cases.jsonl"), tmp_path / "cases.jsonl", "cases.jsonl")
 
     def test_a_folder(self, tmp_path: Path) -> None:
         (tmp_path / "cases.json").mkdir()
-        with pytest.raises(InputError, match="cannot be read: Is a directory"):
+        with pytest.raises(InputError, match="is a folder"):
             read_test_cases(Dataset(path="cases.json"), tmp_path / "cases.json", "cases.json")
 
 

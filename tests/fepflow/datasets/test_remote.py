@@ -199,7 +199,7 @@ def test_a_bomb_a_wrong_kind_of_data_and_an_empty_file_are_errors_and_never_an_e
     source.answers["/empty.jsonl"] = b""
     source.answers["/packed.jsonl"] = gzip.compress(CASES)
     assert f"{source.address}/bomb.jsonl.gz:1: this line is larger" in told(f"{source.address}/bomb.jsonl.gz")
-    assert "is no complete gzip file" in told(f"{source.address}/cut.jsonl.gz")
+    assert "is not a complete gzip file" in told(f"{source.address}/cut.jsonl.gz")
     assert "is not valid JSON" in told(f"{source.address}/one.jsonl")
     assert "holds no test cases" in told(f"{source.address}/empty.jsonl")
     assert "is gzip data" in told(f"{source.address}/packed.jsonl")

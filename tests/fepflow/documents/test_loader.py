@@ -195,7 +195,7 @@ class TestFiles:
     def test_a_utf_16_file_is_refused_with_the_advice_to_save_it_as_utf_8(self, tmp_path):
         path = tmp_path / "suite.yaml"
         path.write_bytes("name: refunds\n".encode("utf-16"))
-        with pytest.raises(InputError, match=r"suite\.yaml:1: is UTF-16, not UTF-8 \(save the file as UTF-8"):
+        with pytest.raises(InputError, match=r"suite\.yaml: is UTF-16, not UTF-8 \(save the file as UTF-8"):
             read_document(path)
 
     def test_a_byte_that_is_not_utf_8_has_its_line(self, tmp_path):
@@ -220,7 +220,7 @@ class TestFiles:
     def test_a_binary_file(self, tmp_path):
         path = tmp_path / "suite.yaml"
         path.write_bytes(gzip.compress(b"name: refunds", mtime=0))
-        with pytest.raises(InputError, match="is not UTF-8"):
+        with pytest.raises(InputError, match="is gzip data"):
             read_document(path)
         path.write_bytes(b"name: a\0b")
         with pytest.raises(InputError, match="is not valid YAML"):

@@ -119,8 +119,8 @@ def test_traces_that_are_not_in_the_export_and_archived_items_need_a_hand(tmp_pa
     items = [*ITEMS, {**ITEMS[0], "id": "old", "status": "ARCHIVED"}]
     result = imported(folder_of(tmp_path, items=items, run=RUN, traces=TRACES[:1]))
     assert [len(result.cases), len(result.runs[0].outputs)] == [2, 1]
-    assert "1 trace of a dataset run are not in the export" in hands(result)
-    assert "1 archived item of the dataset are left out" in hands(result)
+    assert "not in the export, and missing in the run: 1 trace of a dataset run" in hands(result)
+    assert "left out of the dataset: 1 archived item" in hands(result)
 
 
 def test_scores_alone_are_refused_with_advice(tmp_path: Path) -> None:
@@ -140,13 +140,13 @@ def test_runs_without_names_are_told_apart_by_their_ids(tmp_path: Path) -> None:
     run = [{"datasetItemId": "i1", "traceId": f"t{n}", "datasetRunId": f"r{n}"} for n in (1, 2)]
     result = imported(folder_of(tmp_path, items=ITEMS, run=run, traces=TRACES))
     assert [(run.variant, run.repeats) for run in result.runs] == [({"run": "r1"}, 1), ({"run": "r2"}, 1)]
-    assert "do not say of which run" not in hands(result)
+    assert "do not name their run" not in hands(result)
 
 
 def test_items_that_say_no_run_at_all_need_a_hand(tmp_path: Path) -> None:
     run = [{"datasetItemId": "i1", "traceId": f"t{n}"} for n in (1, 2)]
     result = imported(folder_of(tmp_path, items=ITEMS, run=run, traces=TRACES))
-    assert "items of dataset runs do not say of which run they are" in hands(result)
+    assert "items of dataset runs do not name their run" in hands(result)
 
 
 def experiment(number: int, **fields: Any) -> dict[str, Any]:

@@ -92,7 +92,7 @@ def test_several_rewards_or_parts_of_one_are_scores_and_no_passes(tmp_path: Path
 
 def test_trials_without_a_result_keep_the_run_from_passing(tmp_path: Path, cli: Cli) -> None:
     result = cli("import", job(tmp_path, trial("t1", 1, 1.0), expected=3))
-    assert "of 3 trials of the job 1 have a result: the others are missing" in result.stderr
+    assert "1 of the job's 3 trials have a result: the others are missing" in result.stderr
     assert "INCONCLUSIVE" in result.stdout
 
 

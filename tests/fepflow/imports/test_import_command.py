@@ -141,7 +141,7 @@ def test_results_written_as_a_suite_are_valid(tmp_path: Path) -> None:
         (["gone.json"], "there is no such file"),
         (["deep.json"], "nested deeper than 100 levels"),
         (["text.json"], "is not valid JSON"),
-        (["half.json.gz"], "no complete gzip file"),
+        (["half.json.gz"], "not a complete gzip file"),
     ],
 )
 def test_a_file_that_cannot_be_imported_is_refused_in_a_sentence(

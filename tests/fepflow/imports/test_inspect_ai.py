@@ -92,7 +92,7 @@ def test_parts_of_a_score_are_checks_of_their_own_and_lists_need_a_hand(tmp_path
     result = of(tmp_path, sample(scores=scores))
     assert result.runs[0].checks == ["graded.style", "graded.fact", "graded.tone"]
     assert scores_of(result)[0]["graded.tone"].error == "the scorer gave no score"
-    assert "the scores of 'many' are left out: they are no single values but lists" in hands(result)
+    assert "the scores of 'many' are left out: they are lists" in hands(result)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_samples_that_are_not_in_the_log_are_missing_in_the_run(tmp_path: Path, 
     log = write_eval(tmp_path / "log.eval", header(["a", "b"], 2, status="cancelled"), [sample("a", 1), sample("a", 2)])
     result = imported(log)
     assert [case["id"] for case in result.cases] == ["a", "b"]
-    assert "2 samples of the evaluation are not in the log" in hands(result)
+    assert "missing in the log, and so in the run: 2 samples" in hands(result)
     assert "the status 'cancelled'" in hands(result)
     ran = cli("import", log, "--strict")
     assert ran.exit_code == 1
@@ -125,7 +125,7 @@ def test_samples_that_are_not_in_the_log_are_missing_in_the_run(tmp_path: Path, 
 def test_epochs_of_unequal_number_leave_outputs_missing(tmp_path: Path) -> None:
     result = of(tmp_path, sample("a", 1), sample("a", 2), sample("b", 1), ids=["a", "b"])
     assert result.runs[0].repeats == 2
-    assert "1 sample of the evaluation are not in the log" in hands(result)
+    assert "missing in the log, and so in the run: 1 sample" in hands(result)
 
 
 def test_a_scorer_without_a_score_for_one_sample_is_an_error_there(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_member_that_unpacks_to_more_than_it_says_is_not_unpacked(tmp_path: Pa
 def test_what_is_no_log_is_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "log.eval"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"is no whole zip archive|has no header\.json"):
+    with pytest.raises(InputError, match=r"is not a whole zip archive|has no header\.json"):
         read(Source(path, "log.eval"))
 
 
@@ -254,15 +254,11 @@ def test_a_true_that_is_likely_bad_news_is_told(tmp_path: Path, name: str, is_to
     assert ("its name suggests the opposite" in told) is is_told
 
 
-@pytest.mark.parametrize("ids", [[], [1, "1", "1-2"]])
-def test_a_number_and_the_same_text_are_two_ids(tmp_path: Path, ids: list[Any]) -> None:
-    samples = [sample(1, answer="one"), sample("1", answer="text"), sample("1-2", answer="other")]
-    (tmp_path / "log.json").write_text(json.dumps({**header(ids), "samples": samples}))
-    for result in (of(tmp_path, *samples, ids=ids), imported(tmp_path / "log.json")):
-        assert [case["id"] for case in result.cases] == ["1", "1-2", "1-2-2"]
-        assert [output.value for output in result.runs[0].outputs] == ["one", "text", "other"]
-        assert "ids of samples are the same text, '1': a later one became '1-2'" in hands(result)
-        assert "missing" not in hands(result)
+@pytest.mark.parametrize("ids", [[], [1, "1"]])
+def test_a_number_and_the_same_text_as_ids_are_refused(tmp_path: Path, ids: list[Any]) -> None:
+    (tmp_path / "log.json").write_text(json.dumps({**header(ids), "samples": [sample(1), sample("1")]}))
+    with pytest.raises(InputError, match="has two samples with the id '1', one as a number and one as a text"):
+        imported(tmp_path / "log.json")
 
 
 def test_an_id_that_the_header_writes_in_another_type_is_the_same(tmp_path: Path) -> None:
@@ -301,7 +297,7 @@ def test_a_sample_of_an_epoch_that_cannot_be_is_named_and_missing(tmp_path: Path
         assert f"sample b: a sample has the epoch {epoch}, and is left out" in hands(result)
         assert len(result.cases) == 2
         assert (len(result.runs[0].outputs), result.runs[0].repeats) == (1, 1)
-        assert "1 sample of the evaluation are not in the log" in hands(result)
+        assert "missing in the log, and so in the run: 1 sample" in hands(result)
 
 
 def test_what_is_kept_of_a_log_is_bounded_and_what_is_dropped_does_not_count(

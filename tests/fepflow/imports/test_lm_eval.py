@@ -78,7 +78,7 @@ def test_each_filter_has_checks_of_its_own(tmp_path: Path) -> None:
 def test_nan_is_no_score_and_a_list_needs_a_hand(tmp_path: Path) -> None:
     result = imported(written(tmp_path, row(0, {"acc": float("nan"), "word_perplexity": [-1.5, 3]})))
     assert result.runs[0].outputs[0].scores == {"acc": Score(error="the scorer gave no score")}
-    assert "the scores of 'word_perplexity' are left out: they are no single values but lists" in hands(result)
+    assert "the scores of 'word_perplexity' are left out: they are lists" in hands(result)
 
 
 def test_choices_come_with_their_likelihoods(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_samples_that_are_not_in_the_file_are_missing(tmp_path: Path) -> None:
     counts = {"capitals": {"original": 9, "effective": 3}}
     result = imported(written(tmp_path, row(0, {"acc": 1.0}), **{"n-samples": counts}))
     assert (len(result.cases), len(result.runs[0].outputs)) == (3, 1)
-    assert "of 3 samples the file has 1: the others are missing in the run" in hands(result)
+    assert "the file has 1 of 3 samples: the others are missing in the run" in hands(result)
 
 
 def test_a_value_of_the_task_that_its_cases_do_not_give_is_told(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_without_results_beside_them_samples_come_over_with_a_note(tmp_path: Pat
     (tmp_path / f"results_{DATE}.json").unlink()
     result = imported(path)
     assert result.name == "capitals"
-    assert "results_….json is not there" in hands(result)
+    assert "results_….json is missing" in hands(result)
 
 
 def test_results_of_whole_tasks_are_refused_with_advice(tmp_path: Path) -> None:
     written(tmp_path, row(0, {"acc": 1.0}))
-    with pytest.raises(InputError, match="holds results of whole tasks, and no case"):
+    with pytest.raises(InputError, match="holds results of whole tasks, but no cases"):
         imported(tmp_path / f"results_{DATE}.json")

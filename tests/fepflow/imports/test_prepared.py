@@ -27,7 +27,7 @@ def stored(tmp_path: Path, *outputs: ImportedOutput, cases: int = 2, **run: obje
         name="capitals",
         notes=Notes("results.json"),
         cases=[{"input": f"question {number}", "expected": "yes"} for number in range(cases)],
-        runs=[ImportedRun(outputs, **run)],  # type: ignore[arg-type]  # options of a run, by name
+        runs=[ImportedRun(list(outputs), **run)],  # type: ignore[arg-type]  # options of a run, by name
     )
     (record,) = ImportedFile(Source(file, "results.json"), imported).store_runs()
     return record
@@ -113,7 +113,7 @@ def test_an_output_that_is_large_is_judged_like_any_other(tmp_path: Path) -> Non
 def test_a_run_has_the_time_of_what_was_evaluated(tmp_path: Path) -> None:
     moment = datetime(2025, 3, 1, 12, tzinfo=UTC)
     output = ImportedOutput(0, "yes", scores={"a": Score(passed=True)})
-    run = stored(tmp_path, output, cases=1, started_at=moment, completed_at=moment)
+    run = stored(tmp_path, output, cases=1, times=[moment])
     assert (run.created_at, run.completed_at) == (moment, moment)
 
 
