@@ -28,15 +28,17 @@ INSTEAD = {
     **dict.fromkeys(("bleu", "gleu", "meteor"), "take text_distance"),
     **dict.fromkeys(("tool-call-f1", "skill-used", "trajectory:tool-used"), "take tool_usage"),
     **dict.fromkeys(("trajectory:tool-args-match", "trajectory:tool-sequence"), "take tool_usage"),
-    **dict.fromkeys(("guardrails", "moderation", "classifier", "word-count"), "take a check in Python"),
-    **dict.fromkeys(("agent-rubric", "contains-html", "contains-sql", "contains-xml"), "take a check in Python"),
-    **dict.fromkeys(("conversation-relevance", "is-html", "is-sql", "is-xml", "pi"), "take a check in Python"),
-    **dict.fromkeys(("is-valid-function-call", "is-valid-openai-function-call"), "take a check in Python"),
-    **dict.fromkeys(("is-valid-openai-tools-call", "search-rubric"), "take a check in Python"),
-    **dict.fromkeys(("trajectory:goal-success", "trajectory:step-count"), "take a check in Python"),
-    **dict.fromkeys(("trace-error-spans", "trace-span-count", "trace-span-duration"), "take a check in Python"),
 }
 """Assertions without a counterpart, and what to take instead."""
+
+OTHERS = {
+    *("agent-rubric", "classifier", "contains-html", "contains-sql", "contains-xml", "conversation-relevance"),
+    *("guardrails", "is-html", "is-sql", "is-valid-function-call", "is-valid-openai-function-call"),
+    *("is-valid-openai-tools-call", "is-xml", "moderation", "pi", "search-rubric", "word-count"),
+    *("trajectory:goal-success", "trajectory:step-count", "trace-error-spans", "trace-span-count"),
+    "trace-span-duration",
+}
+"""Other assertions without a counterpart: a cell of `__expected` that begins with one is not an expected text."""
 
 _RUBRICS = {
     "llm-rubric": "",
@@ -80,7 +82,7 @@ def check_of(assertion: Mapping[str, Any]) -> dict[str, Any]:
     if name in CODE:
         raise NoCounterpartError(f"the assertion {name} is code, which is not executed", "write a check in Python")
     if name not in KNOWN or (negate and name not in _NEGATABLE):
-        advice = INSTEAD.get(name, "write a check in Python, or say the opposite in a rubric")
+        advice = INSTEAD.get(name, "write a check in Python")
         raise NoCounterpartError(f"the assertion {kind[:60]} has no counterpart", advice)
     if assertion.get("weight") == 0 or assertion.get("metricOnly") is True:
         raise NoCounterpartError(f"{name} with weight 0 never fails there, so it is left out", "add a metric")
@@ -247,7 +249,7 @@ _WITH_LIMIT = {
     *("answer-relevance", "classifier", "context-faithfulness", "context-recall", "context-relevance", "cost"),
     *("latency", "levenshtein", "perplexity-score", "perplexity", "rouge-n", "similar", "starts-with"),
 }
-_TYPES = sorted({*KNOWN, *INSTEAD, *CODE}, key=len, reverse=True)
+_TYPES = sorted({*KNOWN, *INSTEAD, *OTHERS, *CODE}, key=len, reverse=True)
 _OF_CELL = re.compile(rf"(not-)?({'|'.join(map(re.escape, _TYPES))})(?:\((\d+(?:\.\d+)?)\))?(?::([\s\S]*))?")
 
 

@@ -222,6 +222,8 @@ class TargetReader:
         target |= known(api=None if first["api"] == "chat" else first["api"], base_url=first.get("base_url"))
         if prompts.messages is not None:
             target["messages"] = prompts.messages
+        elif len(prompts.texts) == 1 and _is_safe_inline(prompts.texts[0]):
+            target["prompt"] = prompts.texts[0]
         elif prompts.texts:
             self.files = {f"prompts/{number}.md": text for number, text in enumerate(prompts.texts, 1)}
             target["prompt"] = next(iter(self.files))
@@ -301,6 +303,12 @@ def _messages_of(text: str) -> list[dict[str, Any]] | None:
         isinstance(mapping(item).get("role"), str) and isinstance(item.get("content"), str) for item in value
     )
     return value if are_messages and value else None
+
+
+def _is_safe_inline(text: str) -> bool:
+    """Return whether a prompt may stand in the suite: one line that does not read like a file or a reference."""
+    is_like_a_file = re.fullmatch(r"[^{}]+\.(md|txt)|[^\s{}]*/[^\s{}]*", text, re.IGNORECASE)
+    return "\n" not in text and "$" not in text.replace("{{$.", "") and not is_like_a_file
 
 
 def _filled(value: Any, prompt: str) -> Any:

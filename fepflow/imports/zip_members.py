@@ -30,7 +30,7 @@ class MemberError(Exception):
 
 
 class Archive:
-    """An open zip archive; `names` are its members in their order, each once: several may have the same name."""
+    """An open zip archive. `names` has each name once: several members may have the same name."""
 
     def __init__(self, zipped: ZipFile, name: str) -> None:
         self._stream = zipped.fp
@@ -55,7 +55,7 @@ class Archive:
         if info.flag_bits & _ENCRYPTED:
             raise MemberError("is encrypted")
         if info.compress_type not in _METHODS:
-            raise MemberError(f"is packed by the method {info.compress_type}, which is not known")
+            raise MemberError(f"is packed by the unknown method {info.compress_type}")
         if info.file_size > MAX_MEMBER_BYTES or info.compress_size > MAX_MEMBER_BYTES:
             raise MemberError(f"is larger than {MAX_MEMBER_BYTES:,} bytes")
         self._left -= info.file_size
@@ -99,7 +99,7 @@ def _unpacked(packed: bytes, info: ZipInfo) -> bytes:
 
 @contextmanager
 def open_archive(source: Source) -> Iterator[Archive]:
-    """Open a zip archive. Raises InputError if it is none, MissingExtraError if a member needs `zstandard`."""
+    """Open a zip archive. Raises InputError for other files, MissingExtraError if a member needs `zstandard`."""
     try:
         with open_regular(source.path) as stream, ZipFile(stream) as zipped:
             archive = Archive(zipped, source.name)

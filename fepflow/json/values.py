@@ -65,7 +65,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite
 
 
 def parse(text: str, *, nan: bool = False) -> Any:
-    """Return the JSON value of a text; lone surrogates and NUL inside of strings are kept. With `nan`, see `loads_with_nan`.
+    """Return the JSON value of a text; lone surrogates and NUL inside of strings are kept. `nan`: see `loads_with_nan`.
 
     Raises ValueError, with a sentence that fits after "is not valid JSON: ": bad syntax, NaN, a number that overflows,
     a duplicate key, more than 4,300 digits, or more than 100 levels.
