@@ -338,9 +338,9 @@ def test_a_trend_and_the_evidence_of_a_drift_are_told_in_words(client: httpx.Cli
     assert "The last runs are" in shown or "Nothing suggests that the rate has fallen" in shown
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_what_is_not_there_is_a_404(client: httpx.Client, store: Store, subtests: pytest.Subtests) -> None:
+    fill(store, [simple("a")], run_id="aaaa1111")
+    for path in [
         "/runs/nothing",
         "/runs/aaaa1111/case",
         "/runs/aaaa1111/case?id=nothing",
@@ -358,20 +358,20 @@ def test_a_trend_and_the_evidence_of_a_drift_are_told_in_words(client: httpx.Cli
         "/static/000000000000/style.css",
         "/static/../session.py",
         "/static/%2e%2e/session.py",
-    ],
-)
-def test_what_is_not_there_is_a_404(client: httpx.Client, store: Store, path: str) -> None:
+    ]:
+        with subtests.test(path=path):
+            response = client.get(path)
+            assert response.status_code == 404, response.text
+            if not path.startswith("/static/"):
+                assert "Not Found" in response.text
+                assert 'href="/runs"' in response.text
+
+
+def test_what_is_not_understood_is_a_400_that_says_why(
+    client: httpx.Client, store: Store, subtests: pytest.Subtests
+) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
-    response = client.get(path)
-    assert response.status_code == 404, response.text
-    if not path.startswith("/static/"):
-        assert "Not Found" in response.text
-        assert 'href="/runs"' in response.text
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
+    for path in [
         "/runs?page=0",
         "/runs?page=-1",
         "/runs?page=x",
@@ -390,21 +390,27 @@ def test_what_is_not_there_is_a_404(client: httpx.Client, store: Store, path: st
         "/compare?run=aaaa1111",
         "/compare?base=aaaa1111" + "&new=aaaa1111" * 11,
         "/trends",
-    ],
-)
-def test_what_is_not_understood_is_a_400_that_says_why(client: httpx.Client, store: Store, path: str) -> None:
-    fill(store, [simple("a")], run_id="aaaa1111")
-    response = client.get(path)
-    assert response.status_code == 400, plain(response.text)
-    assert "Bad Request" in plain(response.text)
-    assert len(plain(response.text)) > 60
+    ]:
+        with subtests.test(path=path):
+            response = client.get(path)
+            assert response.status_code == 400, plain(response.text)
+            assert "Bad Request" in plain(response.text)
+            assert len(plain(response.text)) > 60
 
 
-@pytest.mark.parametrize("path", ["/runs?since=0001-01-01", "/runs?suite=%00", "/runs?tag=%ED%A0%80", "/runs?x=y",
-    "/runs/aaaa1111?text=%00", "/runs/aaaa1111?check=nothing", "/runs/aaaa1111?text=%5C&page=1000000"])  # fmt: skip
-def test_odd_filters_find_nothing_or_everything(client: httpx.Client, store: Store, path: str) -> None:
+def test_odd_filters_find_nothing_or_everything(client: httpx.Client, store: Store, subtests: pytest.Subtests) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
-    assert client.get(path).status_code == 200
+    for path in [
+        "/runs?since=0001-01-01",
+        "/runs?suite=%00",
+        "/runs?tag=%ED%A0%80",
+        "/runs?x=y",
+        "/runs/aaaa1111?text=%00",
+        "/runs/aaaa1111?check=nothing",
+        "/runs/aaaa1111?text=%5C&page=1000000",
+    ]:
+        with subtests.test(path=path):
+            assert client.get(path).status_code == 200
 
 
 def test_only_get_is_answered(client: httpx.Client, store: Store) -> None:

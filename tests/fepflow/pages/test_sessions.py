@@ -52,27 +52,28 @@ def sign_in(client: httpx.Client, key: str, **fields: str) -> httpx.Response:
 PATHS = ["/runs", "/runs/aaaa1111", "/runs/nothing", "/nothing", "/sign-in", "/static/none"]
 
 
-@pytest.mark.parametrize("path", PATHS)
 def test_every_answer_says_what_a_page_may_load_and_is_kept_by_nobody(
-    client: httpx.Client, store: Store, path: str
+    client: httpx.Client, store: Store, subtests: pytest.Subtests
 ) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
-    headers = client.get(path).headers
-    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
-    assert policy == {
-        "default-src": "'none'",
-        "script-src": "'self'",
-        "style-src": "'self'",
-        "img-src": "'self' data:",
-        "connect-src": "'self'",
-        "form-action": "'self'",
-        "base-uri": "'none'",
-        "frame-ancestors": "'none'",
-    }
-    assert headers["x-content-type-options"] == "nosniff"
-    assert headers["x-frame-options"] == "DENY"
-    assert headers["referrer-policy"] == "same-origin"
-    assert headers["cache-control"] == "no-store"
+    for path in PATHS:
+        with subtests.test(path=path):
+            headers = client.get(path).headers
+            policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+            assert policy == {
+                "default-src": "'none'",
+                "script-src": "'self'",
+                "style-src": "'self'",
+                "img-src": "'self' data:",
+                "connect-src": "'self'",
+                "form-action": "'self'",
+                "base-uri": "'none'",
+                "frame-ancestors": "'none'",
+            }
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["x-frame-options"] == "DENY"
+            assert headers["referrer-policy"] == "same-origin"
+            assert headers["cache-control"] == "no-store"
 
 
 def test_our_files_are_kept_by_browsers_for_their_addresses_change(client: httpx.Client) -> None:
@@ -133,15 +134,14 @@ def test_signing_out_takes_the_key_away(client: httpx.Client, key: str) -> None:
     assert client.get("/runs").status_code == 303, "the session is over, also for whoever has kept it"
 
 
-@pytest.mark.parametrize(
-    "wrong", ["", "x", "fep_", "fep_000000000000_" + "x" * 43, "é", "fep_\x00", "' OR 1=1 --", "x" * 10_000]
-)
-def test_a_wrong_key_is_refused_and_not_repeated(client: httpx.Client, key: str, wrong: str) -> None:
-    refused = sign_in(client, wrong)
-    assert refused.status_code == 401
-    assert "Refused" in refused.text
-    assert "fepflow_session" not in client.cookies
-    assert len(wrong) < 10 or wrong not in refused.text
+def test_a_wrong_key_is_refused_and_not_repeated(client: httpx.Client, key: str, subtests: pytest.Subtests) -> None:
+    for wrong in ["", "x", "fep_", "fep_000000000000_" + "x" * 43, "é", "fep_\x00", "' OR 1=1 --", "x" * 10_000]:
+        with subtests.test(wrong=wrong):
+            refused = sign_in(client, wrong)
+            assert refused.status_code == 401
+            assert "Refused" in refused.text
+            assert "fepflow_session" not in client.cookies
+            assert len(wrong) < 10 or wrong not in refused.text
 
 
 def test_expired_and_revoked_keys_are_refused_also_those_that_are_signed_in(
@@ -203,22 +203,22 @@ ELSEWHERE = [
 ]
 
 
-@pytest.mark.parametrize("place", ELSEWHERE)
-def test_signing_in_never_leads_elsewhere(client: httpx.Client, key: str, place: str) -> None:
-    signed_in = sign_in(client, key, next=place)
-    assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/runs")
-    assert "x=y" not in str(signed_in.headers)
-    html = client.get("/sign-in", params={"next": place}).text
-    assert 'name="next" value="/runs"' in html
+def test_signing_in_never_leads_elsewhere(client: httpx.Client, key: str, subtests: pytest.Subtests) -> None:
+    for place in ELSEWHERE:
+        with subtests.test(place=place):
+            signed_in = sign_in(client, key, next=place)
+            assert (signed_in.status_code, signed_in.headers["location"]) == (303, "/runs")
+            assert "x=y" not in str(signed_in.headers)
+            html = client.get("/sign-in", params={"next": place}).text
+            assert 'name="next" value="/runs"' in html
 
 
-@pytest.mark.parametrize(
-    "place", ["/.//evil.example", "/..//evil.example", "/runs//evil.example", "/%2F%2Fevil.example"]
-)
-def test_what_stays_here_may_read_strangely(client: httpx.Client, key: str, place: str) -> None:
-    location = sign_in(client, key, next=place).headers["location"]
-    assert httpx.URL("http://127.0.0.1/sign-in").join(location).host == "127.0.0.1"
-    assert not location.startswith("//")
+def test_what_stays_here_may_read_strangely(client: httpx.Client, key: str, subtests: pytest.Subtests) -> None:
+    for place in ["/.//evil.example", "/..//evil.example", "/runs//evil.example", "/%2F%2Fevil.example"]:
+        with subtests.test(place=place):
+            location = sign_in(client, key, next=place).headers["location"]
+            assert httpx.URL("http://127.0.0.1/sign-in").join(location).host == "127.0.0.1"
+            assert not location.startswith("//")
 
 
 def test_forms_without_the_token_of_this_session_are_refused(client: httpx.Client, key: str, address: str) -> None:
@@ -256,26 +256,36 @@ ORIGINS: list[tuple[dict[str, str], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("headers", "is_taken"), ORIGINS)
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody be slowed down by what is refused."""
+    monkeypatch.setattr("fepflow.access.access.FAILURES_PER_MINUTE", 1_000)
+
+
+@pytest.mark.usefixtures("patient")
 def test_what_changes_something_comes_from_a_page_of_ours(
-    client: httpx.Client, store: Store, key: str, address: str, headers: dict[str, str], is_taken: bool
+    client: httpx.Client, store: Store, key: str, address: str, subtests: pytest.Subtests
 ) -> None:
     run = stored(store, [{"passed": True}] * 3)
-    sign_in(client, key)
-    token = csrf(client)
-    own = {name: value.replace("OWN", address) for name, value in headers.items()}
-    with httpx.Client(base_url=address, cookies=client.cookies, headers=own) as other:
-        for method in ("PUT", "DELETE", "PATCH"):
-            assert other.request(method, "/runs").status_code == (405 if is_taken else 403)
-        drawn = other.post(f"/runs/{run.id}/labels/draw", data={"csrf": token, "size": "2", "check": "llm_judge"})
-        assert drawn.status_code == (303 if is_taken else 403)
-        signed_in = other.post("/sign-in", data={"key": key})
-        assert signed_in.status_code == (303 if is_taken else 403)
-        assert ("set-cookie" in signed_in.headers) is is_taken
-        if is_taken:
-            assert other.post("/sign-out", data={"csrf": token}).status_code == 403, "that session is over"
-            token = csrf(other)
-        assert other.post("/sign-out", data={"csrf": token}).status_code == (303 if is_taken else 403)
+    for headers, is_taken in ORIGINS:
+        with subtests.test(headers=headers, is_taken=is_taken):
+            sign_in(client, key)
+            token = csrf(client)
+            own = {name: value.replace("OWN", address) for name, value in headers.items()}
+            with httpx.Client(base_url=address, cookies=client.cookies, headers=own) as other:
+                for method in ("PUT", "DELETE", "PATCH"):
+                    assert other.request(method, "/runs").status_code == (405 if is_taken else 403)
+                drawn = other.post(
+                    f"/runs/{run.id}/labels/draw", data={"csrf": token, "size": "2", "check": "llm_judge"}
+                )
+                assert drawn.status_code == (303 if is_taken else 403)
+                signed_in = other.post("/sign-in", data={"key": key})
+                assert signed_in.status_code == (303 if is_taken else 403)
+                assert ("set-cookie" in signed_in.headers) is is_taken
+                if is_taken:
+                    assert other.post("/sign-out", data={"csrf": token}).status_code == 403, "that session is over"
+                    token = csrf(other)
+                assert other.post("/sign-out", data={"csrf": token}).status_code == (303 if is_taken else 403)
 
 
 def test_where_no_key_is_asked_for_forms_carry_a_token_too(client: httpx.Client, store: Store, address: str) -> None:
@@ -358,9 +368,8 @@ def test_over_tls_the_cookie_is_of_this_host_alone(store: Store, key: str) -> No
         assert client.get("/runs", headers={"Cookie": session.removeprefix("__Host-")}).status_code == 303
 
 
-@pytest.mark.parametrize(
-    ("kind", "body"),
-    [
+def test_what_is_no_form_is_refused(client: httpx.Client, key: str, subtests: pytest.Subtests) -> None:
+    for kind, body in [
         ("application/json", b'{"key": "x"}'),
         ("multipart/form-data; boundary=x", b"--x--"),
         ("text/plain", b"key=x"),
@@ -369,12 +378,11 @@ def test_over_tls_the_cookie_is_of_this_host_alone(store: Store, key: str) -> No
         ("application/x-www-form-urlencoded", "key=ä".encode()),
         ("application/x-www-form-urlencoded", b"a=1&" * 200),
         ("application/x-www-form-urlencoded", b"key=" + b"x" * 300_000),
-    ],
-)
-def test_what_is_no_form_is_refused(client: httpx.Client, key: str, kind: str, body: bytes) -> None:
-    response = client.post("/sign-in", content=body, headers={"Content-Type": kind})
-    assert response.status_code in (400, 413)
-    assert "Refused" in response.text
+    ]:
+        with subtests.test(kind=kind, body=body):
+            response = client.post("/sign-in", content=body, headers={"Content-Type": kind})
+            assert response.status_code in (400, 413)
+            assert "Refused" in response.text
 
 
 REBOUND = [
@@ -388,39 +396,39 @@ REBOUND = [
 ]
 
 
-@pytest.mark.parametrize("host", REBOUND)
-def test_without_keys_only_names_of_this_machine_are_answered(client: httpx.Client, store: Store, host: str) -> None:
-    fill(store, [simple("secret case")], run_id="aaaa1111")
-    response = client.get("/runs/aaaa1111", headers={"Host": host})
-    assert response.status_code == 403 or (host == "" and response.status_code == 400)
-    assert "secret case" not in response.text
-
-
-@pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"X-Forwarded-For": "1.2.3.4"}]
-)
-def test_without_keys_pages_of_others_and_proxies_are_refused(
-    client: httpx.Client, store: Store, headers: dict[str, str]
+def test_without_keys_only_names_of_this_machine_are_answered(
+    client: httpx.Client, store: Store, subtests: pytest.Subtests
 ) -> None:
     fill(store, [simple("secret case")], run_id="aaaa1111")
-    response = client.get("/runs/aaaa1111", headers=headers)
-    assert response.status_code == 403
-    assert "secret case" not in response.text
+    for host in REBOUND:
+        with subtests.test(host=host):
+            response = client.get("/runs/aaaa1111", headers={"Host": host})
+            assert response.status_code == 403 or (host == "" and response.status_code == 400)
+            assert "secret case" not in response.text
 
 
-@pytest.mark.parametrize(
-    "cookie",
-    [
+def test_without_keys_pages_of_others_and_proxies_are_refused(
+    client: httpx.Client, store: Store, subtests: pytest.Subtests
+) -> None:
+    fill(store, [simple("secret case")], run_id="aaaa1111")
+    for headers in [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"X-Forwarded-For": "1.2.3.4"}]:
+        with subtests.test(headers=headers):
+            response = client.get("/runs/aaaa1111", headers=headers)
+            assert response.status_code == 403
+            assert "secret case" not in response.text
+
+
+def test_odd_cookies_are_no_key(client: httpx.Client, key: str, subtests: pytest.Subtests) -> None:
+    for cookie in [
         "fepflow_session=\x7f",
         "fepflow_session",
         ";;;=;",
         "fepflow_session=" + "x" * 5000,
         'fepflow_session="x',
         "a=b; a",
-    ],
-)
-def test_odd_cookies_are_no_key(client: httpx.Client, key: str, cookie: str) -> None:
-    assert client.get("/runs", headers={"Cookie": cookie}).status_code == 303
+    ]:
+        with subtests.test(cookie=cookie):
+            assert client.get("/runs", headers={"Cookie": cookie}).status_code == 303
 
 
 def test_a_key_for_programs_is_no_different(client: httpx.Client, key: str) -> None:

@@ -106,16 +106,22 @@ def test_checks_may_be_shared_for_each_case_or_inside_of_it(client: httpx.Client
         assert client.get(f"/v1/evaluations/{response.json()['evaluation_id']}").json() == response.json()
 
 
-@pytest.mark.parametrize("value", [None, True, 0, 1.5, 2**70, "", "é\u0000\U0001f600", [1, [2]], {"a": {"b": None}}])
-def test_any_json_value_is_an_input_an_expected_value_and_an_output(client: httpx.Client, value: Any):
-    case = {"id": "any", "input": value, "expected": value}
-    check = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
+def test_any_json_value_is_an_input_an_expected_value_and_an_output(client: httpx.Client, subtests: pytest.Subtests):
+    for value in [None, True, 0, 1.5, 2**70, "", "é\u0000\U0001f600", [1, [2]], {"a": {"b": None}}]:
+        with subtests.test(value=value):
+            case = {"id": "any", "input": value, "expected": value}
+            check = {
+                "type": "exact_match",
+                "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"},
+            }
 
-    response = client.post("/v1/evaluate", json=request(test_cases=[case], outputs=[{"value": value}], checks=[check]))
+            response = client.post(
+                "/v1/evaluate", json=request(test_cases=[case], outputs=[{"value": value}], checks=[check])
+            )
 
-    assert statuses(response) == [[True]]
-    assert response.json()["results"][0]["execution_context"] == {"test_case": case, "output": {"value": value}}
-    assert client.get(f"/v1/evaluations/{response.json()['evaluation_id']}").json() == response.json()
+            assert statuses(response) == [[True]]
+            assert response.json()["results"][0]["execution_context"] == {"test_case": case, "output": {"value": value}}
+            assert client.get(f"/v1/evaluations/{response.json()['evaluation_id']}").json() == response.json()
 
 
 def test_half_a_surrogate_pair_goes_through_unharmed(client: httpx.Client):
@@ -174,14 +180,18 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in WRONG.items()])
-def test_a_request_that_is_not_valid_is_refused_and_stores_nothing(client: httpx.Client, store: Store, body: Any):
-    response = client.post("/v1/evaluate", json=body)
+def test_a_request_that_is_not_valid_is_refused_and_stores_nothing(
+    client: httpx.Client, store: Store, subtests: pytest.Subtests
+):
+    schema = schema_of(client, "ErrorResponse")
+    for name, body in WRONG.items():
+        with subtests.test(name):
+            response = client.post("/v1/evaluate", json=body)
 
-    assert response.status_code == 400
-    schema_of(client, "ErrorResponse").validate(response.json())
-    assert response.json()["error"] == "validation_error"
-    assert store.runs.newest() == []
+            assert response.status_code == 400
+            schema.validate(response.json())
+            assert response.json()["error"] == "validation_error"
+            assert store.runs.newest() == []
 
 
 def test_neither_shared_checks_nor_checks_of_each_case_is_refused(client: httpx.Client):
@@ -218,11 +228,11 @@ BODIES: dict[str, bytes] = {
 }
 
 
-@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in BODIES.items()])
-def test_a_body_that_is_not_read_is_refused(client: httpx.Client, body: bytes):
-    response = client.post("/v1/evaluate", content=body, headers={"Content-Type": "application/json"})
-
-    assert (response.status_code, response.json()["error"]) == (400, "validation_error")
+def test_a_body_that_is_not_read_is_refused(client: httpx.Client, subtests: pytest.Subtests):
+    for name, body in BODIES.items():
+        with subtests.test(name):
+            response = client.post("/v1/evaluate", content=body, headers={"Content-Type": "application/json"})
+            assert (response.status_code, response.json()["error"]) == (400, "validation_error")
     assert client.post("/v1/evaluate", content=b"a=1", headers={"Content-Type": "text/plain"}).status_code == 400
 
 
@@ -253,25 +263,26 @@ def test_a_request_with_more_checks_than_are_taken_is_too_large(client: httpx.Cl
     assert (response.status_code, response.json()["error"]) == (413, "request_entity_too_large")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
+def test_only_models_that_the_operator_allows_are_asked(client: httpx.Client, subtests: pytest.Subtests):
+    for arguments, expected in [
         ({"model_config": {"model": "openai/gpt-4o"}}, "FEPFLOW_MODELS"),
         ({"model_config": {"model": "openai/gpt-4o", "api_base": "http://127.0.0.1:1"}}, "FEPFLOW_MODELS"),
         ({"provider_config": {"api_base": "http://127.0.0.1:1"}}, "provider_config.api_base"),
         ({"model_config": {"model": "${HOME}"}}, "${NAME}"),
         ({"response_format": {"type": "object", "properties": {str(n): {} for n in range(600)}}}, "up to 500 values"),
-    ],
-)
-def test_only_models_that_the_operator_allows_are_asked(client: httpx.Client, arguments, expected):
-    judge = {"prompt": "Is it right? {{$.output.value}}", "response_format": {"type": "object", "properties": {}}}
-    check = {"type": "llm_judge", "arguments": {**judge, **arguments}}
+    ]:
+        with subtests.test(arguments=arguments, expected=expected):
+            judge = {
+                "prompt": "Is it right? {{$.output.value}}",
+                "response_format": {"type": "object", "properties": {}},
+            }
+            check = {"type": "llm_judge", "arguments": {**judge, **arguments}}
 
-    response = client.post("/v1/evaluate", json=request(checks=[check]))
+            response = client.post("/v1/evaluate", json=request(checks=[check]))
 
-    error = response.json()["results"][0]["check_results"][0]["error"]
-    assert error["type"] == "validation_error"
-    assert expected in error["message"]
+            error = response.json()["results"][0]["check_results"][0]["error"]
+            assert error["type"] == "validation_error"
+            assert expected in error["message"]
 
 
 def test_a_large_result_is_sent_and_found_in_pieces(client: httpx.Client):
@@ -350,14 +361,15 @@ def test_an_evaluation_that_is_not_over_says_how_far_it_is(client: httpx.Client,
     }
 
 
-@pytest.mark.parametrize("name", ["latest", "aaaa", "b" * 32, "%00", "..%2f..", "é", "a" * 5000, "{}"])
-def test_an_evaluation_is_found_by_its_whole_id_only(client: httpx.Client, store: Store, name: str):
+def test_an_evaluation_is_found_by_its_whole_id_only(client: httpx.Client, store: Store, subtests: pytest.Subtests):
     store.runs.create(RunRecord(id="a" * 32, name="n", suite={"name": "n", "target": {}, "checks": []}, repeats=1), [])
 
-    response = client.get(f"/v1/evaluations/{name}")
+    for name in ["latest", "aaaa", "b" * 32, "%00", "..%2f..", "é", "a" * 5000, "{}"]:
+        with subtests.test(name=name):
+            response = client.get(f"/v1/evaluations/{name}")
 
-    assert response.status_code == 404
-    schema_of(client, "ErrorResponse").validate(response.json())
+            assert response.status_code == 404
+            schema_of(client, "ErrorResponse").validate(response.json())
 
 
 def test_the_service_says_that_it_is_healthy(client: httpx.Client):
@@ -368,14 +380,13 @@ def test_the_service_says_that_it_is_healthy(client: httpx.Client):
     schema_of(client, "Health").validate(response.json())
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/v1/nothing", 404), ("PUT", "/v1/evaluate", 405), ("GET", "/", 404)]
-)
-def test_what_is_not_there_is_an_error_of_the_same_form(client: httpx.Client, method: str, path: str, status: int):
-    response = client.request(method, path)
+def test_what_is_not_there_is_an_error_of_the_same_form(client: httpx.Client, subtests: pytest.Subtests):
+    for method, path, status in [("GET", "/v1/nothing", 404), ("PUT", "/v1/evaluate", 405), ("GET", "/", 404)]:
+        with subtests.test(method=method, path=path, status=status):
+            response = client.request(method, path)
 
-    assert response.status_code == status
-    assert set(response.json()) == {"error", "message"}
+            assert response.status_code == status
+            assert set(response.json()) == {"error", "message"}
 
 
 async def test_a_caller_who_leaves_in_the_middle_of_a_body_is_no_fault_of_ours(
