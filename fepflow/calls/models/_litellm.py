@@ -423,12 +423,31 @@ _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_stu
 """Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
 
 
+_NEEDED = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "ollama_chat": "OLLAMA_API_BASE"}
+"""What the most usual providers need, so that `fepflow validate` does not load litellm, which takes seconds."""
+
+
+def _has_what_it_needs(model: Model) -> bool:
+    """Return whether one of the most usual providers can be asked for the model, as far as can be told at once."""
+    provider, _, name = model.name.partition("/")
+    if not name or (variable := _NEEDED.get(provider)) is None:
+        return False
+    setting = model.api_base if variable.endswith("_BASE") else model.api_key
+    return bool(setting or os.environ.get(variable))
+
+
 def full_name(name: str, api_base: str | None) -> str:
     """Return a model's name with its provider: behind an address of its own, one without a provider that litellm knows
     is OpenAI-compatible, also `Qwen/Qwen3-8B`."""
+    if api_base is None:
+        return name
     provider, slash, _ = name.partition("/")
-    is_known = slash and provider in {str(getattr(known, "value", known)) for known in load().provider_list}
-    return name if api_base is None or is_known else f"openai/{name}"
+    is_known = slash and (provider in _NEEDED or provider in _providers())
+    return name if is_known else f"openai/{name}"
+
+
+def _providers() -> set[str]:
+    return {str(getattr(known, "value", known)) for known in load().provider_list}
 
 
 def problem(model: Model) -> str | None:
@@ -437,6 +456,8 @@ def problem(model: Model) -> str | None:
         require("run", f"asking the model {model.name}", "litellm", "tenacity")
     except MissingExtraError as error:
         return str(error)
+    if _has_what_it_needs(model):
+        return None
     litellm = load()
     try:
         _, provider, _, base = litellm.get_llm_provider(model=model.name, api_base=model.api_base)
