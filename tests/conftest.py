@@ -30,7 +30,7 @@ from pytest_rerunfailures import StatusDB
 
 from tests.junit import JunitSuite, suites_of
 from tests.prefect_api import PrefectAPI
-from tests.scheduling import ByUnit, mixed
+from tests.scheduling import ByUnit, longest_first
 from tests.warm_commands import WarmCommands
 from tests.watch import watched
 
@@ -120,8 +120,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests into the order in which processes that share them are done soonest."""
-    items[:] = mixed(items)
+    """Put the tests that take longest first, and select a part of them."""
+    items[:] = longest_first(items)
     for item in items:
         if item.get_closest_marker("battery"):
             item.add_marker(pytest.mark.timeout(1800))
