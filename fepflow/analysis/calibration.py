@@ -176,8 +176,6 @@ ENOUGH_IN_COMMON = 10
 
 MOST_PAIRS = 10
 
-_UNDECIDED = None
-
 ByOutput = dict[tuple[str, int], list[StoredLabel]]
 
 
@@ -196,7 +194,7 @@ def stored_labels(
     fields = {label.field for label in labels} & set(judge.fields)
     named = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
     by_output = _by_output([label for label in labels if label.field == named])
-    counting = {output: label for output, given in by_output.items() if (label := majority(given)) is not _UNDECIDED}
+    counting = {output: label for output, given in by_output.items() if (label := majority(given)) is not None}
     if not counting:
         raise UserError(_no_labels(run, judge, named, by_output, fields - {named}))
     drawn = {case_id for case_id, repeat in counting if any(each.draw_id for each in by_output[case_id, repeat])}
@@ -213,7 +211,7 @@ def stored_labels(
 def majority(labels: Sequence[StoredLabel]) -> Label | None:
     """Return the label that more than half of the people gave an output; None if there is no such label."""
     ((label, votes),) = Counter(label.label for label in labels).most_common(1)
-    return label if 2 * votes > len(labels) else _UNDECIDED
+    return label if 2 * votes > len(labels) else None
 
 
 def _by_output(labels: Sequence[StoredLabel]) -> ByOutput:

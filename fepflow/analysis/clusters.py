@@ -31,13 +31,15 @@ class ClusteredCases:
     """The clusters of cases by the value at a path, for example `$.test_case.metadata.document`, or by content.
 
     `numbers` are by case index, in the order in which cases are added. A case without a value, or with null, is its own
-    cluster. `largest` is the number of cases in the largest cluster from which a run drew, if it drew clusters.
+    cluster. `largest` is the number of cases in the largest cluster from which a run drew, if it drew clusters. `word`
+    is the word for one cluster without a path.
     """
 
     path: str | None
     numbers: array[int] = field(default_factory=lambda: array("Q"))
     without: int = 0
     largest: int | None = None
+    word: str = "different case"
     _known: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -60,7 +62,7 @@ class ClusteredCases:
     def noun(self) -> str:
         """Return the word for one cluster, made from the field's name: `document` for `document_id`."""
         if self.path is None:
-            return "different case"
+            return self.word
         name = str(next(reversed(leading_keys(self.path)), ""))
         word = re.sub(r"(_id|Id|_name|Name)$", "", name)
         return word if re.fullmatch(r"[a-z]*[a-rt-z]", word) else "cluster"

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 
 from fepflow.analysis.accumulation import Accumulated, MetricAccumulator, accumulate, cases_of, suite_of
 from fepflow.analysis.clusters import ClusteredCases, cluster_value, is_clustered
@@ -88,18 +87,6 @@ def with_looks(verdict: Verdict, looks: LooksVerdict | None) -> Verdict:
     return verdict.model_copy(update={"looks": looks, "warnings": warnings})
 
 
-@dataclass
-class PooledCases(ClusteredCases):
-    """The cases of several runs, one run after the other; of those that are the same, all have the same number."""
-
-    word: str = "test case"
-
-    @property
-    def noun(self) -> str:
-        """See `ClusteredCases`."""
-        return self.word
-
-
 def pooled_runs(
     store: Store, run: RunRecord, accumulated: Accumulated, others: Sequence[str]
 ) -> list[tuple[RunRecord, Accumulated]]:
@@ -124,7 +111,7 @@ def pooled_metrics(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) 
     return pooled
 
 
-def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -> PooledCases:
+def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -> ClusteredCases:
     """Number the cases of all runs: the same number for the same content, and for the same cluster."""
     joined_with: dict[Hashable, Hashable] = {}
 
@@ -145,6 +132,6 @@ def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -
                 joined_with[first((path, value))] = first(content)
     numbers: dict[Hashable, int] = {}
     of_run = runs[-1][1].clusters
-    pooled = PooledCases("", word=of_run.noun if of_run is not None else "test case")
+    pooled = ClusteredCases(None, word=of_run.noun if of_run is not None else "test case")
     pooled.numbers.extend(numbers.setdefault(first(content), len(numbers)) for content in contents)
     return pooled

@@ -16,7 +16,7 @@ from fepflow.imports.prepared import PreparedRun
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import to_jsonable
-from fepflow.protocol.test_case import TestCase
+from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.leases import new_owner
 from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
@@ -81,17 +81,25 @@ def _rows(run_id: str, results: Sequence[SampleResult]) -> tuple[list[NewOutput]
     outputs: list[NewOutput] = []
     checks: list[NewCheckResult] = []
     for result in results:
-        if result.output is None:
-            continue
-        unit = (result.case_index, result.sample)
-        # The hash covers the run's id: it is not known whether a function would give the same answer again.
-        output_hash = content_hash("pytest", run_id, *unit)
-        outputs.append(NewOutput(*unit, output_hash, result.output))
-        for check in leave_out_large(result.checks):
-            checks.append(
-                NewCheckResult(*unit, check.check_id, content_hash(output_hash, check.check_id), check, check.passed)
+        if result.output is not None:
+            output, of_output = _rows_of(
+                "pytest", run_id, (result.case_index, result.sample), result.output, result.checks
             )
+            outputs.append(output)
+            checks += of_output
     return outputs, checks
+
+
+def _rows_of(
+    cause: str, run_id: str, unit: tuple[int, int], output: Output, checks: Sequence[CheckResult]
+) -> tuple[NewOutput, list[NewCheckResult]]:
+    # The hash covers the run's id: nobody knows whether the system would give the same answer again.
+    output_hash = content_hash(cause, run_id, *unit)
+    rows = [
+        NewCheckResult(*unit, check.check_id, content_hash(output_hash, check.check_id), check, check.passed)
+        for check in leave_out_large(checks)
+    ]
+    return NewOutput(*unit, output_hash, output), rows
 
 
 def _plain_case(case: TestCase) -> TestCase:
@@ -100,8 +108,7 @@ def _plain_case(case: TestCase) -> TestCase:
 
 def _plain(check: AnyCheck) -> Check:
     """Return a check's declaration, with names in place of functions and classes."""
-    declared = to_check(check)
-    declared = with_default_paths(declared)
+    declared = with_default_paths(to_check(check))
     return declared.model_copy(update={"arguments": to_jsonable(declared.arguments)})
 
 
@@ -125,25 +132,14 @@ def record_import(store: Store, run: RunRecord, prepared: PreparedRun, completed
         checks: list[NewCheckResult] = []
         for case_index, repeat, output in prepared.outputs[start : start + _ROWS_AT_ONCE]:
             case = prepared.cases[case_index]
-            # The hash covers the run's id: nobody knows whether the system would give the same answer again.
-            output_hash = content_hash("import", run.id, case_index, repeat)
-            outputs.append(NewOutput(case_index, repeat, output_hash, output))
             seen = CheckedOutput(case, output, in_place=True)  # recorded scores wait for nothing
             results = [cast("CheckResult", seen.answer(check)) for check in checks_of(case.checks or (), shared)]
-            for check in leave_out_large(results):
-                hashed = content_hash(output_hash, check.check_id)
-                checks.append(NewCheckResult(case_index, repeat, check.check_id, hashed, check, check.passed))
+            row, of_output = _rows_of("import", run.id, (case_index, repeat), output, results)
+            outputs.append(row)
+            checks += of_output
         store.results.write(run.id, outputs, checks)
     verdict = compute_verdict(store, record, suite_of(record))
     judged = verdict.model_dump(mode="json", exclude_none=True)
-    metrics = judged.pop("metrics")
-    store.leases.finish(
-        run.id,
-        owner,
-        "completed",
-        outcome=verdict.outcome,
-        metrics=metrics,
-        verdict=judged,
-        completed_at=completed_at,
-    )
+    figures = {"outcome": verdict.outcome, "metrics": judged.pop("metrics"), "verdict": judged}
+    store.leases.finish(run.id, owner, "completed", **figures, completed_at=completed_at)
     return store.runs.get(run.id)

@@ -193,18 +193,6 @@ def adjusted_p_values(comparisons: Sequence[RunComparison]) -> list[dict[str, fl
     return found
 
 
-_BEGUN: dict[str | None, str] = {
-    "command": "by hand",
-    "schedule": "by a schedule",
-    "automation": "by an automation",
-    "api": "through Prefect's API or UI",
-    "pytest": "by pytest",
-    "network": "over the network",
-    "import": "by an import",
-    "rescore": "to rescore",
-}
-
-
 def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:
     """Return the run that a suite's `baseline` names; None if it is `previous` and no run can be compared.
 
@@ -225,10 +213,8 @@ def why_none(store: Store, run: RunRecord) -> str:
     newest = store.runs.before(run, alike=False)
     if newest is None:
         return "There is no earlier run of the suite to compare with."
-    begun = f"it was begun {_BEGUN.get(newest.cause, 'in another way')}, this one {_BEGUN.get(run.cause, 'in another')}"
-    return (
-        f"No earlier run can be compared with. The newest is {_named(newest)}: {why_not(store, run, newest) or begun}."
-    )
+    why = why_not(store, run, newest) or f"it was started another way ({newest.cause}, and this one: {run.cause})"
+    return f"No earlier run can be compared with. The newest is {_named(newest)}: {why}."
 
 
 def compare(verdict: Verdict, baseline: RunRecord) -> Comparison:

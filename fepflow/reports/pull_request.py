@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 
 from fepflow.analysis.baselines import base_of
-from fepflow.analysis.comparison import compare_results, results_of_base, results_with_verdict
+from fepflow.analysis.comparison import RunComparison, compare_results, results_of_base, results_with_verdict
 from fepflow.analysis.verdict_page import failed_cases, metric_table, regression_table
 from fepflow.errors import UserError
 from fepflow.page_links import link, run_page
-from fepflow.reports.comparison import FlipText, flip_text
+from fepflow.reports.comparison import flip_text
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import WORD_JOINER, cut, escape_markdown, four_digits, plural, printable
@@ -117,40 +116,30 @@ def _first_rows(table: Iterator[str], rows: int) -> str:
     return "\n".join([*islice(table, SHOWN_METRICS + 2), *more])
 
 
-@dataclass(frozen=True, slots=True)
-class _Flips:
-    shown: Sequence[FlipText]
-    total: int
-
-
 def _details(store: Store, run: RunRecord, verdict: Verdict) -> Iterator[str]:
     """Yield the cases that became worse; without a baseline, or if there are none, the first that did not pass."""
-    flips = _flips(store, run, verdict)
-    if flips is not None and flips.total:
-        yield f"<details><summary>Worse now: {len(flips.shown)} of {flips.total}</summary>\n"
-        for text in flips.shown:
-            flip = text.flip
-            yield f"**{_safe(flip.case_id, 100)}** ({_safe(flip.metric, 100)}: {_change(text)})\n"
+    compared = _compared(store, run, verdict)
+    if compared is not None and compared.worsened:
+        shown = compared.worsened[:SHOWN_CASES]
+        yield f"<details><summary>Worse now: {len(shown)} of {len(compared.worsened)}</summary>\n"
+        for flip in shown:
+            text, change = flip_text(store, compared, flip), f"{four_digits(flip.base)} → {four_digits(flip.new)}"
+            yield f"**{_safe(flip.case_id, 100)}** ({_safe(flip.metric, 100)}: {change})\n"
             said = {"before": text.base, "now": text.new, "why": text.reason}
             yield from (f"{name}:\n{fenced(value)}\n" for name, value in said.items() if value)
         yield "</details>"
         return
     failed = failed_cases(store, run, verdict)
     if failed.rows:
-        shown = failed.rows[:SHOWN_CASES]
         yield f"<details><summary>Did not pass: {plural(failed.cases, 'case')}, the first:</summary>\n"
-        for row in shown:
+        for row in failed.rows[:SHOWN_CASES]:
             yield f"**{_safe(row['case'], 100)}** ({_safe(row['check'], 100)})\n"
             names = ("input", "expected", "output", "why")
             yield from (f"{name}:\n{fenced(row[name])}\n" for name in names if row[name])
         yield "</details>"
 
 
-def _change(text: FlipText) -> str:
-    return f"{four_digits(text.flip.base)} → {four_digits(text.flip.new)}"
-
-
-def _flips(store: Store, run: RunRecord, verdict: Verdict) -> _Flips | None:
+def _compared(store: Store, run: RunRecord, verdict: Verdict) -> RunComparison | None:
     if verdict.regression is not None and verdict.regression.run_id is not None:
         named = verdict.regression.baseline
     elif verdict.baseline is not None:
@@ -159,11 +148,9 @@ def _flips(store: Store, run: RunRecord, verdict: Verdict) -> _Flips | None:
         return None
     try:
         base = results_of_base(store, base_of(store, run, named))
-        comparison = compare_results(base, results_with_verdict(store, run), metrics_needed=False)
+        return compare_results(base, results_with_verdict(store, run), metrics_needed=False)
     except UserError:  # the verdict says why
         return None
-    shown = [flip_text(store, comparison, flip) for flip in comparison.worsened[:SHOWN_CASES]]
-    return _Flips(shown, len(comparison.worsened))
 
 
 def _costs(store: Store, run: RunRecord, verdict: Verdict) -> str:
@@ -176,8 +163,4 @@ def _costs(store: Store, run: RunRecord, verdict: Verdict) -> str:
     agent = [f"agent: {sum(known):.4g} usd"] if known else []
     models = [f"judges and embeddings: {verdict.models}"] if verdict.models else []
     name = f"run `{run.id[:8]}`"
-    return _safe_line([calls, *agent, *models], link(name, run_page(run.id)))
-
-
-def _safe_line(parts: Sequence[str], name: str) -> str:
-    return " · ".join(chain(map(_safe, parts), [name]))
+    return " · ".join([*map(_safe, [calls, *agent, *models]), link(name, run_page(run.id))])

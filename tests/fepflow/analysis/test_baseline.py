@@ -99,7 +99,7 @@ def test_the_same_cases_in_another_order_are_the_same_set(store: Store) -> None:
         ({"cases": 3}, "it has other test cases (2 of its 2 are among the 3 of this run)"),
         ({"cases": 1}, "it has other test cases (1 of its 2 are among the 1 of this run)"),
         ({"suite": "2"}, "the suite has changed since (the code of its plugins)"),
-        ({"cause": "schedule"}, "it was begun by hand, this one by a schedule"),
+        ({"cause": "schedule"}, "it was started another way (command, and this one: schedule)"),
     ],
 )
 def test_without_a_baseline_the_reason_is_given(store: Store, now: dict[str, Any], says: str) -> None:
