@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import repeat
@@ -307,6 +307,19 @@ def _declared(schema: Any, members: list[str]) -> Scale | None:
     return Scale(float(low), float(high)) if numbers and low < high else None  # type: ignore[arg-type, operator]
 
 
+@dataclass(slots=True)
+class _CaseResults:
+    """The results of one case for a metric: values, pairs of labels, and the number of errors and skips."""
+
+    values: list[float] = field(default_factory=list)
+    pairs: list[LabelPair] = field(default_factory=list)
+    errors: int = 0
+    skipped: int = 0
+
+
+_NO_RESULTS = _CaseResults()
+
+
 @dataclass
 class MetricAccumulator:
     """The results for one metric, of the cases at `case_indices`, which have its check (or an output).
@@ -328,12 +341,9 @@ class MetricAccumulator:
     _path: Path | None = None
     _outside: int = 0
     _example: float = 0.0
-    _values: dict[int, list[float]] = field(default_factory=dict)
     labels: ExpectedLabels | None = None
     """The expected labels of the cases, for a measure of a classification."""
-    _pairs: dict[int, list[LabelPair]] = field(default_factory=dict)
-    _errors: Counter[int] = field(default_factory=Counter)
-    _skipped: Counter[int] = field(default_factory=Counter)
+    _results: defaultdict[int, _CaseResults] = field(default_factory=lambda: defaultdict(_CaseResults))
     _counted: CheckCounts | None = None
 
     def __post_init__(self) -> None:
@@ -359,19 +369,15 @@ class MetricAccumulator:
         """Add a result of the check."""
         value = None
         if row.status == "completed" and self._aggregate.of_labels:
-            value = self._add_labels(row.case_index, (row.result or {}).get("results"))
+            pair = label_pair((row.result or {}).get("results"))
+            if pair is not None:
+                self._results[row.case_index].pairs.append(pair)
+                value = float(pair.predicted == pair.expected)
         elif row.status == "completed" and self._path is not None:
             value = _number(self._path, (row.result or {}).get("results"))
         elif row.status == "completed" and row.passed is not None:
             value = float(row.passed)
         self._add(row.case_index, value, in_error=row.status == "error", skipped=row.status == "skip")
-
-    def _add_labels(self, case_index: int, results: Any) -> float | None:
-        pair = label_pair(results)
-        if pair is None:
-            return None
-        self._pairs.setdefault(case_index, []).append(pair)
-        return float(pair.predicted == pair.expected)
 
     def add_output(self, case_index: int, stored: StoredOutput) -> None:
         """Add an output. A failed one has no value."""
@@ -390,22 +396,19 @@ class MetricAccumulator:
     def take_in(self, other: MetricAccumulator, offset: int) -> None:
         """Add the results of the same metric in another run, whose cases begin at this index here."""
         self.case_indices = [*self.case_indices, *(offset + index for index in other.case_indices)]
-        self._values |= {offset + index: values for index, values in other._values.items()}
-        self._pairs |= {offset + index: pairs for index, pairs in other._pairs.items()}
+        self._results |= {offset + index: results for index, results in other._results.items()}
         if self.labels is not None and other.labels is not None:
             self.labels = self.labels.followed_by(other.labels, offset)
-        self._errors.update({offset + index: count for index, count in other._errors.items()})
-        self._skipped.update({offset + index: count for index, count in other._skipped.items()})
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """Return an accumulator for some of the cases; results must have been added one by one."""
         part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
         part.look, part.labels = self.look, self.labels
-        part._pairs = {index: self._pairs[index] for index in case_indices if index in self._pairs}
-        part._values = {index: self._values[index] for index in case_indices if index in self._values}
-        part._errors = Counter({index: self._errors[index] for index in case_indices if index in self._errors})
-        part._skipped = Counter({index: self._skipped[index] for index in case_indices if index in self._skipped})
+        part._results |= {index: self._results[index] for index in case_indices if index in self._results}
         return part
+
+    def _of_case(self, case_index: int) -> _CaseResults:
+        return self._results.get(case_index, _NO_RESULTS)
 
     def _of_completed(self) -> MetricAccumulator:
         """Return an accumulator for the cases that have a value."""
@@ -414,9 +417,9 @@ class MetricAccumulator:
             part._counted = self._counted
             return part
         if not self._aggregate.of_cases or self.scale is None:
-            return self.over([index for index in self.case_indices if index in self._values])
-        values = ((index, self._case_value(self._values.get(index, ()))) for index in self.case_indices)
-        return self.over([index for index, case in values if case.value is not None])
+            return self.over([index for index in self.case_indices if self._of_case(index).values])
+        cases = ((index, self._case_value(self._of_case(index).values)) for index in self.case_indices)
+        return self.over([index for index, case in cases if case.value is not None])
 
     def case_value(self, case_index: int) -> CaseValue:
         """Return the value of one case over its repeats, with the bounds that missing repeats allow."""
@@ -429,7 +432,7 @@ class MetricAccumulator:
         return CaseValue(math.fsum(known) / len(known) if known else None, least, most)
 
     def _case_value_here(self, case_index: int) -> CaseValue:
-        values, kind = self._values.get(case_index, []), self._aggregate.kind
+        values, kind = self._of_case(case_index).values, self._aggregate.kind
         if self._aggregate.of_cases and self.scale is not None:
             return self._case_value(values)
         low, high = (self.scale.low, self.scale.high) if self.scale else (-math.inf, math.inf)
@@ -471,12 +474,13 @@ class MetricAccumulator:
             value = self._is_within(value)
         if value is not None and self.scale is not None and not self.scale.holds(value):
             self._outside, self._example, value = self._outside + 1, value, None
+        results = self._results[case_index]
         if value is not None:
-            self._values.setdefault(case_index, []).append(value)
+            results.values.append(value)
         elif skipped:
-            self._skipped[case_index] += 1
+            results.skipped += 1
         else:
-            self._errors[case_index] += 1
+            results.errors += 1
 
     def _is_within(self, value: float) -> float:
         least, most = self.metric.at_least, self.metric.at_most
@@ -491,17 +495,18 @@ class MetricAccumulator:
             errors = found.error + found.unjudged
             return Counts(len(self.case_indices), found.passed + found.failed, errors, found.skipped)
         if self._aggregate.of_cases:
-            return self._counts_of_cases()
-        completed = sum(map(len, self._values.values()))
-        expected = len(self.case_indices) * self.repeats
-        return Counts(expected, completed, self._errors.total(), self._skipped.total())
-
-    def _counts_of_cases(self) -> Counts:
-        known = [self._is_known(self._values.get(index, ())) for index in self.case_indices]
-        unknown = [index for index, is_known in zip(self.case_indices, known, strict=True) if not is_known]
-        errors = sum(index in self._errors for index in unknown)
-        skipped = sum(index in self._skipped and index not in self._errors for index in unknown)
-        return Counts(len(known), sum(known), errors, skipped)
+            cases = [self._of_case(index) for index in self.case_indices]
+            unknown = [case for case in cases if not self._is_known(case.values)]
+            errors = sum(case.errors > 0 for case in unknown)
+            skipped = sum(case.skipped > 0 and not case.errors for case in unknown)
+            return Counts(len(cases), len(cases) - len(unknown), errors, skipped)
+        cases = list(self._results.values())
+        return Counts(
+            len(self.case_indices) * self.repeats,
+            sum(len(case.values) for case in cases),
+            sum(case.errors for case in cases),
+            sum(case.skipped for case in cases),
+        )
 
     def _is_known(self, values: Sequence[float]) -> bool:
         """Return whether missing results of a case cannot change its value."""
@@ -531,27 +536,27 @@ class MetricAccumulator:
         aggregate = self._aggregate
         if self._is_impossible:
             raise _UnusableError(
-                f"{self.metric.aggregate} takes {aggregate.k} repeats of each case, and there {_are(self.repeats)}"
+                f"{self.metric.aggregate} takes {aggregate.k} repeats of each case, and the run has {self.repeats}"
             )
         if aggregate.of_labels:
             return self._estimate_of_labels(counts, gate)
         if aggregate.of_cases and self.scale is not None:
-            cases = [self._case_value(self._values.get(index, ())) for index in self.case_indices]
+            cases = [self._case_value(self._of_case(index).values) for index in self.case_indices]
             if gate.missing == "random":
                 cases = [CaseValue(case.value, case.value, case.value) for case in cases if case.value is not None]
             scale = scale_of_aggregate(self.metric, self.scale)
             assert scale is not None
             numbers = [self.clusters.numbers[index] for index in self.case_indices] if self.clusters else None
             return estimate_of_cases(cases, counts, gate.pass_confidence, scale, gate.interval or "wilson", numbers)
+        by_case = {index: case.values for index, case in self._results.items() if case.values}
         if aggregate.of_cases:  # the worst of values without a known range
-            values = self._by_unit(
-                {index: [min(values)] for index, values in self._values.items() if len(values) == self.repeats}
-            )
+            complete = {index: values for index, values in by_case.items() if len(values) == self.repeats}
+            values = self._by_unit({index: [min(values)] for index, values in complete.items()})
         elif self._counted is not None:
             values = [*repeat((1.0,), self._counted.passed), *repeat((0.0,), self._counted.failed)]
             values += repeat((), len(self.case_indices) - len(values))
         else:
-            values = self._by_unit(self._values)
+            values = self._by_unit(by_case)
         if aggregate.kind == "quantile":
             return quantile_estimate(values, counts, aggregate.level, gate.pass_confidence, self.scale)
         # Planned looks ask for confidences of 99 % and more, where Wilson's interval is off for small shares.
@@ -590,19 +595,14 @@ class MetricAccumulator:
     def labelled_units(self, gate: Gate) -> list[LabelledUnit]:
         """Return the labels of each case, or of each cluster, and those that are missing."""
         expected = self.labels or ExpectedLabels()
-        missing: dict[int, list[str | None]] = {}
-        if gate.missing == "worst":
-            for index in self.case_indices:
-                absent = self.repeats - len(self._pairs.get(index, ()))
-                missing[index] = [expected.of_case(index)] * absent
-        numbers = self.clusters.numbers if self.clusters else None
         units: dict[int, LabelledUnit] = {}
         for index in self.case_indices:
-            pairs, absent_labels = self._pairs.get(index, []), missing.get(index, [])
-            number = index if numbers is None else numbers[index]
-            if number in units:
-                pairs, absent_labels = [*units[number].pairs, *pairs], [*units[number].missing, *absent_labels]
-            units[number] = LabelledUnit(pairs, absent_labels)
+            pairs = self._of_case(index).pairs
+            missing = [expected.of_case(index)] * (self.repeats - len(pairs) if gate.missing == "worst" else 0)
+            number = self.clusters.numbers[index] if self.clusters else index
+            if (unit := units.get(number)) is not None:
+                pairs, missing = [*unit.pairs, *pairs], [*unit.missing, *missing]
+            units[number] = LabelledUnit(pairs, missing)
         return list(units.values())
 
     @staticmethod
@@ -647,10 +647,6 @@ class MetricAccumulator:
 
 class _UnusableError(ValueError):
     """The reason why a metric cannot be computed, in words for its user."""
-
-
-def _are(repeats: int) -> str:
-    return "is 1" if repeats == 1 else f"are {repeats}"
 
 
 def _number(path: Path, document: Any) -> float | None:

@@ -35,22 +35,18 @@ def base_of(store: Store, run: RunRecord, named: str) -> Base:
         if newest is None:
             raise NotFoundError("There is no earlier run of the suite.")
         return Base([newest])
-    base = _named_base(store, run, named)
-    if run.rescored_from is not None and run.asked_in in (each.asked_in for each in base.runs):
-        raise UserError(f"Run {run.id[:8]} has the same outputs as {named}, from which nothing can have become worse.")
-    return base
-
-
-def _named_base(store: Store, run: RunRecord, named: str) -> Base:
     if not is_baseline_name(named):
-        return chosen(store, [with_outcome(store, named)], run.created_at)
-    baseline = baseline_of(store, run.name, named)
-    if baseline is None:
+        base = chosen(store, [with_outcome(store, named)], run.created_at)
+    elif (baseline := baseline_of(store, run.name, named)) is not None:
+        base = base_of_baseline(store, baseline)
+    else:
         raise NotFoundError(
             f"There is no baseline {named} of the suite {run.name} yet: `fepflow baseline set {named} {run.id[:8]}` "
             "makes this run the one that the next ones are compared with."
         )
-    return base_of_baseline(store, baseline)
+    if run.rescored_from is not None and run.asked_in in (each.asked_in for each in base.runs):
+        raise UserError(f"Run {run.id[:8]} has the same outputs as {named}, from which nothing can have become worse.")
+    return base
 
 
 def base_of_baseline(store: Store, baseline: Baseline) -> Base:

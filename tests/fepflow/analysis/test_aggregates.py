@@ -146,7 +146,7 @@ def test_more_are_wanted_than_there_are_repeats(store: Store) -> None:
     verdict = judged(store, [[True, True]] * 40, metrics=metrics, gate={"min": {"m": 0.5}})
     assert verdict.outcome == "inconclusive"
     assert verdict.reasons == [
-        "m: no value (n = 40) cannot be computed: pass@3 takes 3 repeats of each case, and there are 2."
+        "m: no value (n = 40) cannot be computed: pass@3 takes 3 repeats of each case, and the run has 2."
     ]
 
 
