@@ -146,9 +146,10 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
             f"{matched.sentence}."
         )
     gate = now.suite.gate or Gate()
-    absent = _absent(then, now, matched)
-    may_change = gate.regression.changed if gate.regression else MAY_CHANGE
-    if len(absent) <= may_change * (len(matched.pairs) + len(absent)):
+    # A case that a random sample did not draw was not removed.
+    removed = () if then.run.sample or now.run.sample else matched.only_base
+    absent = [then.cases[case_id][0] for case_id in (*matched.changed, *removed)]
+    if len(absent) <= _may_change(gate) * (len(matched.pairs) + len(absent)):
         absent = []
     metrics: list[MetricDifference] = []
     flips: list[Flip] = []
@@ -179,12 +180,7 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
         metrics,
         [flip for flip in flips if flip.new < flip.base],
         [flip for flip in reversed(flips) if flip.new > flip.base],
-        [
-            *_warnings(base, new),
-            *_counted(absent, matched, may_change),
-            *([then.choice] if then.choice else []),
-            *_left_out(metrics, gate),
-        ],
+        list(_warnings(then, now, matched, absent, metrics, gate)),
         gate,
         then.pooled,
     )
@@ -336,58 +332,36 @@ def _judged_otherwise(
     """Yield the flipped cases of two runs that judge the same outputs, each with the cause."""
     if earlier.metric.aggregated.kind == "error_rate":
         return
-    carried = set(earlier.case_indices), set(later.case_indices)
+    carried_then, carried_now = set(earlier.case_indices), set(later.case_indices)
     check = _check(now.suite, later.metric.check)
-    cause_of_case = "what the case expects, or its own data, has changed"
-    if check is None:
-        cause_of_case = "the case's own check, or what it expects, has changed"
     otherwise = "its check answered otherwise"
     if check is not None and check.type not in CHECKS and then.run.suite_hash != now.run.suite_hash:
         otherwise = "its check answered otherwise, as its code may have changed"
     for case_id, (new_index, content) in now.cases.items():
-        if case_id not in then.cases:
-            continue
-        base_index, content_then = then.cases[case_id]
-        if base_index not in carried[0] or new_index not in carried[1]:
+        base_index, content_then = then.cases.get(case_id, (-1, content))
+        if base_index not in carried_then or new_index not in carried_now:
             continue
         base, new = earlier.case_value(base_index).value, later.case_value(new_index).value
-        if base is None or new is None or base == new:
-            continue
-        cause = otherwise
-        if why_not is not None:
-            cause = why_not
-        elif content != content_then:
-            cause = cause_of_case
-        yield Flip(later.metric.id, case_id, base_index, new_index, base, new, cause)
+        if base is not None and new is not None and base != new:
+            of_case = "what the case expects, its own data, or its own check has changed"
+            cause = why_not or (otherwise if content == content_then else of_case)
+            yield Flip(later.metric.id, case_id, base_index, new_index, base, new, cause)
 
 
-def _absent(then: RunResults, now: RunResults, matched: MatchedCases) -> list[int]:
-    """Return the indices of the base's cases that were edited or removed since. Those that a random sample did not draw
-    were not removed."""
-    is_sampled = then.run.sample or now.run.sample
-    ids = [*matched.changed, *(() if is_sampled else matched.only_base)]
-    return [then.cases[case_id][0] for case_id in ids]
+def _may_change(gate: Gate) -> float:
+    """Return the share of cases that may have been edited or removed without counting as missing."""
+    return gate.regression.changed if gate.regression else MAY_CHANGE
 
 
-def _counted(absent: Sequence[int], matched: MatchedCases, may_change: float) -> Iterator[str]:
-    if absent:
-        yield (
-            f"{len(absent)} of the base's {len(matched.pairs) + len(absent)} test cases were edited or removed, more "
-            f"than a share of {may_change:g}. They count as if they had become worse, and for a fail as if they had "
-            "become better. If the new test cases are right, make a run of them the baseline (fepflow baseline set)."
-        )
-
-
-def _left_out(metrics: Sequence[MetricDifference], gate: Gate) -> Iterator[str]:
-    counts = [metric.estimate.counts for metric in metrics if metric.estimate is not None]
-    if gate.missing == "random" and any(each.missing for each in counts):
-        yield (
-            "Test cases without a result in both runs are left out: the gate states that they are a random sample "
-            "(missing: random)."
-        )
-
-
-def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
+def _warnings(
+    then: RunResults,
+    now: RunResults,
+    matched: MatchedCases,
+    absent: Sequence[int],
+    metrics: Sequence[MetricDifference],
+    gate: Gate,
+) -> Iterator[str]:
+    base, new = then.run, now.run
     if base.asked_in == new.asked_in:
         yield "Both runs judge the same outputs: what differs is how they are judged, and not what the target answered."
     for run in (base, new):
@@ -401,6 +375,20 @@ def _warnings(base: RunRecord, new: RunRecord) -> Iterator[str]:
     ]
     if base.suite_hash != new.suite_hash and changed:
         yield f"What else has changed of the suite, and may be the cause: {', '.join(changed)}."
+    if absent:
+        yield (
+            f"{len(absent)} of the base's {len(matched.pairs) + len(absent)} test cases were edited or removed, more "
+            f"than a share of {_may_change(gate):g}. They count as if they had become worse, and for a fail as if "
+            "they had become better. If the new test cases are right, make a run of them the baseline (fepflow "
+            "baseline set)."
+        )
+    if then.choice:
+        yield then.choice
+    if gate.missing == "random" and any(metric.estimate and metric.estimate.counts.missing for metric in metrics):
+        yield (
+            "Test cases without a result in both runs are left out: the gate states that they are a random sample "
+            "(missing: random)."
+        )
 
 
 PARTS = ("checks", "judge", "embedding", "metrics", "thresholds", "gate", "plugins")

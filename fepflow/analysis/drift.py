@@ -138,7 +138,8 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     points: list[Point] = []
     run_shares: list[RunShare | None] = []
     gate = suite.gate or Gate()
-    less_is_better = name in gate.max or _is_error_rate(name, suite)
+    error_rates = [metric.id for metric in suite.metrics or () if metric.aggregated.kind == "error_rate"]
+    less_is_better = name in gate.max or name in error_rates
     for run in runs:
         metric = next((metric for metric in run.metrics or () if metric["id"] == name), None)
         if metric is not None and metric.get("value") is not None:
@@ -165,7 +166,3 @@ def _share(metric: Mapping[str, Any], repeats: int, *, less_is_better: bool) -> 
     # Some clusters may have no result; cases are fewer than clusters where most of a run is missing.
     clusters = min(metric.get("n_clusters") or cases, cases)
     return RunShare(1 - share if less_is_better else share, cases, clusters, metric.get("stderr"))
-
-
-def _is_error_rate(name: str, suite: Suite) -> bool:
-    return any(metric.id == name and metric.aggregated.kind == "error_rate" for metric in suite.metrics or ())

@@ -15,7 +15,7 @@ from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.text import listed, number, plural
+from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import MetricEstimate
 
 if TYPE_CHECKING:
@@ -104,15 +104,11 @@ def reliability_of_judges(store: Store, run: RunRecord, *, all_recorded: bool = 
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
     of_cases = sorted(store.results.checks_of_types(run.id, JUDGES) - known)
-    reliabilities = [_reliability(store, run, judge) for judge in judges]
+    reliabilities = [(judge, _reliability(store, run, judge)) for judge in judges]
     return [
-        *(each for each in reliabilities if all_recorded or each.calibration or not _is_recorded(each)),
+        *(each for judge, each in reliabilities if all_recorded or each.calibration or not judge.is_recorded),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
     ]
-
-
-def _is_recorded(reliability: JudgeReliability) -> bool:
-    return reliability.judge is not None and reliability.judge.is_recorded
 
 
 def judges_of_run(run: RunRecord) -> list[JudgeSpec]:
@@ -223,10 +219,10 @@ def _interval(figure: dict[str, Any]) -> str:
 
 def warnings_of(calibration: Calibration) -> list[str]:
     """Return warnings about a judge's agreement with people, and about the size of its calibration."""
-    return [*_of_agreement(calibration), *_of_size(calibration)]
+    return [*_warnings_of_agreement(calibration), *_warnings_of_size(calibration)]
 
 
-def _of_agreement(calibration: Calibration) -> Iterator[str]:
+def _warnings_of_agreement(calibration: Calibration) -> Iterator[str]:
     kappa, youden, n = calibration.statistics["kappa"], youden_of(calibration), calibration.n
     figure, name = (kappa, "kappa") if youden is None else (youden, "J")
     value, low, high = figure["value"], figure["low"], figure["high"]
@@ -234,15 +230,13 @@ def _of_agreement(calibration: Calibration) -> Iterator[str]:
         yield f"kappa is not defined: {kappa['why']}. Label cases of both kinds."
     elif value < ENOUGH:
         unsure = f", though with n = {n} it may be {number(high)}" if high >= ENOUGH else ""
-        otherwise = "it judges otherwise than people" if youden is None else _otherwise(calibration)
+        otherwise = "it judges otherwise than people"
+        if youden is not None:
+            tpr, tnr = (percent(round(1 - calibration.statistics[rate]["value"], 2)) for rate in ("tpr", "tnr"))
+            otherwise = f"it passes {tnr} of what people fail, and fails {tpr} of what they pass"
         yield f"{name} is below {ENOUGH}: {otherwise}{unsure}. Change its prompt or model."
     elif low < ENOUGH:
         yield f"{name}'s interval reaches below {ENOUGH}: n = {n} labels are too few to tell. Label more cases."
-
-
-def _otherwise(calibration: Calibration) -> str:
-    tpr, tnr = (calibration.statistics[rate]["value"] for rate in ("tpr", "tnr"))
-    return f"it passes {1 - tnr:.0%} of what people fail, and fails {1 - tpr:.0%} of what they pass".replace("%", " %")
 
 
 def design_of(calibration: Calibration) -> Design:
@@ -277,13 +271,12 @@ def youden_of(calibration: Calibration) -> dict[str, float] | None:
     return None if index is None else dict(zip(("value", "low", "high"), index, strict=True))
 
 
-def _of_size(calibration: Calibration) -> Iterator[str]:
+def _warnings_of_size(calibration: Calibration) -> Iterator[str]:
     if calibration.n < FEW_LABELS:
         yield f"n = {calibration.n} is small: figures of fewer than {FEW_LABELS} labels say little."
-    check_kinds = {"tpr": "pass", "tnr": "fail"}
     few = [
-        f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {check_kinds[name]}"
-        for name in check_kinds
+        f"{name.upper()} rests on {plural(rate['n'], 'case')} that should {word}"
+        for name, word in (("tpr", "pass"), ("tnr", "fail"))
         if (rate := calibration.statistics.get(name)) and rate["n"] < FEW_OF_A_KIND
     ]
     if few:

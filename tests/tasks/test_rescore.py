@@ -261,7 +261,7 @@ async def test_a_failing_check_of_a_case_that_is_removed_is_named(
     await rescored(run.id)
     compared = compare_results(*(results_of(store, each) for each in (store.runs.get(first), store.runs.get(run.id))))
     assert [(flip.case_id, flip.same_output) for flip in compared.improved] == [
-        ("a", "the case's own check, or what it expects, has changed")
+        ("a", "what the case expects, its own data, or its own check has changed")
     ]
 
 
