@@ -50,13 +50,8 @@ class Document:
         """Return line and column, from 1, of what stands at `path`; as `line_of`."""
         if self._root is None:
             return None
-        name, _ = self._root.at(self.as_written(path))
-        return name.line + 1, name.column + 1
-
-    def is_plain_text(self, path: DocumentPath) -> bool:
-        """Return whether a scalar stands at `path` without quotes: YAML 1.1 may take it for another value than 1.2."""
-        value = self._root and self._root.at(self.as_written(path))[1]
-        return value is not None and value.is_plain
+        place = self._root.at(self.as_written(path))
+        return place.line + 1, place.column + 1
 
     def problem(self, path: DocumentPath, message: str, advice: str | None = None) -> Problem:
         """Return an error at `path` of this document."""

@@ -7,7 +7,7 @@ import io
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ruamel.yaml import YAML
@@ -49,26 +49,21 @@ _NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 @dataclass(slots=True)
 class Place:
-    """The place of a value, from 0, and those of its parts: of a mapping by key, each with that of the key."""
+    """The place of a value, from 0, and those of its parts by key or index: each has that of its key and its own."""
 
     line: int
     column: int
-    is_plain: bool = False
-    items: list[Place] | None = None
-    members: dict[str, tuple[Place, Place]] | None = None
+    parts: dict[str | int, tuple[Place, Place]] = field(default_factory=dict)
 
-    def at(self, path: DocumentPath) -> tuple[Place, Place | None]:
-        """Return the place of what stands at `path`, its key's where it has one, or of its nearest ancestor; and the
-        place of the value itself, None if there is none."""
-        name, value = self, self
+    def at(self, path: DocumentPath) -> Place:
+        """Return the place of the key, or else of the value, at `path`, or of its nearest ancestor."""
+        name = value = self
         for step in path:
-            if value.members is not None and str(step) in value.members:
-                name, value = value.members[str(step)]
-            elif value.items is not None and isinstance(step, int) and 0 <= step < len(value.items):
-                name = value = value.items[step]
-            else:
-                return name, None
-        return name, value
+            part = value.parts.get(step) or value.parts.get(str(step))
+            if part is None:
+                break
+            name, value = part
+        return name
 
 
 def parse_yaml(text: str, file: str) -> tuple[Any, Place | None]:
@@ -184,19 +179,21 @@ class _Builder:
         return part
 
     def _sequence(self, start: Event) -> _Part:
-        values, places, size, height = [], [], 1, 0
+        values: list[Any] = []
+        places: dict[str | int, tuple[Place, Place]] = {}
+        size, height = 1, 0
         while not isinstance(event := self._next(), SequenceEndEvent):
             part = self._part(event)
+            places[len(values)] = part.place, part.place
             values.append(part.value)
-            places.append(part.place)
             size, height = size + part.size, max(height, part.height)
             self._require_bounded(size)
-        return _Part(values, _place(start, items=places), size, height + 1)
+        return _Part(values, _place(start, places), size, height + 1)
 
     def _mapping(self, start: Event) -> _Part:
         merged: dict[str, Any] = {}
         values: dict[str, Any] = {}
-        places: dict[str, tuple[Place, Place]] = {}
+        places: dict[str | int, tuple[Place, Place]] = {}
         size, height, has_merge = 1, 0, False
         while not isinstance(event := self._next(), MappingEndEvent):
             is_merge = isinstance(event, ScalarEvent) and event.value == "<<" and event.implicit[0]
@@ -211,7 +208,7 @@ class _Builder:
                 values[key], places[key] = part.value, (key_place, part.place)
             size, height = size + 1 + part.size, max(height, part.height)
             self._require_bounded(size)
-        return _Part({**merged, **values}, _place(start, members=places), size, height + 1)
+        return _Part({**merged, **values}, _place(start, places), size, height + 1)
 
     def _key(self, event: Event) -> tuple[str, Place]:
         """Return a key as JSON has it: `1:` and `'1':` are the same key, `true:` and `1:` are not."""
@@ -234,33 +231,33 @@ class _Builder:
             return _Part(_scalar_value(event), _place(event))
         except ValueError as error:
             mark, advice = event.start_mark, "put it in quotes, if it is a text"
-            message = f"is not valid YAML: {error}"
-            raise InputError(
-                Problem(message, self._file, mark.line + 1, None, advice, column=mark.column + 1)
-            ) from None
+            place = {"line": mark.line + 1, "column": mark.column + 1}
+            raise InputError(Problem(f"is not valid YAML: {error}", self._file, advice=advice, **place)) from None
 
 
 def _scalar_value(event: ScalarEvent) -> Any:
     text, tag = event.value, event.tag
     if tag is None:
         return _plain_value(text) if event.implicit[0] else text
-    kind = tag.removeprefix(_CORE)
-    if tag == "!" or (kind != tag and kind in ("str", "timestamp", "value", "merge")):
+    if tag in ("!", *(f"{_CORE}{kind}" for kind in ("str", "timestamp", "value", "merge"))):
         return text
-    if kind == tag or kind not in ("null", "bool", "int", "float", "binary", "set"):
-        raise _unknown_tag(event)
-    if kind in ("binary", "set"):
-        raise ValueError(f"a {kind} is not a JSON value")
-    value = _plain_value(text)
-    if kind == "null":
-        return None
-    if kind == "bool":
-        if isinstance(value, bool):
+    value: Any = _plain_value(text)
+    match tag.removeprefix(_CORE), value:
+        case "binary" | "set" as kind, _:
+            raise ValueError(f"a {kind} is not a JSON value")
+        case "null", _:
+            return None
+        case "bool", bool():
             return value
-        raise ValueError(f"{shown(text)} is not true or false")
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{shown(text)} is not a number")
-    return int(value) if kind == "int" else float(value)
+        case "bool", _:
+            raise ValueError(f"{shown(text)} is not true or false")
+        case "int" | "float", bool() | str() | None:
+            raise ValueError(f"{shown(text)} is not a number")
+        case "int", _:
+            return int(value)
+        case "float", _:
+            return float(value)
+    raise _unknown_tag(event)
 
 
 def _plain_value(text: str) -> Any:
@@ -286,12 +283,8 @@ def _merged(value: Any, event: Event) -> dict[str, Any]:
     return {key: item for mapping in reversed(mappings) for key, item in mapping.items()}
 
 
-def _place(
-    event: Event, items: list[Place] | None = None, members: dict[str, tuple[Place, Place]] | None = None
-) -> Place:
-    mark = event.start_mark
-    is_plain = isinstance(event, ScalarEvent) and not event.style
-    return Place(mark.line, mark.column, is_plain, items, members)
+def _place(event: Event, parts: dict[str | int, tuple[Place, Place]] | None = None) -> Place:
+    return Place(event.start_mark.line, event.start_mark.column, parts or {})
 
 
 def _error(problem: str, event: Event) -> MarkedYAMLError:

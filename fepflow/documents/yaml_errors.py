@@ -1,4 +1,4 @@
-"""Explains errors of the YAML parser and says what to do: the common traps of people who write suites."""
+"""Explanations of YAML errors, with advice about the common mistakes of people who write suites."""
 
 from __future__ import annotations
 
@@ -19,37 +19,46 @@ FLOW_END = "did not find expected ',' or"
 
 _SHOWN = 60
 _QUOTE = "put the text in quotes"
-_BRACES = 'put the text in quotes, as in "{{$.output.value}}"'
 _NO_SPACE = re.compile(r"^\s*(?:- +)?([A-Za-z_][\w-]*):(?![\s/])\S")
+_ALIGN = ("the line is not aligned with its siblings", "indent siblings alike")
+
+Place = tuple[int, int]
+"""A line and a column, from 0."""
+
+Explanation = tuple[str, str | None] | tuple[str, str | None, Place]
+"""A message and advice, and a place that is not the one where the parser stopped."""
 
 
 @dataclass(frozen=True)
 class _ParseError:
-    """The place where the parser stopped, and the beginning of what it was reading; lines and columns from 0."""
+    """The place where the parser stopped, and the beginning of what it was reading."""
 
-    file: str
     problem: str
     lines: list[str]
-    line: int
-    column: int
-    context: tuple[int, int] | None
+    place: Place
+    context: Place | None
 
     @property
     def text(self) -> str:
         """The line where it stopped."""
-        return self.text_of(self.line)
+        return self.text_of(self.place[0])
+
+    @property
+    def before(self) -> str:
+        """The part of the line that it has read."""
+        return self.text[: self.place[1]]
 
     @property
     def char(self) -> str:
         """The character where it stopped."""
-        return self.text[self.column : self.column + 1]
+        return self.text[self.place[1] : self.place[1] + 1]
 
     def text_of(self, line: int) -> str:
         return self.lines[line] if 0 <= line < len(self.lines) else ""
 
-    def explained(self, message: str, advice: str | None = None, at: tuple[int, int] | None = None) -> Problem:
-        line, column = at or (self.line, self.column)
-        return Problem(f"is not valid YAML: {message}", self.file, line + 1, None, advice, column=column + 1)
+    def last(self, *chars: str) -> Place:
+        """Return the place of the last of some characters up to where it stopped."""
+        return self.place[0], max(0, *(self.text.rfind(char, 0, self.place[1] + 1) for char in chars))
 
 
 def shown(text: str) -> str:
@@ -58,138 +67,107 @@ def shown(text: str) -> str:
 
 
 def problem_of(error: YAMLError, text: str, file: str) -> Problem:
-    """Return the parser's error as a Problem with line, column and advice; no value of the text is in it."""
+    """Return the parser's error as a Problem with line, column and advice; it contains no value of the text."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     if not isinstance(error, MarkedYAMLError) or mark is None:
-        return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=_advice_without_location(error))
-    problem = str(error.problem or error.context).strip().splitlines()[0]
-    context = error.context_mark
-    parse_error = _ParseError(
-        file,
-        problem,
-        re.split(r"\r\n|\r|\n", text),
-        mark.line,
-        mark.column,
-        (context.line, context.column) if context else None,
+        advice = "save it as plain text" if "control characters" in str(error) else None
+        return Problem(f"is not valid YAML: {str(error).splitlines()[0]}", file, advice=advice)
+    problem, context = str(error.problem or error.context).strip().splitlines()[0], error.context_mark
+    lines, place = re.split(r"\r\n|\r|\n", text), (mark.line, mark.column)
+    parse_error = _ParseError(problem, lines, place, (context.line, context.column) if context else None)
+    explain = next((explain for part, explain in _EXPLAINED if part in problem), lambda it: (it.problem, None))
+    message, advice, *places = explain(parse_error)
+    line, column = places[0] if places else place
+    return Problem(f"is not valid YAML: {message}", file, line + 1, None, advice, column=column + 1)
+
+
+def _no_token(it: _ParseError) -> Explanation:
+    if it.char == "\t":
+        return "a tab stands where the line is indented", "indent with spaces"
+    return f"no value can begin with {it.char} in YAML", _QUOTE
+
+
+def _alias(it: _ParseError) -> Explanation:
+    line, column = it.last("*", "&")
+    meaning = {"*": "an alias of a value that has an anchor", "&": "an anchor"}.get(
+        char := it.text[column : column + 1]
     )
-    explanations = (explain(parse_error) for part, explain in _EXPLAINED if part in problem)
-    return next(explanations, parse_error.explained(problem))
+    return (f"what begins with {char} is {meaning} in YAML", _QUOTE, (line, column)) if meaning else (it.problem, None)
 
 
-def _advice_without_location(error: YAMLError) -> str | None:
-    return "save it as plain text" if "control characters" in str(error) else None
-
-
-def _no_token(parse_error: _ParseError) -> Problem:
-    if parse_error.char == "\t":
-        return _tab(parse_error)
-    return parse_error.explained(f"no value can begin with {parse_error.char} in YAML", _QUOTE)
-
-
-def _tab(parse_error: _ParseError) -> Problem:
-    return parse_error.explained("a tab stands where the line is indented", "indent with spaces")
-
-
-def _alias(parse_error: _ParseError) -> Problem:
-    column = max(
-        parse_error.text.rfind("*", 0, parse_error.column + 1),
-        parse_error.text.rfind("&", 0, parse_error.column + 1),
-        0,
-    )
-    char = parse_error.text[column : column + 1]
-    if char not in ("*", "&"):
-        return parse_error.explained(parse_error.problem)
-    meaning = "an alias of a value that has an anchor" if char == "*" else "an anchor"
-    return parse_error.explained(f"what begins with {char} is {meaning} in YAML", _QUOTE, (parse_error.line, column))
-
-
-def _unhashable(parse_error: _ParseError) -> Problem:
-    if "{{" in parse_error.text:
-        return _double_braces(parse_error)
-    return parse_error.explained("a mapping or a list cannot be a key", "keys are texts; " + _QUOTE)
-
-
-def _double_braces(parse_error: _ParseError) -> Problem:
-    column = parse_error.text.find("{{")
-    return parse_error.explained(
-        "{{ without quotes is a mapping in YAML, and not a text", _BRACES, (parse_error.line, column)
-    )
-
-
-def _open_quote(parse_error: _ParseError) -> Problem:
-    return parse_error.explained("a quote is opened here and never closed", "close it", parse_error.context)
-
-
-def _escape(parse_error: _ParseError) -> Problem:
-    column = parse_error.text.rfind("\\", 0, parse_error.column + 1)
-    char = parse_error.text[column + 1 : column + 2]
-    advice = "use single quotes, as for patterns: '\\d+', or write \\\\"
-    return parse_error.explained(
-        f"\\{char} means nothing inside of double quotes", advice, (parse_error.line, max(column, 0))
-    )
-
-
-def _second_colon(parse_error: _ParseError) -> Problem:
-    for line in (parse_error.line, parse_error.line - 1):
-        if (explained := _missing_space(parse_error, line)) is not None:
-            return explained
-    if ": " in parse_error.text[: parse_error.column].strip():
-        return parse_error.explained("a second ': ' in one line", _QUOTE + ", if it is one")
-    return parse_error.explained("the line is indented further than the lines above", "align it with its siblings")
-
-
-def _missing_space(parse_error: _ParseError, line: int) -> Problem | None:
-    key = _NO_SPACE.match(parse_error.text_of(line))
-    if not key:
+def _double_braces(it: _ParseError) -> Explanation | None:
+    if "{{" not in it.text:
         return None
-    location = (line, key.end(1) + 1)
-    return parse_error.explained(f"there is no space after `{key[1]}:`", f"write `{key[1]}: ` and the value", location)
+    place = (it.place[0], it.text.find("{{"))
+    return "{{ without quotes is a mapping in YAML, and not a text", f'{_QUOTE}, as in "{{{{$.output.value}}}}"', place
 
 
-def _no_colon(parse_error: _ParseError) -> Problem:
-    start = parse_error.context or (parse_error.line, parse_error.column)
-    explained = _missing_space(parse_error, start[0])
-    if explained is not None:
-        return explained
-    text = parse_error.text_of(start[0])
-    if re.match(r"\s*-\w", text):
-        return parse_error.explained("there is no space after the dash", "write `- ` and the item", start)
-    if re.match(r"\s*[\w-]+ :\S", text):
-        return parse_error.explained("there is no space after the colon", "write `name: value`", start)
+def _unhashable(it: _ParseError) -> Explanation:
+    return _double_braces(it) or ("a mapping or a list cannot be a key", "keys are texts; " + _QUOTE)
+
+
+def _open_quote(it: _ParseError) -> Explanation:
+    return "a quote is opened here and never closed", "close it", it.context or it.place
+
+
+def _escape(it: _ParseError) -> Explanation:
+    line, column = it.last("\\")
+    message = f"\\{it.text[column + 1 : column + 2]} means nothing inside of double quotes"
+    return message, "use single quotes, as for patterns: '\\d+', or write \\\\", (line, column)
+
+
+def _missing_space(it: _ParseError, line: int) -> Explanation | None:
+    key = _NO_SPACE.match(it.text_of(line))
+    if key is None:
+        return None
+    return f"there is no space after `{key[1]}:`", f"write `{key[1]}: ` and the value", (line, key.end(1) + 1)
+
+
+def _second_colon(it: _ParseError) -> Explanation:
+    line = it.place[0]
+    if explanation := _missing_space(it, line) or _missing_space(it, line - 1):
+        return explanation
+    if ": " in it.before.strip():
+        return "a second ': ' in one line", _QUOTE + ", if it is one"
+    return "the line is indented further than the lines above", "align it with its siblings"
+
+
+def _no_colon(it: _ParseError) -> Explanation:
+    start = it.context or it.place
+    if explanation := _missing_space(it, start[0]):
+        return explanation
+    if re.match(r"\s*-\w", it.text_of(start[0])):
+        return "there is no space after the dash", "write `- ` and the item", start
     advice = "indent it, if it goes on with the text above"
-    return parse_error.explained("this line is neither `name: value` nor an item `- value`", advice, start)
+    return "this line is neither `name: value` nor an item `- value`", advice, start
 
 
-def _flow(parse_error: _ParseError) -> Problem:
-    before = parse_error.text[: parse_error.column]
-    if parse_error.char == "{" and before.endswith("$"):
+def _flow(it: _ParseError) -> Explanation:
+    if it.char == "{" and it.before.endswith("$"):
         advice = 'put it in quotes, as in {url: "${AGENT_URL}"}'
-        return parse_error.explained(
-            "${NAME} inside of { } or [ ] needs quotes", advice, (parse_error.line, parse_error.column - 1)
-        )
-    if "{{" in parse_error.text:
-        return _double_braces(parse_error)
-    opened = f" that was opened in line {parse_error.context[0] + 1}" if parse_error.context else ""
-    bracket = "[ ]" if "]" in parse_error.problem else "{ }"
+        return "${NAME} inside of { } or [ ] needs quotes", advice, (it.place[0], it.place[1] - 1)
+    if explanation := _double_braces(it):
+        return explanation
+    opened = f" that was opened in line {it.context[0] + 1}" if it.context else ""
+    bracket = "[ ]" if "]" in it.problem else "{ }"
     advice = "close it; a text inside with , : { } [ ] or # needs quotes"
-    return parse_error.explained(f"a comma or the end of the {bracket}{opened} is missing", advice)
+    return f"a comma or the end of the {bracket}{opened} is missing", advice
 
 
-def _no_key(parse_error: _ParseError) -> Problem:
-    before = parse_error.text[: parse_error.column]
-    if "{{" in parse_error.text:
-        return _double_braces(parse_error)
-    if not before.strip():
-        return parse_error.explained("the line is not aligned with its siblings", "indent siblings alike")
-    if re.search(r"[\"'\]}]\s*$", before):
+def _no_key(it: _ParseError) -> Explanation:
+    if explanation := _double_braces(it):
+        return explanation
+    if not it.before.strip():
+        return _ALIGN
+    if re.search(r"[\"'\]}]\s*$", it.before):
         advice = "put all of it in quotes; inside of '…' a quote is written '', inside of \"…\" \\\""
-        return parse_error.explained("the text goes on after a closing quote or bracket", advice)
-    return parse_error.explained("a key is expected here", _QUOTE)
+        return "the text goes on after a closing quote or bracket", advice
+    return "a key is expected here", _QUOTE
 
 
-_EXPLAINED: list[tuple[str, Callable[[_ParseError], Problem]]] = [
+_EXPLAINED: list[tuple[str, Callable[[_ParseError], Explanation]]] = [
     ("cannot start any token", _no_token),
-    ("tab character", _tab),
+    ("tab character", lambda _: ("a tab stands where the line is indented", "indent with spaces")),
     ("undefined alias", _alias),
     ("expected alphabetic or numeric character", _alias),
     ("unhashable key", _unhashable),
@@ -202,20 +180,12 @@ _EXPLAINED: list[tuple[str, Callable[[_ParseError], Problem]]] = [
     ("unexpected ':'", _flow),
     ("expected key", _no_key),
     ("expected <block end>", _no_key),
-    (
-        "'-' indicator",
-        lambda it: it.explained("the line is not aligned with its siblings", "indent all items of a list alike"),
-    ),
-    (
-        "another document",
-        lambda it: it.explained("a second document begins here", "a file holds one; take the line --- out"),
-    ),
-    ("duplicate key", lambda it: it.explained(it.problem.partition(" with value")[0])),
-    (
-        "constructor for the tag",
-        lambda it: it.explained("what begins with ! is a tag, and this one is not known", _QUOTE),
-    ),
-    ("unknown directive", lambda it: it.explained("a line that begins with % is a directive in YAML", _QUOTE)),
-    ("expected node content", lambda it: it.explained(f"no value can begin with {it.char}", _QUOTE)),
-    ("comment or line break", lambda it: it.explained("the text after | or > begins in the next line", _QUOTE)),
+    ("'-' indicator", lambda _: _ALIGN),
+    ("another document", lambda _: ("a second document begins here", "a file holds one; take the line --- out")),
+    ("duplicate key", lambda it: (it.problem.partition(" with value")[0], None)),
+    ("constructor for the tag", lambda _: ("what begins with ! is a tag, and this one is not known", _QUOTE)),
+    ("unknown directive", lambda _: ("a line that begins with % is a directive in YAML", _QUOTE)),
+    ("expected node content", lambda it: (f"no value can begin with {it.char}", _QUOTE)),
+    ("comment or line break", lambda _: ("the text after | or > begins in the next line", _QUOTE)),
 ]
+"""Parts of the parser's messages, and their explanations; the first that fits counts."""

@@ -1,7 +1,4 @@
-"""Other tools' names for things, and their places in a suite.
-
-Keys are in lower case, without dashes and underscores.
-"""
+"""Other tools' names for things, and their places in a suite."""
 
 from __future__ import annotations
 
@@ -19,139 +16,119 @@ def with_our_names(case: Any) -> Any:
     return {name if (ours := _FIELDS.get(name, name)) in case else ours: value for name, value in case.items()}
 
 
-_CHECKS = "fepflow calls them checks"
-_CASES = "fepflow calls them test_cases"
-_HTTP = "it belongs into target.http"
-_OPENAI = "it belongs into target.openai"
-_CONTAINS = "use contains, with case_sensitive: false"
-_JUDGE = "use llm_judge"
-_RUBRIC = "use rubric"
-_DISTANCE = "use text_distance, with metric"
-_FAITHFULNESS = "use faithfulness"
-_TRAJECTORY = "use tool_usage, with expected and match"
+def _by_name(names_by_advice: Mapping[str, str]) -> dict[str, str]:
+    """Return advice by name. Names are in lower case, without dashes and underscores."""
+    return {name: advice for advice, names in names_by_advice.items() for name in names.split()}
 
-SUITE: Mapping[str, str] = {
-    **dict.fromkeys(("assert", "asserts", "assertions", "evaluators", "evaluations", "evals", "graders"), _CHECKS),
-    **dict.fromkeys(("scorers", "scores", "rubric", "rubrics", "checkers", "validators", "defaulttest"), _CHECKS),
-    **dict.fromkeys(("tests", "test", "cases", "case", "dataset", "datasets", "data", "examples", "goldens"), _CASES),
-    **dict.fromkeys(("inputs", "input", "questions", "vars", "items"), "the inputs are those of test_cases"),
-    **dict.fromkeys(("agent", "solver"), "what is evaluated is the target"),
-    **dict.fromkeys(("providers", "provider", "system"), "a model that is evaluated is target: {openai: {model: ...}}"),
-    **dict.fromkeys(("url", "endpoint", "http", "headers", "body"), _HTTP),
-    **dict.fromkeys(("matrix", "models", "grid", "sweep", "parameters"), "several targets are variants"),
-    "recorded": "it belongs into target",
-    **dict.fromkeys(("simulateduser", "simulator", "persona"), "the model that plays users is user.model_config.model"),
-    **dict.fromkeys(("turns", "conversations", "maxturns"), "it belongs into test_cases"),
-    "outputs": "recorded outputs are the target: target.recorded",
-    **dict.fromkeys(("prompt", "prompts"), "the prompt for a model is target.openai.prompt"),
-    **dict.fromkeys(("messages", "tools", "openai"), "it belongs into target.openai"),
-    **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target"),
-    **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
-    **dict.fromkeys(("epochs", "samples", "trials", "runs", "repeat", "repetitions"), "it is repeats"),
-    **dict.fromkeys(("min", "threshold", "passthreshold", "successthreshold", "maximpact"), "it belongs into gate"),
-    **dict.fromkeys(
-        ("model", "llm"), "a model that is evaluated is target.openai.model, one that judges judge.model_config.model"
-    ),
-    "grader": "the model that judges is judge.model_config.model",
-    **dict.fromkeys(("id", "title", "evalname"), "the suite's name is name"),
-    **dict.fromkeys(("schedule", "cron"), "a schedule is no part of a suite; see docs/deployments.md"),
-    "env": "write ${NAME} where the value is used",
-    "version": "remove it",
-}
-"""Sections of a suite."""
 
-TARGET: Mapping[str, str] = {
-    **dict.fromkeys(("app", "headers", "body", "method", "output", "metadata", "maxbytes", "session"), _HTTP),
-    "url": "it belongs into target.http; the address of an A2A agent is target.a2a.card",
-    **dict.fromkeys(("agentcard", "agentcardurl", "cardurl", "a2aurl"), "it is target.a2a.card"),
-    **dict.fromkeys(("endpoint", "address", "uri", "host"), "the address is target.http.url"),
-    **dict.fromkeys(("baseurl", "apibase"), "the address of a model is target.openai.base_url"),
-    **dict.fromkeys(("model", "apikey", "api", "system", "prompt", "parameters"), _OPENAI),
-    **dict.fromkeys(("messages", "tools"), _OPENAI),
-    **dict.fromkeys(("provider", "providers", "id", "llm", "chat"), "write target: {openai: {model: ...}}"),
-    **dict.fromkeys(
-        ("temperature", "maxtokens", "topp", "seed", "config", "options", "responseformat", "toolchoice"),
-        "it belongs into target.openai.parameters",
-    ),
-    **dict.fromkeys(("asgi", "application", "fastapi", "starlette"), "an ASGI application is target.http.app"),
-    **dict.fromkeys(("path", "file", "outputs"), "recorded outputs are target.recorded.path"),
-    **dict.fromkeys(("request", "payload", "json", "data", "params"), "the request is target.http.body"),
-    **dict.fromkeys(("response", "answer", "responsepath", "transformresponse"), "the answer is at target.http.output"),
-    **dict.fromkeys(("maxconcurrency", "parallel", "workers"), "it is target.concurrency"),
-    **dict.fromkeys(("maxretries", "retry"), "see target.attempts and target.retries"),
-    **dict.fromkeys(("timeout", "attempts", "retries", "concurrency", "limits"), "it belongs into target, beside http"),
-    "args": "it belongs into command, after the program",
-    **dict.fromkeys(("mcpserver", "mcpservers", "server", "stdio"), "an MCP server is target.mcp"),
-}
-"""Keys of a target, and of what is inside of it."""
+SUITE = _by_name(
+    {
+        "fepflow calls them checks": "assert asserts assertions evaluators evals graders scorers rubrics defaulttest",
+        "fepflow calls them test_cases": "tests test cases dataset datasets data examples goldens",
+        "the inputs are those of test_cases": "inputs input questions vars",
+        "what is evaluated is the target": "agent solver",
+        "a model that is evaluated is target: {openai: {model: ...}}": "providers provider",
+        "a model that is evaluated is target.openai.model, one that judges judge.model_config.model": "model llm",
+        "it belongs into target": "recorded timeout attempts retries concurrency limits",
+        "it belongs into target.http": "url endpoint http headers body",
+        "it belongs into target.openai": "messages tools openai",
+        "the prompt for a model is target.openai.prompt": "prompt prompts",
+        "recorded outputs are the target: target.recorded": "outputs",
+        "it is target.concurrency": "maxconcurrency parallel workers",
+        "several targets are variants": "matrix models grid",
+        "the model that plays users is user.model_config.model": "simulateduser simulator persona",
+        "it belongs into test_cases": "turns conversations",
+        "it is repeats": "epochs samples trials runs repeat",
+        "it belongs into gate": "min threshold passthreshold maximpact",
+        "the suite's name is name": "id title",
+        "a schedule is not part of a suite; see docs/deployments.md": "schedule cron",
+        "write ${NAME} where the value is used": "env",
+    }
+)
+"""Advice for sections of a suite."""
 
-CHECK: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("args", "params", "parameters", "config", "with", "options", "kwargs"),
-        "arguments stand beside type, or in arguments",
-    ),
-    **dict.fromkeys(("check", "kind", "evaluator", "assert", "assertion", "class"), "it is type"),
-    **dict.fromkeys(("name", "metric", "key", "label"), "a check's name is its id"),
-    **dict.fromkeys(("weight", "severity"), "what must hold is said by gate"),
-    **dict.fromkeys(("threshold", "minscore", "passthreshold"), "the least score that passes is pass_at"),
-}
-"""Keys of a check."""
+TARGET = _by_name(
+    {
+        "it belongs into target.http": "app headers body method output metadata maxbytes session",
+        "it belongs into target.http; the address of an A2A agent is target.a2a.card": "url",
+        "it is target.a2a.card": "agentcard cardurl",
+        "the address is target.http.url": "endpoint address uri host",
+        "the address of a model is target.openai.base_url": "baseurl apibase",
+        "it belongs into target.openai": "model apikey api system prompt parameters messages tools",
+        "write target: {openai: {model: ...}}": "provider providers id llm",
+        "it belongs into target.openai.parameters": "temperature maxtokens topp seed config responseformat",
+        "an ASGI application is target.http.app": "asgi application fastapi starlette",
+        "recorded outputs are target.recorded.path": "path file outputs",
+        "the request is target.http.body": "request payload json data params",
+        "the answer is at target.http.output": "response answer transformresponse",
+        "it is target.concurrency": "maxconcurrency parallel workers",
+        "see target.attempts and target.retries": "maxretries retry",
+        "it belongs into target, beside http": "timeout attempts retries concurrency limits",
+        "it belongs into command, after the program": "args",
+        "an MCP server is target.mcp": "mcpserver mcpservers server stdio",
+    }
+)
+"""Advice for keys of a target, and of its sections."""
 
-TEST_CASE: Mapping[str, str] = {
-    **dict.fromkeys(("inputs", "question", "prompt", "query", "vars", "messages", "instruction"), "it is input"),
-    **dict.fromkeys(("conversation", "dialog", "dialogue", "steps", "script", "multiturn"), "it is turns"),
-    **dict.fromkeys(("persona", "goal", "maxturns", "scenario", "simulateduser"), "it belongs into user"),
-    **dict.fromkeys(("expectedoutput", "expectedresult", "answer", "ideal", "reference", "target"), "it is expected"),
-    **dict.fromkeys(("groundtruth", "expectedvalue", "goldanswer", "solution", "output"), "it is expected"),
-    **dict.fromkeys(("name", "key", "description", "case", "number"), "a test case has an id; the rest is metadata"),
-    **dict.fromkeys(("assert", "asserts", "evaluators", "assertions"), "it is checks"),
-    **dict.fromkeys(("tags", "topic", "category", "context", "tag"), "put it into metadata"),
-}
-"""Keys of a test case."""
+CHECK = _by_name(
+    {
+        "arguments stand beside type, or in arguments": "args params parameters config with options kwargs",
+        "it is type": "check kind evaluator assert assertion class",
+        "a check's name is its id": "name metric key label",
+        "the gate says what must hold": "weight severity",
+        "the least score that passes is pass_at": "threshold minscore passthreshold",
+    }
+)
+"""Advice for keys of a check."""
 
-DATASET: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("url", "uri", "file", "address", "source", "repo", "repoid", "dataset", "datafiles"), "it is path"
-    ),
-    **dict.fromkeys(
-        ("config", "configname", "subset", "name"),
-        "a folder or configuration stands in path: hf://datasets/ORG/NAME/CONFIG",
-    ),
-    **dict.fromkeys(("commit", "branch", "tag", "ref", "version", "sha"), "it is revision"),
-    **dict.fromkeys(("sheet", "sheetname"), "the first sheet is read"),
-    **dict.fromkeys(("token", "apikey", "auth", "headers", "storageoptions"), "see docs/test-cases.md for credentials"),
-    **dict.fromkeys(("limit", "sample", "shuffle", "seed"), "it is an option of `fepflow run`: --limit, --seed"),
-}
-"""Keys of a file of test cases."""
+TEST_CASE = _by_name(
+    {
+        "it is input": "inputs question prompt query vars messages instruction",
+        "it is turns": "conversation dialog dialogue multiturn",
+        "it belongs into user": "persona goal maxturns scenario",
+        "it is expected": "expectedoutput answer ideal reference target groundtruth goldanswer solution output",
+        "a test case has an id; the rest is metadata": "name key description",
+        "it is checks": "assert asserts evaluators assertions",
+        "put it into metadata": "tags topic category context",
+    }
+)
+"""Advice for keys of a test case."""
 
-CHECK_TYPES: Mapping[str, str] = {
-    **dict.fromkeys(("icontains", "containsall", "icontainsall", "includes"), _CONTAINS),
-    **dict.fromkeys(("containsany", "notcontains", "noticontains"), "use contains; see match_all and negate"),
-    **dict.fromkeys(("equalsexpected", "exact", "stringcheck", "match"), "use exact_match"),
-    **dict.fromkeys(("isjson", "containsjson", "validjson"), "use json_valid, or schema_validation"),
-    **dict.fromkeys(("isinstance", "jsonschema", "schema"), "use schema_validation"),
-    **dict.fromkeys(
-        ("llmrubric", "geval", "gevalmetric", "modelgradedclosedqa", "modelgraded", "factuality", "judge"), _RUBRIC
-    ),
-    **dict.fromkeys(("modelgradedqa", "modelgradedfact", "closedqa", "summarization", "bias", "toxicity"), _RUBRIC),
-    **dict.fromkeys(("rouge", "rougen", "rougel", "f1", "f1score", "tokenf1"), _DISTANCE),
-    **dict.fromkeys(("levenshtein", "editdistance", "fuzzy", "fuzzymatch", "bleu", "meteor"), _DISTANCE),
-    **dict.fromkeys(("numeric", "numericmatch", "numericdiff", "closeness"), "use number"),
-    **dict.fromkeys(("jsonmatch", "jsonequal", "jsonequals", "deepdiff"), "use json_diff"),
-    **dict.fromkeys(("choice", "label", "labels", "confusionmatrix", "accuracy"), "use classification"),
-    **dict.fromkeys(("llm", "scoremodel", "labelmodel"), _JUDGE),
-    **dict.fromkeys(
-        ("faithfulnessmetric", "hallucinationmetric", "hallucination", "contextfaithfulness"), _FAITHFULNESS
-    ),
-    **dict.fromkeys(("answerrelevancymetric", "answerrelevance", "responserelevancy"), "use answer_relevancy"),
-    **dict.fromkeys(("contextrelevance", "contextualprecision", "contextualprecisionmetric"), "use context_precision"),
-    **dict.fromkeys(("contextualrecall", "contextualrecallmetric"), "use context_recall"),
-    **dict.fromkeys(("similar", "similarity", "textsimilarity", "cosine", "embedding"), "use semantic_similarity"),
-    **dict.fromkeys(("javascript", "python", "function", "custom", "code"), "write one of your own: plugins"),
-    **dict.fromkeys(("latency", "maxduration", "duration"), "use threshold, of $.output.metadata.latency_ms"),
-    **dict.fromkeys(("startswith", "endswith", "pattern"), "use regex"),
-    **dict.fromkeys(("toolcalls", "toolcorrectness", "tools", "toolcall"), "use tool_usage"),
-    **dict.fromkeys(("trajectory", "trajectorymatch", "tooltrajectory", "tooltrajectoryavgscore"), _TRAJECTORY),
-    **dict.fromkeys(("toolcallaccuracy", "toolcallf1", "agenttrajectory", "executionorder"), _TRAJECTORY),
-}
-"""Check types."""
+DATASET = _by_name(
+    {
+        "it is path": "url uri file address source repo dataset datafiles",
+        "a folder or configuration stands in path: hf://datasets/ORG/NAME/CONFIG": "config configname subset name",
+        "it is revision": "commit branch tag ref version sha",
+        "the first sheet is read": "sheet sheetname",
+        "see docs/test-cases.md for credentials": "token apikey auth headers storageoptions",
+        "it is an option of `fepflow run`: --limit, --seed": "limit sample shuffle seed",
+    }
+)
+"""Advice for keys of a file of test cases."""
+
+CHECK_TYPES = _by_name(
+    {
+        "use contains, with case_sensitive: false": "icontains containsall icontainsall includes",
+        "use contains; see match_all and negate": "containsany notcontains noticontains",
+        "use exact_match": "equalsexpected exact stringcheck match",
+        "use json_valid, or schema_validation": "isjson containsjson validjson",
+        "use schema_validation": "isinstance jsonschema schema",
+        "use rubric": "llmrubric geval gevalmetric modelgradedclosedqa modelgradedqa factuality judge summarization",
+        "use text_distance, with metric": "rouge rougen rougel f1 levenshtein editdistance fuzzymatch bleu meteor",
+        "use number": "numeric numericmatch closeness",
+        "use json_diff": "jsonmatch jsonequals deepdiff",
+        "use classification": "choice label confusionmatrix accuracy",
+        "use llm_judge": "llm scoremodel labelmodel",
+        "use faithfulness": "faithfulnessmetric hallucinationmetric hallucination contextfaithfulness",
+        "use answer_relevancy": "answerrelevancymetric answerrelevance responserelevancy",
+        "use context_precision": "contextrelevance contextualprecision contextualprecisionmetric",
+        "use context_recall": "contextualrecall contextualrecallmetric",
+        "use semantic_similarity": "similar similarity cosine embedding",
+        "write your own: plugins": "javascript python function custom code",
+        "use threshold, of $.output.metadata.latency_ms": "latency maxduration duration",
+        "use regex": "startswith endswith pattern",
+        "use tool_usage": "toolcalls toolcorrectness tools toolcall",
+        "use tool_usage, with expected and match": "trajectory trajectorymatch toolcallaccuracy toolcallf1",
+    }
+)
+"""Advice for check types."""

@@ -20,7 +20,6 @@ _USED = {
     "llm_judge": ("type", "field", "prompt"),
     "tool_usage": ("type", "tool_name", "arguments"),
 }
-_OLD_BOOLEANS = {"yes", "no", "on", "off"}
 _OLDER_NAMES = {"tool": "tool_name", "args": "arguments"}
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
 _PLACEHOLDER = re.compile(r"\{\{\s*\$\.")
@@ -68,8 +67,6 @@ def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path
             continue
         if isinstance(value, dict) and kind in _USED:
             _note_unused(reader, value, kind, location)
-            for name in ("arguments", "args"):
-                _note_old_booleans(reader, value.get(name), (*location, name))
         types[kind] += 1
         checks.append(GraderCheck(_check(kind, index, types[kind], arguments), number, is_faulty))
     return checks
@@ -104,16 +101,6 @@ def _note_unused(reader: PartsReader, grader: dict[str, Any], kind: str, locatio
     for name, value in grader.items():
         if name in Grader.model_fields and name not in _USED[kind] and value not in (None, {}):
             reader.warn((*location, name), f"{name} has no meaning in a {kind} grader, and is not looked at")
-
-
-def _note_old_booleans(reader: PartsReader, value: Any, path: DocumentPath) -> None:
-    """YAML 1.1, which ECP's own runtime reads, takes these words for booleans."""
-    if isinstance(value, dict | list):
-        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-            _note_old_booleans(reader, item, (*path, key))
-    elif isinstance(value, str) and value.lower() in _OLD_BOOLEANS and reader.document.is_plain_text(path):
-        message = f"is the text {value!r}, as in YAML 1.2; ECP's own runtime reads a boolean"
-        reader.warn(path, message, "write true or false, or put it in quotes")
 
 
 def _tell_what_is_lacking(reader: PartsReader, grader: dict[str, Any], location: DocumentPath) -> bool:

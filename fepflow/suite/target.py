@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
@@ -39,6 +39,16 @@ def _command(value: Any) -> Any:
 
 
 Command = Annotated[list[str], BeforeValidator(_command, json_schema_input_type=list[str] | str)]
+
+
+def _callable(url: str) -> str:
+    if problem := address_problem(url):
+        raise ValueError(f"{problem[0]} ({problem[1]})")
+    return url
+
+
+Address = Annotated[str, AfterValidator(_callable), Field(json_schema_extra={"pattern": r"^(https?://|\$\{)"})]
+"""An address of a server; in the file it may be a reference."""
 
 
 class HttpTarget(Section):
@@ -82,7 +92,7 @@ class HttpTarget(Section):
 
     @field_validator("url")
     @classmethod
-    def _callable(cls, url: str | None, info: ValidationInfo) -> str | None:
+    def _called_address(cls, url: str | None, info: ValidationInfo) -> str | None:
         app = info.data.get("app", "")  # one that is not valid has its own complaint
         if url is None:
             if app is None:
@@ -92,8 +102,7 @@ class HttpTarget(Section):
         whole = address_sample(f"http://app{url}" if app is not None and url.startswith("/") else url)
         if "{{" in whole or "$." in whole:
             raise ValueError("a path in an address stands in two braces, such as {{$.test_case.id}}")
-        if problem := address_problem(whole):
-            raise ValueError(f"{problem[0]} ({problem[1]})")
+        _callable(whole)
         return url
 
     @field_validator("headers")
@@ -127,11 +136,10 @@ class OpenAITarget(Section):
     model: Annotated[str, Field(min_length=1, max_length=200)] = Field(
         description="openai/gpt-5-mini, anthropic/…, ollama/…; with base_url the name that the endpoint knows."
     )
-    base_url: str | None = Field(
+    base_url: Address | None = Field(
         None,
         repr=False,
         description="Address of an OpenAI-compatible endpoint, such as http://127.0.0.1:8000/v1.",
-        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
     api_key: Annotated[str, Field(min_length=1)] | None = Field(
         None, repr=False, description="Key, as ${NAME}; default without base_url: the provider's environment variable."
@@ -154,13 +162,6 @@ class OpenAITarget(Section):
     parameters: Annotated[dict[str, Any], BeforeValidator(checked_template)] = Field(
         {}, description="Parameters of the request: temperature, max_tokens, response_format, …"
     )
-
-    @field_validator("base_url")
-    @classmethod
-    def _callable(cls, url: str | None) -> str | None:
-        if url is not None and (problem := address_problem(url)):
-            raise ValueError(f"{problem[0]} ({problem[1]})")
-        return url
 
     @field_validator("model", "api_key")
     @classmethod
@@ -273,12 +274,6 @@ class PythonTarget(Section):
         return self
 
 
-def _called_address(url: str | None) -> str | None:
-    if url is not None and (problem := address_problem(url)):
-        raise ValueError(f"{problem[0]} ({problem[1]})")
-    return url
-
-
 class ProgramOrAddress(Section):
     """A target that speaks a protocol, as a process or at an address."""
 
@@ -287,12 +282,7 @@ class ProgramOrAddress(Section):
         repr=False,
         description="Program with arguments that speaks ECP on stdin and stdout; a text is split as a shell would.",
     )
-    url: str | None = Field(
-        None,
-        repr=False,
-        description="Address of an agent that speaks ECP over HTTP.",
-        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
-    )
+    url: Address | None = Field(None, repr=False, description="Address of an agent that speaks ECP over HTTP.")
     headers: dict[str, str] = Field({}, repr=False, description="Request headers; write secrets as ${NAME}.")
     env: list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]] = Field(
         [], description="Names of environment variables that the process gets, besides PATH, HOME and a few others."
@@ -305,8 +295,6 @@ class ProgramOrAddress(Section):
     """The system under test, in words to a user."""
     _OF_URL: ClassVar[tuple[str, ...]] = ("headers",)
     _OF_COMMAND: ClassVar[tuple[str, ...]] = ("env", "cwd")
-
-    _address = field_validator("url")(_called_address)
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
@@ -345,10 +333,9 @@ class EcpTarget(ProgramOrAddress):
 class A2aTarget(Section):
     """An agent that speaks the Agent2Agent protocol over JSON-RPC, HTTP+JSON or gRPC, as its card prefers."""
 
-    card: str = Field(
+    card: Address = Field(
         repr=False,
         description="Address of the agent's card; without a path: /.well-known/agent-card.json of the host.",
-        json_schema_extra={"pattern": r"^(https?://|\$\{)"},
     )
     headers: dict[str, str] = Field({}, repr=False, description="Request headers; write secrets as ${NAME}.")
     hosts: list[Annotated[str, Field(min_length=1)]] = Field(
@@ -364,8 +351,6 @@ class A2aTarget(Section):
     stream: bool | None = Field(None, description="Whether the answer is streamed; default: if the card says so.")
     poll_interval: Duration = Field(1.0, description="Longest wait between two polls of a task that is not streamed.")
     max_bytes: ByteSize = Field(10_000_000, description="Largest answer: bytes, or 10MB.")
-
-    _address = field_validator("card")(_called_address)
 
 
 class McpTarget(ProgramOrAddress):

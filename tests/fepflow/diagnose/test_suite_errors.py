@@ -120,7 +120,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     (check("type: LLMJudge"), 4, "there is no check type LLMJudge", "did you mean llm_judge?"),
     (check("type: EqualsExpected"), 4, "there is no check type EqualsExpected", "use exact_match"),
     (check("type: GEval"), 4, "there is no check type GEval", "use rubric"),
-    (check("type: javascript"), 4, "there is no check type javascript", "write one of your own"),
+    (check("type: javascript"), 4, "there is no check type javascript", "write your own"),
     (check("type: similar"), 4, "there is no check type similar", "use semantic_similarity"),
     (check("type: latency"), 4, "there is no check type latency", "latency_ms"),
     (contains("text: $.output.value, phrase: a"), 4, "contains has no argument phrase", "did you mean phrases?"),

@@ -155,7 +155,7 @@ class TestWhatIsRead:
         put(tmp_path, SOUND)
         os.mkfifo(tmp_path / "tasks" / "pipe.yaml")
         (problem,) = problems_of(tmp_path)
-        assert problem.message == "cannot be read: it is a pipe, and no regular file"
+        assert problem.message == "cannot be read: it is a pipe, not a regular file"
 
     @pytest.mark.parametrize("name", ["nowhere.yaml", "empty", "tasks/pipe.yaml"])
     def test_what_cannot_be_read_is_refused(self, tmp_path: Path, name: str) -> None:

@@ -229,17 +229,6 @@ def test_what_is_not_looked_at_is_told(read: Read) -> None:
     ]
 
 
-def test_words_that_yaml_1_1_takes_for_booleans_are_told(read: Read) -> None:
-    arguments = "{confirm: yes, quoted: 'no', sure: true, list: [a, Off], other: yes please}"
-    loaded = read(V1.replace("arguments: {id: 7}", f"arguments: {arguments}"))
-    where = "scenarios[0].steps[0].graders[2].arguments"
-    says = "as in YAML 1.2; ECP's own runtime reads a boolean (write true or false, or put it in quotes)"
-    assert [line.partition(": ")[2] for line in told(loaded)] == [
-        f"{where}.confirm: is the text 'yes', {says}",
-        f"{where}.list[1]: is the text 'Off', {says}",
-    ]
-
-
 @pytest.mark.parametrize(
     ("given", "required"),
     [("true", ["tool_calls", "evaluation_context"]), ("false", []), ("[usage, reset]", ["usage", "reset"])],
