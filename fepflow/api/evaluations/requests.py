@@ -8,7 +8,7 @@ left out, and `unknown` names them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import Any
 
@@ -81,12 +81,12 @@ def _measured(check: AnyCheck) -> tuple[int, list[Argument]]:
     """Return the size of a check's names, which each of its results repeats, and its arguments."""
     declared = to_check(check)
     names = 2 * len(declared.type) + len(declared.id or "") + len(declared.version or "")
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     for name, value in declared.arguments.items():
         texts = [text for _, text in texts_in(value, ())]
         paths = [path for text in texts for path in ([text] if is_path(text) else placeholders(text))]
-        found.append((len(name) + _size(value), paths))
-    return names, found
+        arguments.append((len(name) + _measure(value, {})[0], paths))
+    return names, arguments
 
 
 class _Sizes:
@@ -94,78 +94,43 @@ class _Sizes:
 
     def __init__(self, case: FepTestCase, output: FepOutput) -> None:
         self._case, self._output = case, output
-        self._context: dict[str, Any] | None = None
         self._known: dict[int, tuple[int, int]] = {}
-        self._at: dict[str, tuple[int, int]] = {}
+
+    @cached_property
+    def _context(self) -> dict[str, Any]:
+        context = evaluation_context(self._case, self._output)
+        _measure(context, self._known)
+        return context
 
     def at(self, path: str) -> tuple[int, int]:
         """Return the size of the part of the document that a path looks at, and how often it may find that."""
-        found = self._at.get(path)
-        if found is None:
-            found = self._at[path] = self._find(path)
-        return found
-
-    def _find(self, path: str) -> tuple[int, int]:
-        if self._context is None:
-            self._context = evaluation_context(self._case, self._output)
-            _measure(self._context, self._known)
         keys, descents = _way(path)
         reached, value = descend(self._context, keys)
         if reached < len(keys):
             return 0, 1
-        size, depth = self._known.get(id(value)) or (_size(value), 1)
+        size, depth = self._known.get(id(value)) or (_measure(value, {})[0], 1)
         return size, depth**descents
 
 
 @lru_cache(maxsize=4096)
 def _way(path: str) -> tuple[tuple[Key, ...], int]:
-    """Return the keys with which a path begins, and how often it descends: what is found may then hold itself."""
+    """Return the keys with which a path begins, and how often it descends: a part that is found may contain itself."""
     return leading_keys(path), min(path.count(".."), 3)
 
 
-def _size(value: Any) -> int:
-    known: dict[int, tuple[int, int]] = {}
-    return _measure(value, known)[0]
-
-
 def _measure(value: Any, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Return size and depth of a JSON value; `known` gets those of each object and array in it, by their ids.
-
-    Without recursion: a value may be as deep as the parser takes it.
-    """
-    if not isinstance(value, dict | list):
-        return _of_scalar(value), 1
-    stack: list[tuple[Any, Iterator[Any], int, int]] = [(value, _items(value), _own(value), 1)]
-    while True:
-        container, items, size, depth = stack.pop()
-        for item in items:
-            if isinstance(item, dict | list):
-                stack.append((container, items, size, depth))
-                stack.append((item, _items(item), _own(item), 1))
-                break
-            size += _of_scalar(item)
-        else:
-            known[id(container)] = size, depth
-            if not stack:
-                return size, depth
-            outer, rest, outer_size, outer_depth = stack.pop()
-            stack.append((outer, rest, outer_size + size, max(outer_depth, depth + 1)))
-
-
-def _items(container: Any) -> Iterator[Any]:
-    return iter(container.values() if isinstance(container, dict) else container)
-
-
-def _own(container: Any) -> int:
-    return _OF_NODE + (sum(map(len, container)) if isinstance(container, dict) else 0)
-
-
-def _of_scalar(value: Any) -> int:
+    """Return size and depth of a JSON value; `known` gets those of each object and array in it, by their ids."""
     if isinstance(value, str):
-        return len(value) + _OF_NODE
+        return len(value) + _OF_NODE, 0
     if isinstance(value, int):
-        return value.bit_length() // 3 + _OF_NODE
-    return 20
+        return value.bit_length() // 3 + _OF_NODE, 0
+    if not isinstance(value, dict | list):
+        return 20, 0
+    inner = [_measure(item, known) for item in (value.values() if isinstance(value, dict) else value)]
+    names = sum(map(len, value)) if isinstance(value, dict) else 0
+    size = _OF_NODE + names + sum(size for size, _ in inner)
+    known[id(value)] = size, 1 + max((depth for _, depth in inner), default=0)
+    return known[id(value)]
 
 
 MAX_CHECKS = 100_000

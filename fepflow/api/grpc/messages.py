@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from google.protobuf.message import DecodeError
-from google.protobuf.struct_pb2 import NULL_VALUE, Struct, Value
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.api.grpc.fep.v1 import fep_pb2
 from fepflow.errors import InputError, Problem
 from fepflow.json.values import parse
 from fepflow.protocol.model import FepModel
-from fepflow.protocol.results import EvaluationRunResult, TestCaseResult
+from fepflow.protocol.results import EvaluationRunResult
 from fepflow.text import is_unicode
 
 if TYPE_CHECKING:  # processes that read requests load this module, and not the service
@@ -28,6 +30,9 @@ MAX_DEPTH = 24
 """Levels of JSON in a Value, of up to three messages each: readers of protobuf stop at a hundred."""
 
 AnyValue = fep_pb2.InputValue | fep_pb2.OutputValue
+
+_ANY = (fep_pb2.InputValue.DESCRIPTOR, fep_pb2.OutputValue.DESCRIPTOR)
+_STRUCT = Struct.DESCRIPTOR
 
 
 def is_exact(value: Any, depth: int = MAX_DEPTH) -> bool:
@@ -66,7 +71,7 @@ def write_any(value: Any, message: AnyValue) -> None:
     elif isinstance(value, dict):
         write_struct(value, message.object_value)
     else:
-        _write(value, message.json_value)
+        json_format.ParseDict(value, message.json_value)
 
 
 def write_object(data: dict[str, Any], message: Any, field: str) -> None:
@@ -80,25 +85,7 @@ def write_object(data: dict[str, Any], message: Any, field: str) -> None:
 def write_struct(data: dict[str, Any], struct: Struct) -> None:
     """Fill an empty Struct with an object that is exact."""
     struct.SetInParent()  # an empty object is there, too
-    for name, item in data.items():
-        _write(item, struct.fields[name])
-
-
-def _write(value: Any, message: Value) -> None:
-    if value is None:
-        message.null_value = NULL_VALUE
-    elif isinstance(value, bool):
-        message.bool_value = value
-    elif isinstance(value, str):
-        message.string_value = value
-    elif isinstance(value, int | float):
-        message.number_value = value
-    elif isinstance(value, dict):
-        write_struct(value, message.struct_value)
-    else:
-        message.list_value.SetInParent()
-        for item in value:
-            _write(item, message.list_value.values.add())
+    struct.update(data)
 
 
 def read_any(message: AnyValue, path: str) -> Any:
@@ -174,72 +161,42 @@ def read_message(data: bytes) -> EvaluationRequest:
 
 def request_data(message: fep_pb2.EvaluationRequest) -> dict[str, Any]:
     """Return a request as JSON data. What is not set is not there; so are ids and types that are empty."""
-    data: dict[str, Any] = {
-        "test_cases": [_test_case(case, f"test_cases[{index}]") for index, case in enumerate(message.test_cases)],
-        "outputs": [_output(output, f"outputs[{index}]") for index, output in enumerate(message.outputs)],
-    }
+    data = _read_message(message, "")
     kind = message.checks.WhichOneof("configuration")
     if kind == "shared_checks":
-        data["checks"] = _checks(message.checks.shared_checks.checks, "checks")
+        data["checks"] = _read_all(message.checks.shared_checks.checks, "checks")
     elif kind == "per_test_case_checks":
-        data["checks"] = _lists(message)
-    if message.HasField("experiment_metadata"):
-        data["experiment_metadata"] = _experiment(message.experiment_metadata)
+        lists = message.checks.per_test_case_checks.check_lists
+        if not lists:  # in JSON no lists at all are no shared checks, which is another thing
+            path, advice = "checks.per_test_case_checks.check_lists", "check_lists[i] is for test_cases[i]"
+            raise InputError(Problem("there are no lists", path=path, advice=advice))
+        data["checks"] = [_read_all(own.checks, f"checks[{index}]") for index, own in enumerate(lists)]
+    return {"test_cases": [], "outputs": [], **data}
+
+
+def _read_message(message: Message, path: str) -> dict[str, Any]:
+    """Return the fields that are set, those of FEP's forms of values as JSON values."""
+    data: dict[str, Any] = {}
+    for field, value in message.ListFields():
+        name = field.name.removesuffix("_json")
+        place = f"{path}.{name}" if path else name
+        if field.message_type is None and name == field.name:
+            data[name] = value
+        elif field.message_type in (None, _STRUCT):
+            data[name] = read_object(message, name, path)
+        elif field.message_type in _ANY:
+            data[name] = read_any(value, place)
+        elif field.is_repeated:
+            data[name] = _read_all(value, place)
+        elif field.message_type is fep_pb2.CheckList.DESCRIPTOR:
+            data[name] = _read_all(value.checks, place)
+        elif field.message_type is not fep_pb2.CheckConfiguration.DESCRIPTOR:
+            data[name] = _read_message(value, place)
     return data
 
 
-def _lists(message: fep_pb2.EvaluationRequest) -> list[Any]:
-    lists = message.checks.per_test_case_checks.check_lists
-    if not lists:  # in JSON no lists at all are no shared checks, which is another thing
-        advice = "check_lists[i] is for test_cases[i]"
-        raise InputError(Problem("there are no lists", path="checks.per_test_case_checks.check_lists", advice=advice))
-    return [_checks(own.checks, f"checks[{index}]") for index, own in enumerate(lists)]
-
-
-def _test_case(case: fep_pb2.TestCase, path: str) -> dict[str, Any]:
-    data: dict[str, Any] = {"id": case.id} if case.id else {}
-    if case.HasField("input"):
-        data["input"] = read_any(case.input, f"{path}.input")
-    if case.HasField("expected"):
-        data["expected"] = read_any(case.expected, f"{path}.expected")
-    _add_object(data, case, "metadata", path)
-    if case.HasField("checks"):
-        data["checks"] = _checks(case.checks.checks, f"{path}.checks")
-    return data
-
-
-def _output(output: fep_pb2.Output, path: str) -> dict[str, Any]:
-    data: dict[str, Any] = {"id": output.id} if output.HasField("id") else {}
-    if output.HasField("value"):
-        data["value"] = read_any(output.value, f"{path}.value")
-    _add_object(data, output, "metadata", path)
-    return data
-
-
-def _checks(checks: Sequence[fep_pb2.Check], path: str) -> list[dict[str, Any]]:
-    return [_check(check, f"{path}[{index}]") for index, check in enumerate(checks)]
-
-
-def _check(check: fep_pb2.Check, path: str) -> dict[str, Any]:
-    data: dict[str, Any] = {"type": check.type} if check.type else {}
-    _add_object(data, check, "arguments", path)
-    if check.HasField("version"):
-        data["version"] = check.version
-    if check.HasField("id"):
-        data["id"] = check.id
-    return data
-
-
-def _experiment(experiment: fep_pb2.ExperimentMetadata) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": experiment.name} if experiment.HasField("name") else {}
-    _add_object(data, experiment, "metadata", "experiment_metadata")
-    return data
-
-
-def _add_object(data: dict[str, Any], message: Any, field: str, path: str) -> None:
-    found = read_object(message, field, path)
-    if found is not None:
-        data[field] = found
+def _read_all(messages: Iterable[Message], path: str) -> list[dict[str, Any]]:
+    return [_read_message(message, f"{path}[{index}]") for index, message in enumerate(messages)]
 
 
 def progress_message(progress: EvaluationProgress) -> fep_pb2.EvaluationProgress:
@@ -251,106 +208,55 @@ def progress_message(progress: EvaluationProgress) -> fep_pb2.EvaluationProgress
         total_test_cases=progress.total_test_cases,
     )
     if progress.result is not None:
-        _write_case_result(_data(progress.result), message.result)
+        _write_message(_data(progress.result), message.result)
     if progress.final_result is not None:
-        message.final_result.CopyFrom(result_message(progress.final_result))
+        _write_message(_data(progress.final_result), message.final_result)
     return message
 
 
 def result_message(result: EvaluationRunResult) -> fep_pb2.EvaluationRunResult:
     """Return a result (FEP 4.2)."""
-    data = _data(result)
-    message = fep_pb2.EvaluationRunResult(
-        evaluation_id=data["evaluation_id"],
-        status=f"EVALUATION_STATUS_{data['status'].upper()}",
-        summary=fep_pb2.EvaluationSummary(**data["summary"]),
-    )
-    message.started_at.FromJsonString(data["started_at"])
-    message.completed_at.FromJsonString(data["completed_at"])
-    for one in data["results"]:
-        _write_case_result(one, message.results.add())
-    if data.get("experiment") is not None:
-        _write_experiment(data["experiment"], message.experiment)
-    _write_object(data, message, "metadata")
+    message = fep_pb2.EvaluationRunResult()
+    _write_message(_data(result), message)
     return message
 
 
-def _data(result: EvaluationRunResult | TestCaseResult) -> dict[str, Any]:
-    model: FepModel = result
-    data: dict[str, Any] = json.loads(model.model_dump_json())
+def _data(result: FepModel) -> dict[str, Any]:
+    """Return a result as JSON data; metadata of checks has the form of its message."""
+    data: dict[str, Any] = json.loads(result.model_dump_json())
+    for case in data.get("results", [data]):
+        for check in case["check_results"]:
+            others = check.get("metadata") or {}
+            version = others.pop("check_version") if isinstance(others.get("check_version"), str) else ""
+            check["metadata"] = {
+                "test_case_id": case["execution_context"]["test_case"]["id"],
+                "check_version": version,
+                "additional_metadata": others or None,
+            }
     return data
 
 
-def _write_case_result(data: dict[str, Any], message: fep_pb2.TestCaseResult) -> None:
-    context = data["execution_context"]
-    message.status = getattr(fep_pb2, f"TEST_CASE_STATUS_{data['status'].upper()}")
-    _write_test_case(context["test_case"], message.execution_context.test_case)
-    _write_output(context["output"], message.execution_context.output)
-    for one in data["check_results"]:
-        _write_check_result(one, context["test_case"]["id"], message.check_results.add())
-    message.summary.CopyFrom(fep_pb2.TestCaseSummary(**data["summary"]))
-    _write_object(data, message, "metadata")
-
-
-def _write_test_case(data: dict[str, Any], message: fep_pb2.TestCase) -> None:
-    message.id = sendable(data["id"])
-    write_any(data["input"], message.input)
-    if "expected" in data:
-        write_any(data["expected"], message.expected)
-    _write_object(data, message, "metadata")
-    if data.get("checks") is not None:
-        message.checks.SetInParent()
-        for check in data["checks"]:
-            _write_check(check, message.checks.checks.add())
-
-
-def _write_output(data: dict[str, Any], message: fep_pb2.Output) -> None:
-    write_any(data["value"], message.value)
-    if data.get("id") is not None:
-        message.id = sendable(data["id"])
-    _write_object(data, message, "metadata")
-
-
-def _write_check(data: dict[str, Any], message: fep_pb2.Check) -> None:
-    message.type = sendable(data["type"])
-    write_object(data.get("arguments", {}), message, "arguments")
-    for name in ("version", "id"):
-        if data.get(name) is not None:
-            setattr(message, name, data[name])
-
-
-def _write_experiment(data: dict[str, Any], message: fep_pb2.ExperimentMetadata) -> None:
+def _write_message(data: dict[str, Any], message: Any) -> None:
+    """Set the fields of a message that JSON data has, in FEP's forms of values."""
     message.SetInParent()
-    if data.get("name") is not None:
-        message.name = sendable(data["name"])
-    _write_object(data, message, "metadata")
-
-
-def _write_check_result(data: dict[str, Any], case_id: str, message: fep_pb2.CheckResult) -> None:
-    message.check_type = sendable(data["check_type"])
-    message.status = getattr(fep_pb2, f"CHECK_STATUS_{data['status'].upper()}")
-    write_object(data["results"], message, "results")
-    _write_object(data, message, "resolved_arguments")
-    message.evaluated_at.FromJsonString(data["evaluated_at"])
-    _write_check_metadata(data.get("metadata") or {}, case_id, message.metadata)
-    if data.get("error") is not None:
-        error = data["error"]
-        message.error.type = getattr(fep_pb2, f"CHECK_ERROR_TYPE_{error['type'].upper()}")
-        message.error.message = sendable(error["message"])
-        message.error.recoverable = error.get("recoverable", False)
-
-
-def _write_check_metadata(data: dict[str, Any], case_id: str, message: fep_pb2.CheckResultMetadata) -> None:
-    message.test_case_id = sendable(case_id)
-    version = data.get("check_version")
-    others = data
-    if isinstance(version, str):
-        message.check_version = sendable(version)
-        others = {name: value for name, value in data.items() if name != "check_version"}
-    if others:
-        write_object(others, message, "additional_metadata")
-
-
-def _write_object(data: dict[str, Any], message: Any, field: str) -> None:
-    if data.get(field) is not None:
-        write_object(data[field], message, field)
+    for field in message.DESCRIPTOR.fields:
+        value, kind = data.get(field.name), field.message_type
+        if kind in _ANY and field.name in data:
+            write_any(value, getattr(message, field.name))
+        elif value is None:
+            continue
+        elif kind is _STRUCT:
+            write_object(value, message, field.name)
+        elif kind is Timestamp.DESCRIPTOR:
+            getattr(message, field.name).FromJsonString(value)
+        elif field.is_repeated:
+            for item in value:
+                _write_message(item, getattr(message, field.name).add())
+        elif kind is not None:
+            is_list = kind is fep_pb2.CheckList.DESCRIPTOR
+            _write_message({"checks": value} if is_list else value, getattr(message, field.name))
+        elif field.enum_type is not None:
+            unspecified = field.enum_type.values[0].name
+            setattr(message, field.name, unspecified.replace("UNSPECIFIED", value.upper()))
+        else:
+            setattr(message, field.name, sendable(value) if isinstance(value, str) else value)

@@ -56,7 +56,7 @@ def test_what_is_left_out_of_results_may_be_looked_at_often() -> None:
     assert EvaluationRequest.read(request("a", [of("$.output.value")] * 1_000, cases=100)).checks
 
 
-def test_sizes_of_deep_values_are_measured_without_recursion(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_deepest_values_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     deep: Any = "end"
     for _ in range(99):
         deep = [deep]
