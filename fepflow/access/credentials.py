@@ -208,15 +208,22 @@ def _key_in(path: Path, algorithm: JwtAlgorithm) -> bytes | PublicKey:
 
 def _secret(data: bytes, named: str) -> bytes:
     if b"-----BEGIN" in data:
-        raise UserError(f"{named} holds a PEM key, and HS256 wants a secret: a public key is no secret.")
+        raise UserError(f"{named} holds a PEM key, which is not a secret: HS256 needs random bytes.")
     secret = data.rstrip(b"\r\n")
     if len(secret) < _SHORTEST_SECRET:
         raise UserError(
-            f"{named} holds a secret of {len(secret)} bytes, which can be guessed: HS256 wants at least "
-            f"{_SHORTEST_SECRET} random ones, such as `openssl rand -base64 48` gives."
+            f"{named} holds a secret of {len(secret)} bytes, which can be guessed: HS256 needs at least "
+            f"{_SHORTEST_SECRET} random ones; `openssl rand -base64 48` makes some."
         )
     remember([secret.decode("utf-8", "replace")])
     return secret
+
+
+_KINDS: dict[str, tuple[type[PublicKey], str]] = {
+    "RS256": (RSAPublicKey, f"an RSA key of at least {_SHORTEST_RSA} bits"),
+    "ES256": (EllipticCurvePublicKey, "a key on the curve P-256"),
+    "EdDSA": (Ed25519PublicKey, "an Ed25519 key"),
+}
 
 
 def _public_key(data: bytes, algorithm: JwtAlgorithm, named: str) -> PublicKey:
@@ -224,13 +231,9 @@ def _public_key(data: bytes, algorithm: JwtAlgorithm, named: str) -> PublicKey:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         raise UserError(f"{named} does not hold a public key in PEM (-----BEGIN PUBLIC KEY-----).") from None
-    if algorithm == "RS256" and isinstance(key, RSAPublicKey):
-        if key.key_size < _SHORTEST_RSA:
-            raise UserError(f"{named} holds an RSA key of {key.key_size} bits: RS256 wants at least {_SHORTEST_RSA}.")
-        return key
-    if algorithm == "ES256" and isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1):
-        return key
-    if algorithm == "EdDSA" and isinstance(key, Ed25519PublicKey):
-        return key
-    wanted = {"RS256": "an RSA key", "ES256": "a key on the curve P-256", "EdDSA": "an Ed25519 key"}[algorithm]
-    raise UserError(f"{named} holds a key of another kind: {algorithm} wants {wanted}.")
+    kind, words = _KINDS[algorithm]
+    is_weak = isinstance(key, RSAPublicKey) and key.key_size < _SHORTEST_RSA
+    is_other_curve = isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1)
+    if not isinstance(key, kind) or is_weak or is_other_curve:
+        raise UserError(f"{named} holds another key: {algorithm} needs {words}.")
+    return key

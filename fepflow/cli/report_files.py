@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import os
-import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fepflow.documents.files import part_of
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.extras import require
 from fepflow.reports.evalguard import write_evalguard_json, write_evalguard_yaml
@@ -41,9 +40,6 @@ FORMATS: dict[str, Writer] = {
     ".evalguard.yml": write_evalguard_yaml,
     ".evalguard.json": write_evalguard_json,
 }
-
-PRIVATE = 0o600
-"""Mode of a new report: what people asked an agent, and what it answered, is for who ran it."""
 
 
 def require_writable(paths: Sequence[Path], *, overwrite: bool) -> None:
@@ -82,7 +78,7 @@ def require_place(path: Path, *, overwrite: bool) -> None:
     """Raise UserError if no file can be written there, or one would be overwritten."""
     try:
         _require_location(path, overwrite=overwrite)
-        with _part(path):
+        with part_of(path):
             pass
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(f"{path} cannot be written: {_why(error)}") from None
@@ -104,7 +100,7 @@ def write_file(writer: Writer, store: Store, run: RunRecord, path: Path, advice:
     It replaces what is there, a symbolic link itself and not what it leads to. A file that is replaced keeps its mode.
     """
     try:
-        with _part(path) as part:
+        with part_of(path) as part:
             text: dict[str, Any] = {"mode": "w", "encoding": "utf-8", "newline": ""}
             with part.open(**({"mode": "wb"} if writer is write_parquet else text)) as file:
                 writer(store, run, file)
@@ -117,18 +113,6 @@ def write_file(writer: Writer, store: Store, run: RunRecord, path: Path, advice:
         if os.environ.get("FEPFLOW_DEBUG"):
             raise
         raise InfrastructureError(f"{path} cannot be written: {_why(error)}; {advice}") from None
-
-
-@contextmanager
-def _part(path: Path) -> Iterator[Path]:
-    """Create a file of an unpredictable name beside `path`; it is removed afterwards unless it was moved."""
-    part = path.with_name(f".fepflow-{secrets.token_hex(8)}.part")
-    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, PRIVATE))
-    try:
-        yield part
-    finally:
-        with suppress(FileNotFoundError):
-            part.unlink()
 
 
 def _why(error: Exception) -> str:

@@ -65,6 +65,19 @@ def replace_text(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
+@contextmanager
+def part_of(path: Path) -> Iterator[Path]:
+    """Create a file of mode 0600 and an unpredictable name beside `path`. It is removed at the end, unless it was moved
+    to `path`, so that `path` is written whole or not at all.
+    """
+    part = path.with_name(f".fepflow-{secrets.token_hex(8)}.part")
+    os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600))
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def reason(error: Exception) -> str:
     """Return why a file cannot be reached, in a few words."""
     loops = isinstance(error, RuntimeError) and "loop" in str(error)

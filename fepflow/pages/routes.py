@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
@@ -29,10 +28,8 @@ from fepflow.analysis.judge_reliability import (
     youden_of,
 )
 from fepflow.analysis.labelling import (
-    AgreementSoFar,
     LabelQueue,
     Order,
-    ShownOutput,
     ToLabel,
     add_label,
     agreement_so_far,
@@ -44,7 +41,7 @@ from fepflow.analysis.variants import rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
-from fepflow.pages import case_page, compare_page, comparison_page, label_page, run_page, suite_page
+from fepflow.pages import case_page, compare_page, label_page, run_page, suite_page
 from fepflow.pages.rendering import LINKS, render
 from fepflow.pages.report import write_html
 from fepflow.pages.session import csrf_of, form_of
@@ -53,22 +50,9 @@ from fepflow.services.calibrations import person_of
 from fepflow.services.prefect_api import ScheduledRuns, flow_run_address, scheduled_runs
 from fepflow.services.preferences import MOST_QUESTION
 from fepflow.services.run_service import seconds_of
-from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus, StoredLabel
+from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
 from fepflow.store.store import Store
 from fepflow.text import known_names
-
-
-def page_of(request: Request, template: str, **values: Any) -> Response:
-    """Return a page with what every page has around it."""
-    caller = caller_of(request)
-    around = {
-        "links": LINKS,
-        "caller": caller.name,
-        "csrf": csrf_of(request),
-        "may_label": caller.may("evaluate"),
-    }
-    return HTMLResponse(render(template, **values, **around))
-
 
 RUNS_ON_A_PAGE = 50
 ASK_AGAIN = 30.0
@@ -93,15 +77,22 @@ class Pages:
             ("/runs/{run_id}", self.run),
             ("/runs/{run_id}/case", self.case),
             ("/runs/{run_id}/report.html", self.report),
+            ("/runs/{run_id}/labels", self.labels),
             ("/compare", self.compare),
+            ("/compare/blind", self.blind),
             ("/variants/{variants_id}", self.variants),
             ("/trends", self.trends),
             ("/suite", self.suite),
             ("/judges", self.judges),
         ):
             router.add_api_route(path, endpoint, methods=["GET"], response_model=None)
-        router.include_router(LabelPages(self._store).router())
-        router.include_router(PreferencePages(self._store).router())
+        for path, work in (
+            ("/runs/{run_id}/labels", self._add_label),
+            ("/runs/{run_id}/labels/draw", self._draw_for_labels),
+            ("/runs/{run_id}/labels/calibrate", self._calibrate),
+            ("/compare/blind", self._answer_blind),
+        ):
+            router.add_api_route(path, _of_form(work), methods=["POST"], response_model=None)
         return router
 
     def runs(self, request: Request, suite: str = "", outcome: str = "", status: str = "", tag: str = "",
@@ -135,7 +126,7 @@ class Pages:
             total=total,
             filtered=wanted != RunFilter(),
             any_live=any(progress is not None for _, _, progress in rows),
-            here=_here(request),
+            here=f"{request.url.path}?{request.url.query}",
             page=number,
             pages=run_page.pages_of(total, RUNS_ON_A_PAGE),
         )
@@ -200,7 +191,7 @@ class Pages:
 
     def trends(self, request: Request, suite: str = "") -> Response:
         """Show a suite's metrics over its runs."""
-        return self._page(request, "trends.html", view=comparison_page.trends_view(self._store, suite))
+        return self._page(request, "trends.html", view=suite_page.trends_view(self._store, suite))
 
     def overview(self, request: Request) -> Response:
         """Show each suite with its newest run, what is wrong with it, and its next run."""
@@ -227,8 +218,142 @@ class Pages:
         """Show the judges of the newest run of each suite."""
         return self._page(request, "judges.html", rows=label_page.judges_view(self._store))
 
+    def labels(self, request: Request, run_id: str, check: str = "", field: str = "", order: str = "",
+              after: str = "0", case: str = "", repeat: str = "1", last: str = "",
+              again: str = "") -> Response:  # fmt: skip
+        """Show the next output that this person has not labelled, or the one that the query names.
+
+        `again` is one of the queue whose label is to be changed, `last` the one before: see `PageLinks.labels`.
+        """
+        run = self._store.runs.get(run_id)
+        judge = _judge(run, check)
+        named = _field(judge, field)
+        order = order or ("random" if _may_be_drawn(run, named) else "disagreement")
+        if order not in get_args(Order):
+            raise UserError(f"order is one of {', '.join(get_args(Order))}.")
+        person = person_of(caller_of(request))
+        queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
+        wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
+        if again and not case:
+            wanted = _in_queue(queue, again) or wanted
+        said = queue.label_of(wanted) if wanted else None
+        output = output_to_label(self._store, run, judge, wanted) if wanted else None
+        # Beside an output that has a label already, agreement would tell what to change it to.
+        agreement = None if case or said else agreement_so_far(self._store, run, judge, queue)
+        kind, words = judge.fields[named]
+        before = _in_queue(queue, last) if last else None
+        return self._page(
+            request,
+            "labels.html",
+            run=run,
+            judge=judge,
+            field=named,
+            kind=kind,
+            words=words,
+            queue=queue,
+            to_label=wanted,
+            output=output,
+            said=said,
+            agreement=agreement,
+            person=person,
+            case=case,
+            label_words=label_page.label_words,
+            last=last if before and queue.label_of(before) and not said else "",
+            may_be_drawn=_may_be_drawn(run, named),
+            default_draw=DEFAULT_DRAW,
+        )
+
+    def _add_label(self, request: Request, form: dict[str, str]) -> Response:
+        run = self._store.runs.get(request.path_params["run_id"])
+        label = None if "withdraw" in form else form.get("label", "")
+        add_label(
+            self._store,
+            run.id,
+            form.get("case", ""),
+            _whole(form.get("repeat", "1")) - 1,
+            form.get("check", ""),
+            form.get("field", ""),
+            label,
+            form.get("note", "").strip(),
+            person_of(caller_of(request)),
+            form.get("draw") or None,
+            disputed=form.get("order") == "disagreement" and "back" not in form,
+        )
+        if "back" in form:
+            return RedirectResponse(LINKS.case(run.id, form.get("case", "")), 303)
+        order, number = form.get("order", "random"), form.get("number", "0")
+        last = f"{_whole(form.get('repeat', '1'))}:{form.get('case', '')}"
+        return RedirectResponse(LINKS.labels(run.id, form["check"], form["field"], order, number, last), 303)
+
+    def _draw_for_labels(self, request: Request, form: dict[str, str]) -> Response:
+        run = self._store.runs.get(request.path_params["run_id"])
+        judge = _judge(run, form.get("check", ""))
+        size = _whole(form.get("size", ""))
+        if not 1 <= size <= MAX_DRAW:
+            raise UserError(f"Draw 1 to {MAX_DRAW:,} outputs.")
+        draw_for_labels(self._store, run, judge, size, secrets.randbelow(2**31))
+        return RedirectResponse(LINKS.labels(run.id, judge.check_id, FIELD), 303)
+
+    def _calibrate(self, request: Request, form: dict[str, str]) -> Response:
+        run = self._store.runs.get(request.path_params["run_id"])
+        labelled = stored_labels(self._store, run, judges_of_run(run), form.get("check"), form.get("field"))
+        calibration: Calibration = calibrate(self._store, run, labelled)
+        return self._page(
+            request,
+            "calibration.html",
+            run=run,
+            calibration=calibration,
+            trust=label_page.trust_words(calibration),
+            words=calibration_words(calibration),
+            youden=youden_of(calibration),
+            differing=label_page.disagreements(self._store, run, labelled),
+            shown_at_most=label_page.MOST_DISAGREEMENTS,
+            chosen=CHOSEN[design_of(calibration)] if calibration.field == FIELD else None,
+            warnings=warnings_of(calibration),
+        )
+
+    def blind(self, request: Request, base: str = "", new: str = "", question: str = "", after: str = "0",
+             pair: str = "", last: str = "") -> Response:  # fmt: skip
+        """Show the next pair that this person has not answered, or the one that the query names."""
+        question = _question(question)
+        one, other = self._store.runs.get(base), self._store.runs.get(new)
+        blind = BlindComparison(self._store, one, other)
+        person = person_of(caller_of(request))
+        shown, answered = blind.next(person, question, _whole(after))
+        if pair in blind.pairs:
+            shown = blind.shown(blind.pairs[pair], person, list(blind.pairs).index(pair) + 1)
+        return self._page(request, "blind.html", shown=shown, answered=answered, total=len(blind.pairs), person=person,
+                       question=question, base=one.id, new=other.id, back=LINKS.compare(one.id, other.id),
+                       last=last if last in blind.pairs else "")  # fmt: skip
+
+    def _answer_blind(self, request: Request, form: dict[str, str]) -> Response:
+        question = _question(form.get("question", ""))
+        one, other = self._store.runs.get(form.get("base", "")), self._store.runs.get(form.get("new", ""))
+        blind = BlindComparison(self._store, one, other)
+        pair, choice = form.get("pair", ""), form.get("choice", "")
+        if pair not in blind.pairs or choice not in ("left", "right", "tie"):
+            raise UserError("An answer is left, right or tie, about a pair of these runs.")
+        person = person_of(caller_of(request))
+        shown = blind.shown(blind.pairs[pair], person, 1)
+        preferred = {"left": shown.left_hash, "right": shown.right_hash}.get(choice)
+        row = preference_row(pair, question, person, preferred, is_judge=False, left=shown.left_hash)
+        self._store.preferences.put([row])
+        number = form.get("number", "0")
+        return RedirectResponse(LINKS.blind(one.id, other.id, question, number, last=pair), 303)
+
     def _page(self, request: Request, template: str, **values: Any) -> Response:
-        return page_of(request, template, page_address=partial(_with_page, request), **values)
+        """Return a page with what every page has around it."""
+        caller = caller_of(request)
+        html = render(
+            template,
+            **values,
+            links=LINKS,
+            caller=caller.name,
+            csrf=csrf_of(request),
+            may_label=caller.may("evaluate"),
+            page_address=partial(_with_page, request),
+        )
+        return HTMLResponse(html)
 
 
 def html_error(status: int, error: FepflowError) -> Response:
@@ -260,173 +385,12 @@ def _day(name: str, value: str, later: timedelta = timedelta()) -> datetime | No
         raise UserError(f"{name} is a day such as 2026-01-31, and not {value[:50]!a}.") from None
 
 
-def _here(request: Request) -> str:
-    return f"{request.url.path}?{request.url.query}"
-
-
 def _with_page(request: Request, page: int) -> str:
     others = [(name, value) for name, value in request.query_params.multi_items() if name != "page"]
     return f"{request.url.path}?{urlencode([*others, ('page', page)], errors='surrogatepass')}"
 
 
 DEFAULT_DRAW, MAX_DRAW = 100, 2_000
-
-
-@dataclass(frozen=True, slots=True)
-class LabelView:
-    """One output of a queue, without the judge's verdict; `to_label` is None if no output is left."""
-
-    run: RunRecord
-    judge: JudgeSpec
-    field: str
-    kind: str
-    words: tuple[str, ...]
-    queue: LabelQueue
-    to_label: ToLabel | None
-    output: ShownOutput | None
-    said: StoredLabel | None
-    agreement: AgreementSoFar | None
-
-
-class LabelPages:
-    """The pages of labels."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def router(self) -> APIRouter:
-        """Return all routes; none of them is an interface for programs."""
-        router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-        router.add_api_route("/runs/{run_id}/labels", self.queue, methods=["GET"], response_model=None)
-        for name, work in (("", self._add), ("/draw", self._draw), ("/calibrate", self._calibrate)):
-            path = f"/runs/{{run_id}}/labels{name}"
-            router.add_api_route(path, _of_form(work), methods=["POST"], response_model=None, name=work.__name__)
-        return router
-
-    def queue(self, request: Request, run_id: str, check: str = "", field: str = "", order: str = "",
-              after: str = "0", case: str = "", repeat: str = "1", last: str = "",
-              again: str = "") -> Response:  # fmt: skip
-        """Show the next output that this person has not labelled, or the one that the query names.
-
-        `again` is one of the queue whose label is to be changed, `last` the one before: see `PageLinks.labels`.
-        """
-        run = self._store.runs.get(run_id)
-        judge = _judge(run, check)
-        named = _field(judge, field)
-        order = order or ("random" if _may_be_drawn(run, named) else "disagreement")
-        if order not in get_args(Order):
-            raise UserError(f"order is one of {', '.join(get_args(Order))}.")
-        person = person_of(caller_of(request))
-        queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
-        wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
-        if again and not case:
-            wanted = _in_queue(queue, again) or wanted
-        said = queue.label_of(wanted) if wanted else None
-        output = output_to_label(self._store, run, judge, wanted) if wanted else None
-        # Beside an output that has a label already, agreement would tell what to change it to.
-        agreement = None if case or said else agreement_so_far(self._store, run, judge, queue)
-        kind, words = judge.fields[named]
-        view = LabelView(run, judge, named, kind, words, queue, wanted, output, said, agreement)
-        before = _in_queue(queue, last) if last else None
-        return page_of(request, "labels.html", view=view, person=person, case=case, label_words=label_page.label_words,
-                       last=last if before and queue.label_of(before) and not said else "",
-                       may_be_drawn=_may_be_drawn(run, named), default_draw=DEFAULT_DRAW)  # fmt: skip
-
-    def _add(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.runs.get(run_id)
-        label = None if "withdraw" in form else form.get("label", "")
-        add_label(
-            self._store,
-            run.id,
-            form.get("case", ""),
-            _whole(form.get("repeat", "1")) - 1,
-            form.get("check", ""),
-            form.get("field", ""),
-            label,
-            form.get("note", "").strip(),
-            person_of(caller_of(request)),
-            form.get("draw") or None,
-            disputed=form.get("order") == "disagreement" and "back" not in form,
-        )
-        if "back" in form:
-            return RedirectResponse(LINKS.case(run.id, form.get("case", "")), 303)
-        order, number = form.get("order", "random"), form.get("number", "0")
-        last = f"{_whole(form.get('repeat', '1'))}:{form.get('case', '')}"
-        return RedirectResponse(LINKS.labels(run.id, form["check"], form["field"], order, number, last), 303)
-
-    def _draw(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.runs.get(run_id)
-        judge = _judge(run, form.get("check", ""))
-        size = _whole(form.get("size", ""))
-        if not 1 <= size <= MAX_DRAW:
-            raise UserError(f"Draw 1 to {MAX_DRAW:,} outputs.")
-        draw_for_labels(self._store, run, judge, size, secrets.randbelow(2**31))
-        return RedirectResponse(LINKS.labels(run.id, judge.check_id, FIELD), 303)
-
-    def _calibrate(self, request: Request, run_id: str, form: dict[str, str]) -> Response:
-        run = self._store.runs.get(run_id)
-        labelled = stored_labels(self._store, run, judges_of_run(run), form.get("check"), form.get("field"))
-        calibration: Calibration = calibrate(self._store, run, labelled)
-        return page_of(
-            request,
-            "calibration.html",
-            run=run,
-            calibration=calibration,
-            trust=label_page.trust_words(calibration),
-            words=calibration_words(calibration),
-            youden=youden_of(calibration),
-            differing=label_page.disagreements(self._store, run, labelled),
-            shown_at_most=label_page.MOST_DISAGREEMENTS,
-            chosen=CHOSEN[design_of(calibration)] if calibration.field == FIELD else None,
-            warnings=warnings_of(calibration),
-        )
-
-
-class PreferencePages:
-    """The page on which people compare two runs without knowing which is which."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def router(self) -> APIRouter:
-        """Return all routes; none of them is an interface for programs."""
-        router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-        router.add_api_route("/compare/blind", self.next, methods=["GET"], response_model=None)
-
-        async def answer(request: Request) -> Response:
-            return await run_in_threadpool(self._answer, request, await form_of(request))
-
-        router.add_api_route("/compare/blind", answer, methods=["POST"], response_model=None)
-        return router
-
-    def next(self, request: Request, base: str = "", new: str = "", question: str = "", after: str = "0",
-             pair: str = "", last: str = "") -> Response:  # fmt: skip
-        """Show the next pair that this person has not answered, or the one that the query names."""
-        question = _question(question)
-        one, other = self._store.runs.get(base), self._store.runs.get(new)
-        blind = BlindComparison(self._store, one, other)
-        person = person_of(caller_of(request))
-        shown, answered = blind.next(person, question, _whole(after))
-        if pair in blind.pairs:
-            shown = blind.shown(blind.pairs[pair], person, list(blind.pairs).index(pair) + 1)
-        return page_of(request, "blind.html", shown=shown, answered=answered, total=len(blind.pairs), person=person,
-                       question=question, base=one.id, new=other.id, back=LINKS.compare(one.id, other.id),
-                       last=last if last in blind.pairs else "")  # fmt: skip
-
-    def _answer(self, request: Request, form: dict[str, str]) -> Response:
-        question = _question(form.get("question", ""))
-        one, other = self._store.runs.get(form.get("base", "")), self._store.runs.get(form.get("new", ""))
-        blind = BlindComparison(self._store, one, other)
-        pair, choice = form.get("pair", ""), form.get("choice", "")
-        if pair not in blind.pairs or choice not in ("left", "right", "tie"):
-            raise UserError("An answer is left, right or tie, about a pair of these runs.")
-        person = person_of(caller_of(request))
-        shown = blind.shown(blind.pairs[pair], person, 1)
-        preferred = {"left": shown.left_hash, "right": shown.right_hash}.get(choice)
-        row = preference_row(pair, question, person, preferred, is_judge=False, left=shown.left_hash)
-        self._store.preferences.put([row])
-        number = form.get("number", "0")
-        return RedirectResponse(LINKS.blind(one.id, other.id, question, number, last=pair), 303)
 
 
 def _question(text: str) -> str:
@@ -436,9 +400,9 @@ def _question(text: str) -> str:
     return question
 
 
-def _of_form(work: Callable[[Request, str, dict[str, str]], Response]) -> Callable[..., Awaitable[Response]]:
-    async def endpoint(request: Request, run_id: str) -> Response:
-        return await run_in_threadpool(partial(work, request, run_id, await form_of(request)))
+def _of_form(work: Callable[[Request, dict[str, str]], Response]) -> Callable[..., Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(work, request, await form_of(request))
 
     return endpoint
 

@@ -1,4 +1,4 @@
-"""Suites as pages show them: the overview of all, and one with its cases over its runs."""
+"""Suites as pages show them: the overview of all, one with its cases over its runs, and its metrics over its runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from fepflow.analysis.drift import MOST_RUNS, Series, series_of
-from fepflow.errors import NotFoundError
-from fepflow.pages.charts import spark_line
-from fepflow.pages.rendering import WORDS, State, day, moment, state_of
+from fepflow.analysis.drift import MOST_RUNS, Point, Series, series_of
+from fepflow.errors import NotFoundError, UserError
+from fepflow.page_links import run_path
+from fepflow.pages.charts import spark_line, trend_chart
+from fepflow.pages.rendering import WORDS, State, day, moment, number, state_of
+from fepflow.pages.run_page import bands_of
 from fepflow.protocol.model import utc_now
+from fepflow.services.baselines import trends_of
 from fepflow.services.prefect_api import ScheduledRuns
 from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Outcome, RunRecord, RunSummary
@@ -195,3 +198,60 @@ def _history(stored_id: str, known: tuple[str, list[State | None]], runs: Sequen
     ]
     begun = changes[-1] if changes else 0
     return CaseHistory(case_id, states, len(changes), present[begun][0], not changes)
+
+
+MAX_POINTS = 60
+"""Runs in a chart, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeriesView:
+    """A metric over runs, with its chart."""
+
+    series: Series
+    chart: Markup | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrendsView:
+    """A suite's metrics. `others` are runs that measured something else, or were started another way."""
+
+    suite: str
+    series: list[SeriesView]
+    others: int
+
+
+def trends_view(store: Store, suite: str) -> TrendsView:
+    """Return the metrics of a suite over the runs like its newest one with a verdict. Raises NotFoundError."""
+    if not suite:
+        raise UserError("Trends are those of a suite: choose one on the page of suites.")
+    found, others = trends_of(store, suite, None)
+    return TrendsView(suite, [_series(store, series) for series in found], others)
+
+
+def _series(store: Store, series: Series) -> SeriesView:
+    run = store.runs.get(series.points[-1].run_id)
+    metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
+    points = [_point(point) for point in series.points[-MAX_POINTS:]]
+    return SeriesView(series, trend_chart(points, bands_of(run, metric)))
+
+
+def _point(point: Point) -> dict[str, Any]:
+    """Return a point of a trend with what the mouse finds there."""
+    known = point.low is not None and point.high is not None
+    interval = f" ({number(point.low)} to {number(point.high)})" if known else ""
+    lines = (
+        f"{point.created_at:%Y-%m-%d %H:%M} UTC · run {point.run_id[:8]}",
+        f"{number(point.value)}{interval}{'' if point.n is None else f', n = {point.n}'}",
+        WORDS.get(point.outcome, point.outcome),
+    )
+    return {
+        "value": point.value,
+        "low": point.low,
+        "high": point.high,
+        "outcome": point.outcome,
+        "alarm": point.has_alarm,
+        "when": day(point.created_at),
+        "hint": "\n".join(lines),
+        "href": run_path(point.run_id),
+    }

@@ -7,8 +7,6 @@ a member. `baselines.json` has the names, and what identifies the runs beyond th
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
-from pydantic import AwareDatetime, BaseModel, Field, ValidationError
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, ValidationError
+from pydantic_core import PydanticCustomError
 
-from fepflow.documents.files import reason
+from fepflow.documents.files import part_of, reason
 from fepflow.errors import InfrastructureError, InputError, NotFoundError, Problem, UserError, dotted
 from fepflow.imports.source import Source
 from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
@@ -65,9 +64,15 @@ class _Run(BaseModel):
     outputs: list[_Word]
 
 
+def _require_name(name: str) -> str:
+    if not is_baseline_name(name):
+        raise PydanticCustomError("name", "{name} cannot name a baseline", {"name": repr(one_line(name, 60))})
+    return name
+
+
 class _Named(BaseModel):
     suite: str
-    name: str
+    name: Annotated[str, AfterValidator(_require_name)]
     run_id: _Id
     others: list[str] = []
 
@@ -109,21 +114,15 @@ def export_baselines(path: Path, suite: str | None) -> list[Baseline]:
 
 
 def _write(path: Path, store: Store, baselines: Sequence[Baseline], runs: Sequence[RunRecord]) -> None:
-    descriptor, part = tempfile.mkstemp(prefix=".fepflow-", suffix=".part", dir=path.parent)  # of mode 0600
-    try:
-        with os.fdopen(descriptor, "wb") as file, ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+    with part_of(path) as part:
+        with ZipFile(part, "w", ZIP_DEFLATED) as zipped:
             named = [{name: getattr(each, name) for name in _Named.model_fields} for each in baselines]
             known = [_identity(store, run).model_dump(mode="json") for run in runs]
-            document = {"fepflow_baselines": FORMAT, "baselines": named, "runs": known}
-            zipped.writestr(_NAMES, json.dumps(document))
+            zipped.writestr(_NAMES, json.dumps({"fepflow_baselines": FORMAT, "baselines": named, "runs": known}))
             for run in runs:
                 with zipped.open(_member(run.id), "w", force_zip64=True) as member:
-                    for text in _report(store, run):
-                        member.write(text)
-        os.replace(part, path)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(part)
+                    member.writelines(_report(store, run))
+        part.replace(path)
 
 
 def _member(run_id: str) -> str:
@@ -185,58 +184,48 @@ def import_baselines(path: Path) -> list[ImportedBaseline]:
 
 
 def _described(archive: Archive) -> _File:
-    from fepflow.json.values import parse
-
-    try:
-        data = parse(_text(archive, _NAMES))
-    except ValueError as error:
-        message = f"is not JSON: {error}"
-        raise InputError(Problem(message, archive.name, path=_NAMES, advice=_ADVICE)) from None
+    data = _json(archive, _NAMES)
     version = data.get("fepflow_baselines") if isinstance(data, dict) else None
     if isinstance(version, int) and version > FORMAT:
-        raise InputError(
-            Problem(
-                f"was written by a newer version of fepflow (form {version}, this one reads {FORMAT})",
-                archive.name,
-                advice='pip install --upgrade "fepflow[run]", or export with the version that is to read it',
-            )
-        )
+        message = f"was written by a newer version of fepflow (form {version}, this one reads {FORMAT})"
+        advice = 'pip install --upgrade "fepflow[run]", or export with the version that is to read it'
+        raise InputError(Problem(message, archive.name, advice=advice))
     try:
-        described = _File.model_validate(data)
+        return _File.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(filter(None, (_NAMES, dotted(first["loc"]))))
         raise InputError(Problem(first["msg"], archive.name, path=place, advice=_ADVICE)) from None
-    for named in described.baselines:
-        if not is_baseline_name(named.name):
-            message = f"{one_line(named.name, 60)!r} is no name of a baseline"
-            raise InputError(Problem(message, archive.name, path=_NAMES, advice=_ADVICE))
-    return described
 
 
-def _text(archive: Archive, name: str) -> str:
+def _json(archive: Archive, name: str) -> Any:
+    from fepflow.json.values import parse
+
     if name not in archive:
-        raise InputError(Problem(f"is no file of baselines: it has no {name}", archive.name, advice=_ADVICE))
+        raise InputError(Problem(f"is not a file of baselines: it has no {name}", archive.name, advice=_ADVICE))
     try:
-        return archive.read(name).decode()
-    except (MemberError, UnicodeDecodeError) as error:
-        message = str(error) if isinstance(error, MemberError) else "is not UTF-8"
-        raise InputError(Problem(f"{name} {message}", archive.name, advice=_ADVICE)) from None
+        return parse(archive.read(name).decode())
+    except MemberError as error:
+        message = str(error)
+    except ValueError as error:
+        message = f"is not JSON in UTF-8: {error}"
+    raise InputError(Problem(f"{name} {message}", archive.name, advice=_ADVICE))
 
 
 def _file_run(archive: Archive, known: _Run) -> FileRun:
     """Return a run of the archive. Raises InputError if its report does not fit its entry in `baselines.json`."""
     from fepflow.analysis.result_files import run_of_document
-    from fepflow.json.values import parse
     from fepflow.store.runs import cases_hash_of
+    from fepflow.verdict.verdict import Verdict
 
     member = _member(known.id)
     where = f"{archive.name}: {member}"
+    run = run_of_document(where, _json(archive, member))
+    is_erased = any(ERASED in (case.metadata or {}) for case in run.cases)
     try:
-        document = parse(_text(archive, member))
-    except ValueError as error:
-        raise InputError(Problem(f"is not JSON: {error}", where, advice=_ADVICE)) from None
-    run = run_of_document(where, document)
+        verdict = Verdict.stored(run.outcome, list(run.metrics), run.verdict)
+    except ValidationError:
+        verdict = None
     message = None
     if run.id != known.id:
         message = "is the report of another run"
@@ -244,24 +233,13 @@ def _file_run(archive: Archive, known: _Run) -> FileRun:
         message = "has no suite or no verdict"
     elif len(run.outputs) != len(known.outputs):
         message = f"has {len(run.outputs)} results, and {len(known.outputs)} were exported"
-    elif cases_hash_of(run.cases) != known.cases_hash and not any(
-        ERASED in (case.metadata or {}) for case in run.cases
-    ):
+    elif cases_hash_of(run.cases) != known.cases_hash and not is_erased:
         message = "has other test cases than were exported"
-    elif not _has_readable_verdict(run):
-        message = "has a verdict that is none"
+    elif verdict is None:
+        message = "has a verdict that cannot be read"
     if message is not None:
         raise InputError(Problem(message, where, advice=_ADVICE))
     return run
-
-
-def _has_readable_verdict(run: FileRun) -> bool:
-    from fepflow.verdict.verdict import Verdict
-
-    try:
-        return Verdict.stored(run.outcome, list(run.metrics), run.verdict) is not None
-    except ValidationError:
-        return False
 
 
 def _require_free(store: Store, known: _Run, run: FileRun) -> None:

@@ -107,7 +107,7 @@ def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
 
     if not is_baseline_name(name):
         raise UserError(
-            f"{name!r} is no name of a baseline: a letter, then letters, digits and . _ -, and no run's id."
+            f"{name!r} cannot name a baseline: use a letter, then letters, digits and . _ -, and no run's id."
         )
     with open_store() as store:
         runs = list({run.id: run for run in (with_outcome(store, run_id) for run_id in run_ids)}.values())

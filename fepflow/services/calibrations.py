@@ -5,20 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from fepflow.access.caller import name_of_user
 from fepflow.errors import UserError
 from fepflow.services.run_service import Note, open_store, validate
 
 if TYPE_CHECKING:
+    from fepflow.access.caller import Caller
     from fepflow.analysis.labels import LabelSet
     from fepflow.checks.models.judge_spec import JudgeSpec
     from fepflow.store.records import Calibration, LabelDraw, RunRecord
-from typing import TYPE_CHECKING
-
-from fepflow.access.caller import name_of_user
-
-if TYPE_CHECKING:
-    from fepflow.access.caller import Caller
-    from fepflow.store.records import RunRecord
 
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:

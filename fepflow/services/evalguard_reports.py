@@ -11,7 +11,8 @@ from typing import Any
 from fepflow.errors import InputError, NotFoundError, Problem
 from fepflow.evalguard.documents import find_documents
 from fepflow.evalguard.report import Report
-from fepflow.evalguard.report_reader import ReadReport, read_report, report_document
+from fepflow.evalguard.report_reader import read_report, report_document
+from fepflow.services.run_service import open_store
 from fepflow.store.records import StoredReport
 from fepflow.store.store import Store
 
@@ -52,7 +53,7 @@ def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> 
                 continue
             if found.warnings:
                 on_warnings(path, found.warnings)
-            read.append(_imported(path, found))
+            read.append(stored_report(found.content_hash, str(path), found.report, warnings=found.warnings))
         added = store.reports.add(read)
         summary.added += added
         summary.known += len(read) - added
@@ -71,10 +72,6 @@ def _files(paths: Sequence[Path], summary: ImportSummary) -> Iterator[tuple[Path
         found = find_documents(path)
         summary.bad += found.problems
         yield from ((file, False) for file in sorted([*found.files, *found.ignored]))
-
-
-def _imported(path: Path, read: ReadReport) -> StoredReport:
-    return stored_report(read.content_hash, str(path), read.report, warnings=read.warnings)
 
 
 def stored_report(report_id: str, source: str, report: Report, **fields: Any) -> StoredReport:
@@ -102,12 +99,10 @@ def _time(seconds: float) -> datetime | None:
 
 def find_report(name: Path) -> tuple[Report, list[str]]:
     """Return the report in a file, or the imported one with this id, with the warnings of reading it."""
-    from fepflow.services import run_service
-
     if name.exists():
         read = read_report(name)
         return read.report, read.warnings
-    with run_service.open_store() as store:
+    with open_store() as store:
         try:
             found = store.reports.imported(str(name))
         except NotFoundError as error:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,7 @@ class Server:
 
 
 def running(config: Settings) -> Server | None:
-    """The server that `up` started, if its process is alive."""
+    """Return the server that `up` started, if its process is alive."""
     try:
         server = Server(**json.loads(config.server_file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -145,9 +146,11 @@ def prefect_api(port: int | None = None) -> PrefectApi:
     if configured is None:
         wanted = port or own_port()
         return _local(_ask_server("up", *(["--port", str(wanted)] if wanted else [])))
-    api = PrefectApi(configured, local=False)
-    _require_health(api)
-    return api
+    if not _answers(configured, seconds=10):
+        raise InfrastructureError(
+            f"the Prefect API that {settings_source()} names does not answer: start it, or unset {API_URL}"
+        )
+    return PrefectApi(configured, local=False)
 
 
 def usable_api() -> PrefectApi:
@@ -161,7 +164,6 @@ def usable_api() -> PrefectApi:
 
 def known_api() -> PrefectApi | None:
     """Return the API in Prefect's settings, or that of the running local server, without a request."""
-
     configured = external_api()
     if configured is not None:
         return PrefectApi(configured, local=False)
@@ -250,38 +252,30 @@ def flow_run_address(flow_run_id: str) -> str | None:
     ui = os.environ.get("PREFECT_UI_URL") or (api.ui_url if api else None)
     if ui is None or "/accounts/" in ui:  # Prefect Cloud's API is not where its UI is
         return None
-    return f"{_default_ui(without_credentials(ui).rstrip('/'))}/runs/flow-run/{flow_run_id}"
+    root = without_credentials(ui).rstrip("/")
+    return f"{_default_ui(root, int(time.monotonic() // ASK_AGAIN))}/runs/flow-run/{flow_run_id}"
 
 
 UI_SECONDS, ASK_AGAIN = 1.0, 60.0
-_default_uis: dict[str, tuple[float, str | None]] = {}
-"""Addresses of the UI that a server opens by default, by the server's address, with the time of asking."""
 
 
-def _default_ui(root: str) -> str:
+@lru_cache(maxsize=8)
+def _default_ui(root: str, _minute: int) -> str:
     """Return the address of the UI that a server opens by default. Prefect serves two; `ui-settings` says which.
 
     The older one is at the root, also in versions without another one, and if the server does not answer.
     """
-    asked, found = _default_uis.get(root, (0.0, None))
-    if found is None and (not asked or time.monotonic() - asked > ASK_AGAIN):
-        found = _asked_default_ui(root)
-        _default_uis[root] = time.monotonic(), found
-    return found or root
-
-
-def _asked_default_ui(root: str) -> str | None:
     from http.client import HTTPException
     from urllib.parse import urljoin
     from urllib.request import urlopen
 
     try:
         with urlopen(f"{root}/ui-settings", timeout=UI_SECONDS) as response:  # noqa: S310  # http, as Prefect's client
-            found = json.loads(response.read(100_000))
-        base = found[f"{found['default_ui']}_base_url"]
+            answer = json.loads(response.read(100_000))
+        base = answer[f"{answer['default_ui']}_base_url"]
         return urljoin(f"{root}/", f"/{base.strip('/')}").rstrip("/")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, HTTPException):
-        return None
+        return root
 
 
 def is_gone() -> bool:
@@ -295,14 +289,14 @@ def is_answering() -> bool | None:
     return None if api is None else _answers(api.url)
 
 
-def _answers(url: str) -> bool:
+def _answers(url: str, seconds: float = 2) -> bool:
     # Not httpx, whose every client reads the certificates of the system first.
     from http.client import HTTPException
     from urllib.error import HTTPError
     from urllib.request import urlopen
 
     try:
-        with urlopen(f"{url.removesuffix('/')}/health", timeout=2):  # noqa: S310  # what Prefect's client would ask
+        with urlopen(f"{url.removesuffix('/')}/health", timeout=seconds):  # noqa: S310  # what Prefect's client would ask
             return True
     except HTTPError as error:
         return error.code < 500
@@ -322,24 +316,6 @@ def _ask_server(*arguments: str) -> Any:
         message = "\n".join(done.stderr.strip().splitlines()[-6:]) or "the local Prefect server could not be asked"
         raise (UserError if done.returncode == UserError.exit_code else InfrastructureError)(message)
     return json.loads(done.stdout)["server"]
-
-
-def _require_health(api: PrefectApi) -> None:
-    import httpx
-
-    key = os.environ.get("PREFECT_API_KEY")
-    try:
-        answer = httpx.get(
-            f"{api.url.removesuffix('/')}/health",
-            headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=10,
-        )
-        wrong = None if answer.status_code < 500 else f"answers {answer.status_code}"
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        wrong = f"does not answer ({type(error).__name__})"
-    if wrong:
-        location = settings_source()
-        raise InfrastructureError(f"the Prefect API that {location} names {wrong}: start it, or unset {API_URL}")
 
 
 def settings_source() -> str:

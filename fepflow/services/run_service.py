@@ -244,6 +244,13 @@ def begin(
         yield LocalRun(planned.run, store, planned.loaded)
 
 
+_NOT_RESUMED = {
+    "pytest": "was a test: run pytest again",
+    "evaluate": "was a request to evaluate outputs: send the request again",
+    "imported": "was imported from another tool: import the file again",
+}
+
+
 @contextmanager
 def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalRun]:
     """Return the run to continue, by its id, a prefix of it, or `latest`. Raises NotFoundError."""
@@ -251,12 +258,8 @@ def resume(run_id: str, note: Note, *, show_logs: bool = False) -> Iterator[Loca
 
     with open_store(STORE_WAIT) as store:
         run = store.runs.get(run_id)
-        if "pytest" in run.suite.get("target", {}):
-            raise UserError(f"Run {run.id} was a test: run pytest again instead.")
-        if "evaluate" in run.suite.get("target", {}):
-            raise UserError(f"Run {run.id} was a request to evaluate outputs: send the request again instead.")
-        if "imported" in run.suite.get("target", {}):
-            raise UserError(f"Run {run.id} was imported from another tool: import the file again instead.")
+        for kind in run.suite.get("target", {}).keys() & _NOT_RESUMED.keys():
+            raise UserError(f"Run {run.id} {_NOT_RESUMED[kind]} instead.")
         connect(note, show_logs=show_logs)
         from fepflow.store.leases import new_owner
         from fepflow.tasks.local_run import LocalRun

@@ -158,7 +158,7 @@ def test_a_completed_run_that_prefect_does_not_begin_again_is_an_error(
 @pytest.mark.parametrize(
     ("env", "code", "says"),
     [
-        (nowhere, 3, "the Prefect API that PREFECT_API_URL names does not answer (ConnectError): start it, or unset"),
+        (nowhere, 3, "the Prefect API that PREFECT_API_URL names does not answer: start it, or unset"),
         (no_prefect, 3, "/no-such-api cannot be used"),
         (below_a_file, 3, "name a writable folder in FEPFLOW_HOME"),
         (no_number, 2, "FEPFLOW_PORT: must be a whole number"),

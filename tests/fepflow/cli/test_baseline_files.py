@@ -135,11 +135,11 @@ def with_value(*path: Any, value: Any) -> Callable[[Any], Any]:
 FIRST = "results", 0, "execution_context", "test_case"
 BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     "newer": ("baselines", with_value("fepflow_baselines", value=2), "written by a newer version of fepflow (form 2"),
-    "another zip": ("baselines", lambda _: None, "is no file of baselines: it has no baselines.json"),
+    "another zip": ("baselines", lambda _: None, "is not a file of baselines: it has no baselines.json"),
     "no JSON": ("baselines", lambda _: "{", "is not JSON"),
     "no run": ("00000000", lambda _: None, "has no 00000000feedbeef"),
     "half a report": ("00000000", lambda document: json.dumps(document)[:-20], "is not JSON"),
-    "bad name": ("baselines", with_value("baselines", 0, "name", value="latest"), "'latest' is no name of a baseline"),
+    "bad name": ("baselines", with_value("baselines", 0, "name", value="latest"), "'latest' cannot name a baseline"),
     "bad id": ("baselines", with_value("runs", 0, "id", value="../../etc/passwd"), "baselines.json.runs[0].id"),
     "bad time": ("baselines", with_value("runs", 0, "created_at", value="now"), "baselines.json.runs[0].created_at"),
     "fewer": ("00000000", lambda document: {**document, "results": document["results"][1:]}, "has 9 results, and 10"),
@@ -152,8 +152,12 @@ BROKEN: dict[str, tuple[str, Callable[[Any], Any], str]] = {
     ),
     "no suite": ("00000000", with_value("metadata", "suite", value=None), "has no suite or no verdict"),
     "bad gate": ("00000000", with_value("metadata", "suite", "gate", value={"min": 7}), "metadata.suite.gate.min"),
-    "bad verdict": ("00000000", with_value("metadata", "verdict", "reasons", value=-1), "has a verdict that is none"),
-    "no verdict": ("00000000", with_value("metadata", "verdict", value={}), "has a verdict that is none"),
+    "bad verdict": (
+        "00000000",
+        with_value("metadata", "verdict", "reasons", value=-1),
+        "has a verdict that cannot be read",
+    ),
+    "no verdict": ("00000000", with_value("metadata", "verdict", value={}), "has a verdict that cannot be read"),
     "half a letter": (
         "00000000",
         with_value("results", 0, "check_results", 0, "check_type", value="\ud800"),
