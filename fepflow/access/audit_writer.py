@@ -218,7 +218,7 @@ def append_lines(folder: Path, entries: Sequence[AuditEntry]) -> None:
 def delete_files(folder: Path, before: date) -> None:
     """Delete the files of days before this one. Raises OSError."""
     for path in folder.glob("*.jsonl"):
-        with suppress(ValueError):  # it is named otherwise, and so is none of ours
+        with suppress(ValueError):  # a file of another name is not ours
             if date.fromisoformat(path.stem) < before:
                 path.unlink(missing_ok=True)
 

@@ -163,7 +163,7 @@ class TokenVerifier:
                 # When it was issued is looked at below: the issuer's clock may be ahead by a little.
                 options={"require": ["exp", "aud", "iss", "sub"], "verify_iat": False},
             )
-        except Exception as error:  # whatever a text does to the library, it is no valid token
+        except Exception as error:  # whatever a text does to the library, the token is not valid
             reason = next((words for kind, words in _REASONS if isinstance(error, kind)), "cannot be read")
             raise AuthenticationError(f"The token {reason}.") from None  # the cause may quote it
 

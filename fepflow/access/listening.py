@@ -90,7 +90,7 @@ def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
     except (ssl.SSLError, ValueError):
-        reason = "they are no certificate and its unencrypted key, in PEM"
+        reason = "they are not a certificate and its unencrypted key, in PEM"
     except OSError as error:
         reason = f"{error.strerror}"
     else:
@@ -104,7 +104,7 @@ def allowed_origins(settings: Settings) -> frozenset[str]:
     for origin in named:
         if not _ORIGIN.fullmatch(origin):
             raise UserError(
-                f"FEPFLOW_CORS_ORIGINS: {printable(brief(origin, 100))} is not an origin such as https://app.example.org"
+                f"FEPFLOW_CORS_ORIGINS: {printable(brief(origin, 100))} is not an origin: write, for example, https://app.example.org"
             )
     return frozenset(named)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from fepflow.analysis.drift import Series
+    from fepflow.analysis.preferences import JudgedPreferences
     from fepflow.analysis.regressions import JudgedComparisons
     from fepflow.reports.comparison import ComparedRun
     from fepflow.store.records import RunRecord
@@ -85,11 +86,9 @@ def compare(
             runs = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
             preferred = judge_runs(store, runs, asked, console.note)
         if form == "table":
-            from fepflow.cli.preferences import preference_view
-
             Console().print(_comparison_view(store, judged, limit))
             if preferred is not None:
-                Console().print(preference_view(preferred))
+                Console().print(_preference_view(preferred))
         else:
             from fepflow.reports.comparison import as_json, as_markdown
             from fepflow.reports.fep import dumps
@@ -157,6 +156,28 @@ def _flips(compared: ComparedRun) -> Iterator[str]:
             yield f"    new   {one_line(text.new[:MAX_OUTPUT])}"
             if text.reason:
                 yield f"    why   {safe(text.reason)}"
+
+
+def _preference_view(judged: JudgedPreferences) -> Iterator[Table | str]:
+    """Yield the win rates, and the strengths of more than two runs."""
+    from fepflow.cli.console import safe, table
+    from fepflow.reports.preferences import COLUMNS, STRENGTH_COLUMNS, asked_sentence, rows_of, strength_rows
+
+    found = judged.preferences
+    yield ""
+    yield f"[bold]judge[/]  {safe(judged.model)}: {safe(judged.question)}"
+    made = table(*COLUMNS)
+    for row in rows_of(found):
+        made.add_row(*map(safe, row))
+    yield made
+    if found.strengths:
+        strengths = table(*STRENGTH_COLUMNS)
+        for row in strength_rows(found):
+            strengths.add_row(*map(safe, row))
+        yield strengths
+    yield from (f"  - {safe(each.sentence)}" for each in found.between)
+    yield from (f"  [yellow]![/] {safe(warning)}" for each in found.between for warning in each.warnings)
+    yield f"  {safe(asked_sentence(judged))}"
 
 
 @click.group()

@@ -21,9 +21,8 @@ from fepflow.cli.evalguard import evalguard
 from fepflow.cli.export import export
 from fepflow.cli.imports import import_file
 from fepflow.cli.options import prepare
-from fepflow.cli.rescore import rescore
 from fepflow.cli.retention import delete, prune
-from fepflow.cli.runs import cancel, list_runs, run, show
+from fepflow.cli.runs import cancel, list_runs, rescore, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import checks, init, plan, schema, validate
 
@@ -116,7 +115,7 @@ def _leave(code: int) -> NoReturn:
         deadline = threading.Timer(LEAVE_SECONDS, os._exit, [code])
         deadline.daemon = True
         deadline.start()
-    # All is said and stored. Who does not wait for threads that are left, such as Prefect's log, gets no traceback.
+    # All is printed and stored. Ctrl-C while threads end, for example that of Prefect's log, gives no traceback.
     signal.signal(signal.SIGINT, lambda number, frame: _leave_at_once(code))
     gc.freeze()  # else Python searches all that was loaded for cycles at its end: a sixth of `list`
     sys.exit(code)

@@ -41,7 +41,7 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 class Duration(click.ParamType[float]):
-    """A text such as 12h or 7d, as seconds between two bounds."""
+    """A duration, for example 12h or 7d, as seconds between two bounds."""
 
     name = "duration"
 
@@ -62,7 +62,7 @@ class Duration(click.ParamType[float]):
 
 
 class Deadline(Duration):
-    """A text such as 500ms or 2m, or a number of seconds, above 0."""
+    """A duration above 0, for example 500ms or 2m, or a number of seconds."""
 
     def __init__(self) -> None:
         super().__init__(math.nextafter(0.0, 1.0), sys.float_info.max, "a deadline is more than 0 s")
@@ -80,12 +80,12 @@ def count_or_fraction(value: str) -> float:
     except ValueError:
         raise click.BadParameter(f"{value} is not a number") from None
     if number <= 0 or (number >= 1 and number != int(number)):
-        raise click.BadParameter("a count such as 20, or a fraction such as 0.1")
+        raise click.BadParameter(f"{value} is not a count (20) or a fraction (0.1)")
     return number
 
 
 def pair(form: str) -> Callable[[str], tuple[str, str]]:
-    """Return the type of a pair such as `key=value`; `form` is how errors name it."""
+    """Return the type of a pair, `key=value`; errors name it by `form`."""
 
     def split(value: str) -> tuple[str, str]:
         key, equals, text = value.partition("=")
@@ -275,7 +275,7 @@ def margin_of(value: str) -> Margin:
     except ValueError:
         margin = math.nan
     if not 0 <= margin < math.inf:
-        raise click.BadParameter(f"{value!r} is no margin: a number such as 0.02, or METRIC=0.3")
+        raise click.BadParameter(f"{value!r} is not a margin: give a number, for example 0.02, or METRIC=0.3")
     return name or None, margin
 
 

@@ -69,9 +69,9 @@ def _require_location(path: Path, *, overwrite: bool) -> None:
     if os.path.lexists(path) and not overwrite:
         raise UserError(f"{path} already exists: remove it, name another, or give --overwrite")
     if os.path.lexists(path) and not path.is_file() and not path.is_symlink():
-        raise UserError(f"{path} is no regular file: name another")
+        raise UserError(f"{path} is not a regular file: name another")
     if not path.parent.is_dir():
-        raise UserError(f"{path.parent} is no folder: create it, or name another")
+        raise UserError(f"{path.parent} is not a folder: create it, or name another")
 
 
 def require_place(path: Path, *, overwrite: bool) -> None:

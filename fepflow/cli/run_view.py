@@ -100,7 +100,7 @@ MOST_EARLIER = 20
 def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     """Yield what helps, the most useful first, after the first inconclusive run of a suite; nothing after others.
 
-    A run of chosen cases is always inconclusive, and says why: it is none of them.
+    A run of chosen cases does not count: it is always inconclusive, and says why.
     """
     if run.outcome != "inconclusive" or run.verdict is None or run.filtered:
         return
@@ -260,7 +260,7 @@ def _table_of(rows: Sequence[Mapping[str, Any]], columns: Columns, beside: Colum
 
 
 def _corrected(figures: Mapping[str, Any] | None) -> str:
-    """Return value and interval, such as those of a share that a judge passed, corrected for its errors."""
+    """Return value and interval, for example of a share corrected for the errors of its judge."""
     if figures is None or figures.get("value") is None:
         return "·"
     return f"{number(figures['value'])} ({number(figures['low'])} to {number(figures['high'])})"

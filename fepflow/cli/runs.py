@@ -1,4 +1,4 @@
-"""`fepflow run`, `list`, `show` and `cancel`."""
+"""`fepflow run`, `rescore`, `list`, `show` and `cancel`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -162,7 +162,7 @@ def run(
         if from_environment:
             console.note(f"options by the environment: {', '.join(from_environment.values())}")
         for variable in unknown_variables("FEPFLOW_RUN"):
-            console.note(f"warning: {variable} is no option of this command")
+            console.note(f"warning: {variable} is not an option of this command: `fepflow run --help` lists them")
         options["metadata"] = dict(options.get("metadata", ()))
         options["replacements"] = [parse_replacement(text) for text in options.get("replacements", ())]
         run_options = RunOptions(**options)
@@ -288,6 +288,41 @@ def print_end(console: Console, store: Store, finished: Finished, reports: Seque
     console.print(run_view(store, run))
     console.print(first_inconclusive(store, run))
     console.print(f"  {name:<11}{safe(place)}" for name, place in rows)
+
+
+@click.command()
+@click.argument("run", metavar="RUN")
+@click.argument("suite", type=click.Path(path_type=Path), required=False)
+@click.option("--gate", "gate_only", is_flag=True, help="Keep all check results; compute only metrics and gate.")
+@report_options
+@click.option("--json", "as_json", is_flag=True, help="Print the FEP result with metrics and verdict on stdout.")
+@click.option("--failed-exit-code", type=click.IntRange(1, 255), default=1, help="Exit code of a fail. Default: 1.")
+@click.option("-q", "--quiet", is_flag=True, help="Print only the verdict.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the log.")
+def rescore(
+    run: str,
+    suite: Path | None,
+    gate_only: bool,
+    reports: Reports,
+    as_json: bool,
+    failed_exit_code: int,
+    quiet: bool,
+    verbose: bool,
+) -> int:
+    """Judge the outputs of RUN again, by the present checks, metrics and gate of its SUITE.
+
+    The agent is not called. The result is a new run with its own verdict. RUN is an id, its beginning, or latest. SUITE
+    is by default the file from which the run was made.
+    """
+    from fepflow.cli.console import Console
+    from fepflow.services import run_service
+    from fepflow.services.rescoring import begin_rescore
+
+    console = Console(quiet=quiet, to_stderr=as_json)
+    begin = begin_rescore(run, suite, console.note, gate_only=gate_only, show_logs=verbose)
+    with stdout_for_json() if as_json else nullcontext(sys.stdout) as out, begin as begun:
+        exit_code = run_to_end(begun, console, reports, out if as_json else None)
+    return failed_exit_code if exit_code == run_service.EXIT_CODES["fail"] else exit_code
 
 
 @click.command("list")

@@ -271,7 +271,7 @@ class JudgedView(NamedTuple):
 
 
 def judged_view(check: CheckResult) -> JudgedView | None:
-    """Return what a judge was asked and answered; None for a check that asked none, or that has no answer."""
+    """Return the question to a judge and its answer; None for a check without a judge, or without an answer."""
     response = check.results.get("response")
     if not isinstance(response, dict):
         return None

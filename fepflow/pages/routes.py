@@ -382,7 +382,7 @@ def _day(name: str, value: str, later: timedelta = timedelta()) -> datetime | No
     try:
         return datetime.strptime(value, "%Y-%m-%d").replace(tzinfo=UTC) + later
     except (ValueError, OverflowError):
-        raise UserError(f"{name} is a day such as 2026-01-31, and not {value[:50]!a}.") from None
+        raise UserError(f"{name} must be a day, for example 2026-01-31, and not {value[:50]!a}.") from None
 
 
 def _with_page(request: Request, page: int) -> str:
@@ -435,5 +435,5 @@ def _may_be_drawn(run: RunRecord, field: str) -> bool:
 
 def _whole(text: str) -> int:
     if not text.isascii() or not text.isdecimal() or len(text) > 9:
-        raise UserError(f"{text[:50]!a} is no whole number.")
+        raise UserError(f"{text[:50]!a} is not a whole number: open the page again from its link.")
     return int(text)

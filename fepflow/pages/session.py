@@ -57,7 +57,7 @@ def csrf_of(request: Request) -> str:
 async def form_of(request: Request) -> dict[str, str]:
     """Return the fields of a form that a page of ours sent.
 
-    Raises PermissionDeniedError for one without the token of this session, UserError for what is no form.
+    Raises PermissionDeniedError for one without the token of this session, UserError for another kind of body.
     """
     fields = await _fields_of(request)
     if not hmac.compare_digest(csrf_of(request).encode(), fields.pop("csrf", "").encode("utf-8", "surrogatepass")):

@@ -13,7 +13,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 def address_problem(url: str) -> tuple[str, str] | None:
-    """Why an address cannot be called, and what to do about it; None if it can. Shows no password and no query."""
+    """Return why an address cannot be called, and what to do; None if it can. Shows no password and no query."""
     if not url.strip():
         return "the address is empty", _ADVICE
     if re.search(r"\{\{|\$\.", url):
@@ -49,7 +49,7 @@ def _of_host(rest: str, url: str) -> tuple[str, str] | None:
         return "the address has no host", _ADVICE
     port = re.search(r":([^:\]]*)$", location)
     if port and port[1] and not (port[1].isdecimal() and 0 < int(port[1]) <= _MAX_PORT):
-        return f"the port {port[1][:10]} is none", f"a port is a number from 1 to {_MAX_PORT}"
+        return f"the port {port[1][:10]} is not valid", f"a port is a number from 1 to {_MAX_PORT}"
     if location.startswith("["):
         return None
     if location.count(":") > 1:
@@ -62,7 +62,7 @@ def _of_host(rest: str, url: str) -> tuple[str, str] | None:
 def _of_numbers(host: str) -> tuple[str, str] | None:
     numbers = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)\.(\d+)", host)
     if numbers and any(int(number) > 255 for number in numbers.groups()):
-        return f"{host} is no IP address", "each of its numbers is at most 255"
+        return f"{host} is not an IP address", "each of its numbers is at most 255"
     return None
 
 

@@ -25,10 +25,10 @@ E = TypeVar("E", bound=FepflowError)
 MASK = "***"
 
 SHORTEST = 4
-"""Characters: what is shorter is found everywhere, and no secret."""
+"""Characters of the shortest secret: a shorter text would be found everywhere."""
 
 _SHORTEST_IN_ENVIRONMENT = 8
-"""Shortest secret in a variable that is only named like one: `AUTH_MODE=none` is none."""
+"""Shortest secret in a variable that is only named like a secret: `AUTH_MODE=none` does not count."""
 
 _WORKING_DIRECTORY = "PWD"
 """The variable in which shells have it; elsewhere `pwd` is a password."""

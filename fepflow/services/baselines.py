@@ -145,7 +145,7 @@ def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool 
     if not judged:
         if variants := [name for name in store.runs.suite_names() if name.startswith(f"{suite} [")]:
             names = ", ".join(repr(name) for name in variants[:MOST_NAMED])
-            raise NotFoundError(f"{suite} has variants, and each has trends of its own: name one, such as {names}.")
+            raise NotFoundError(f"{suite} has variants, and each has its own trends: name one, for example {names}.")
         raise NotFoundError(f"There is no run of a suite {suite!r} with a verdict: `fepflow list` shows the runs.")
     alike = store.runs.alike(judged[0], MOST_RUNS, all_causes=all_causes)
     return _series(judged[0], alike, metric), len(judged) - len(alike)
@@ -157,14 +157,13 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
 
     if run.outcome is None:
         raise UserError(
-            f"Run {run.id[:8]} has no verdict, so it has no place among the runs before: it is {run.status}."
+            f"Run {run.id[:8]} is {run.status} and has no verdict: ask for the trend of a run with a verdict."
         )
     if run.filtered:
-        raise UserError(f"Run {run.id[:8]} has no place among the runs before, as it has only {run.filtered}.")
+        raise UserError(f"Run {run.id[:8]} has only {run.filtered}, so it cannot be compared with earlier runs.")
     if run.rescored_from is not None:
         raise UserError(
-            f"Run {run.id[:8]} is no measurement of its own, as its outputs are those of run {run.asked_in[:8]}: ask "
-            "for the trend of that one."
+            f"Run {run.id[:8]} judged the outputs of run {run.asked_in[:8]} again: ask for the trend of that run."
         )
     return _series(run, store.runs.alike(run, MOST_RUNS), metric)[0]
 

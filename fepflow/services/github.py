@@ -235,7 +235,7 @@ def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int,
         try:
             page = response.json()
         except ValueError:
-            raise _RefusedError("GitHub's API answered something that is no JSON.") from None
+            raise _RefusedError("GitHub's API did not answer with JSON.") from None
         for comment in page if isinstance(page, list) else ():
             marker = _Marker.of(str(comment.get("body") or "")) if _is_ours(comment) else None
             if marker is not None and marker.suite == suite:

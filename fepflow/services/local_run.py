@@ -45,9 +45,9 @@ class Execution:
     def __init__(self, begun: LocalRun | LocalVariants) -> None:
         self.flow_run_url: str | None = None
         self.error: BaseException | None = None
-        """Why there is no ordinary end: what the flow raised, or what Prefect did."""
+        """Exception that the flow or Prefect raised; None after an ordinary end."""
         self.prefect_error: InfrastructureError | None = None
-        """Why Prefect could not execute the flow, or does not know how it ended, which the store may know."""
+        """Error of Prefect's own: it did not execute the flow, or does not know its end, which the store may know."""
         self._begun = begun
         self._runs = [begun.run] if isinstance(begun, LocalRun) else [each.run for each in begun.runs]
         self._stop: Future[None] = Future()

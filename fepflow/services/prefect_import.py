@@ -16,7 +16,7 @@ import runpy
 import sys
 
 _PATHS = ("PREFECT_HOME", "PREFECT_PROFILES_PATH")
-"""Variables whose files Prefect looks for at import; `$PREFECT_HOME/…` and `~/…` are no paths from here."""
+"""Variables that name files which Prefect reads at import. `$PREFECT_HOME/…` and `~/…` do not depend on the folder."""
 
 
 def import_prefect() -> None:

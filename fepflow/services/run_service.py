@@ -127,7 +127,7 @@ def validate(
     use_api: Callable[[], None] | None = None,
     replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Validate a suite, with some of its values replaced. Raises InputError if it is no document.
+    """Validate a suite, with some of its values replaced. Raises InputError if the file cannot be read.
 
     `limit` is how many of its cases are to be called, or which fraction. `version` is the target's, if a run names it.
     `use_api` makes this process use Prefect's API if the suite refers to a block; default: the API that is known.

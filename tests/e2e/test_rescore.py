@@ -57,7 +57,7 @@ def test_a_run_is_judged_anew_without_its_agent(workplace: Workplace, endpoint: 
     refused = workplace.fepflow("rescore", "nothing")
     assert refused.returncode == 2
     trend = workplace.fepflow("show", second.id, "--trend", "exact_match")
-    assert "is no measurement of its own" in trend.stderr
+    assert "ask for the trend of that run" in trend.stderr
     report = workplace.folder / "report.xml"
     report.write_text("an older one", encoding="utf-8")
     variables = workplace.folder / "variables"

@@ -84,7 +84,7 @@ def test_what_other_tools_call_it_works_on_values_of_this_run_only(workplace: Wo
     done = workplace.fepflow("eval", workplace.suite, *options, "--set", "gate.inconclusive=allow", **variables)
     assert (done.returncode, endpoint.questions) == (0, {"refund 1": 2, "refund 2": 2})
     assert "options by the environment: FEPFLOW_RUN_TAG" in done.stderr
-    assert "FEPFLOW_RUN_REPAETS is no option of this command" in done.stderr
+    assert "FEPFLOW_RUN_REPAETS is not an option of this command" in done.stderr
     assert workplace.record.tags == ["mine"]
     assert workplace.suite.read_text(encoding="utf-8") == before
     endpoint.asked.clear()

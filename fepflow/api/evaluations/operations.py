@@ -48,7 +48,7 @@ def request_run(
     `document` is a suite without test cases, whose target is an HTTP address, or nothing where there are `outputs`,
     one for each case: these are stored with the run, which only checks them. `request` is what the caller has asked:
     the same again under the same `idempotency_key` gives the run that there is, another is a ConflictError. `details`
-    are stored beside it. `kind` is the interface. Raises InputError for a document that is no suite.
+    are stored beside it. `kind` is the interface. Raises InputError for an invalid suite.
     """
     document = {**document, "test_cases": []}
     if outputs is not None:

@@ -185,7 +185,7 @@ class ChecksHere:
 
 
 def _refusal(policy: CaseChecks, check: Check) -> str | None:
-    """Return why a check is not run here: it asks a model that it may not ask, or in a form that is no judgement's."""
+    """Return why a check is not run here: it asks a model that it may not ask, or its response_format is too large."""
     if refusal := policy.refusal(check):
         return refusal
     if is_small(check.arguments.get("response_format"), MAX_FORMAT_NODES, MAX_FORMAT_CHARACTERS):

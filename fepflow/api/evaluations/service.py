@@ -242,7 +242,7 @@ def _with_cause(message: str, failure: Mapping[str, Any]) -> str:
 
 
 def _cause(failure: Mapping[str, Any]) -> str:
-    """Why there is no response, in the contract's words where it has some."""
+    """Return why there is no response, in the contract's words where it has some."""
     message = str(failure["message"])
     if failure.get("type") == "timeout_error" and (limit := _TIME_LIMIT.search(message)):
         _, separator, answered = message.partition(BEFORE)

@@ -53,7 +53,7 @@ def is_exact(value: Any, depth: int = MAX_DEPTH) -> bool:
 
 
 def sendable(text: str) -> str:
-    """Text of a field that has no other form: a half of a surrogate pair is written as its escape, `\\ud83d`."""
+    """Return the text for a field that has no other form: half of a surrogate pair becomes its escape, `\\ud83d`."""
     return text if is_unicode(text) else text.encode("utf-8", "backslashreplace").decode()
 
 

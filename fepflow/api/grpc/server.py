@@ -187,7 +187,7 @@ def _read(tls: tuple[Path, Path]) -> list[bytes]:
 
 
 def _unusable(address: str, tls: tuple[Path, Path] | None) -> InfrastructureError:
-    wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are no certificate and its key"
+    wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are not a certificate and its key"
     return InfrastructureError(
         f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
     )

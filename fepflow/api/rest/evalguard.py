@@ -32,7 +32,7 @@ _NOT_GIVEN: Any = None
 
 
 def _json_number(value: Any) -> Any:
-    """Return a whole number of JSON, of which 20.0 is one, and true is none."""
+    """Return a whole number of JSON: 20.0 counts, and true does not."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if type(value) is int else None
@@ -142,7 +142,7 @@ def evalguard_error(status: int, error: FepflowError) -> Response:
 
 
 async def _read_query(request: Request, _: Any) -> ReportQuery:
-    """Return the fields of a JSON object. Raises UserError for what is none, or has other fields."""
+    """Return the fields of a JSON object. Raises UserError for another value or other fields."""
     if media_type(request) != "application/json":
         raise UserError("The body must be JSON: send the header Content-Type: application/json.")
     require_plain(request)

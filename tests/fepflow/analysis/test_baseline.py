@@ -63,7 +63,7 @@ def test_a_run_whose_cases_a_filter_chose_is_no_baseline_and_no_part_of_a_trend(
         with pytest.raises(FepflowError, match="is no baseline, as it has only 2 of 9 test cases"):
             find(store, run, filtered.id)
     assert store.runs.alike(filtered, 9) == []
-    with pytest.raises(UserError, match="no place among the runs before"):
+    with pytest.raises(UserError, match="cannot be compared with earlier runs"):
         trend_up_to(store, filtered, "acc")
 
 

@@ -31,7 +31,7 @@ from tests.fepflow.conftest import Cli, FillRun, check
         (["run", "--resume", "latest", "--limit", "3"], "leave the other options out"),
         (["run", "--resume", "1234"], "There is no run '1234'"),
         (["run", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
-        (["run", "suite.yaml", "--limit", "1.5"], "a count such as 20, or a fraction such as 0.1"),
+        (["run", "suite.yaml", "--limit", "1.5"], "1.5 is not a count (20) or a fraction (0.1)"),
         (["run", "suite.yaml", "--limit", "many"], "many is not a number"),
         (["run", "suite.yaml", "--filter-metadata", "topic"], "topic is not of the form key=value"),
         (["run", "suite.yaml", "-o", "report.pdf"], "no report ends in .pdf"),

@@ -177,7 +177,7 @@ def test_what_cannot_be_compared_is_said_and_is_no_pass(cli: Cli, ran: Ran) -> N
         ((base, lost), 4, "INCONCLUSIVE"),
         ((base, lost, "--margin", "0.5"), 4, "no test case has a value in both"),
         ((base, lost, "--margin", "nothing=1"), 2, "There is no metric nothing to give a margin"),
-        ((base, lost, "--margin", "-1"), 2, "is no margin"),
+        ((base, lost, "--margin", "-1"), 2, "is not a margin"),
     ):  # fmt: skip
         done = cli("compare", *names)
         assert done.exit_code == code, done.stdout

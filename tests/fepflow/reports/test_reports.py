@@ -204,10 +204,10 @@ def location(kind: str, folder: Path) -> Path:
     ("kind", "says"),
     [
         ("folder", "is a folder: name a file in it"),
-        ("pipe", "is no regular file"),
-        ("loop", "cannot be written|is no folder"),
+        ("pipe", "is not a regular file"),
+        ("loop", "cannot be written|is not a folder"),
         ("long", "cannot be written: File name too long"),
-        ("file", "is no folder"),
+        ("file", "is not a folder"),
         ("half \udc80", None),
         ("capital", None),
     ],
@@ -230,7 +230,7 @@ def test_two_reports_in_one_file_are_refused(tmp_path: Path) -> None:
         require_writable([tmp_path / "r.json", tmp_path / "r.json"], overwrite=True)
 
 
-@pytest.mark.parametrize(("name", "says"), [("r.txt", r"no report ends in \.txt"), ("no/r.json", "is no folder")])
+@pytest.mark.parametrize(("name", "says"), [("r.txt", r"no report ends in \.txt"), ("no/r.json", "is not a folder")])
 def test_a_report_that_could_not_be_written_is_refused_beforehand(tmp_path: Path, name: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         require_writable([tmp_path / name], overwrite=False)

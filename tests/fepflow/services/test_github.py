@@ -184,7 +184,7 @@ def test_where_no_comment_can_be_the_rest_is_written(
     assert "did not answer" in notice({**env, "GITHUB_API_URL": "http://127.0.0.1:9"})
     assert "could not be reported" in notice({**env, "GITHUB_STEP_SUMMARY": str(folder)})
     api.refused = "page"
-    assert "answered something that is no JSON" in notice(env)
+    assert "did not answer with JSON" in notice(env)
     assert api.comments == []
     lines: list[str] = []
     report = GitHubReport(Path("suite.yaml"), lines.append, {})

@@ -128,7 +128,7 @@ async def test_files_that_are_no_certificate_are_named(
     with pytest.raises(UserError, match=r"nowhere\.pem \(TLS\) cannot be read: No such file"):
         async with serve(tls=(certificate, tmp_path / "nowhere.pem")):
             pass
-    with pytest.raises(InfrastructureError, match=r"cert\.pem and .*cert\.pem are no certificate and its key"):
+    with pytest.raises(InfrastructureError, match=r"cert\.pem and .*cert\.pem are not a certificate and its key"):
         async with serve(tls=(certificate, certificate)):
             pass
     assert key.exists()
