@@ -65,7 +65,7 @@ def test_without_the_setting_there_are_no_links(set_pages: SetPages, monkeypatch
         ("https://@eval.example.org", "no user and no password"),
         ("https://eval.example.org?token=canary", "neither [?] nor #"),
         ("https://eval.example.org/#canary", "neither [?] nor #"),
-        ("https://eval.example.org:99999", "the port 99999"),
+        ("https://eval.example.org:99999", "the host or the port is not valid"),
         ("https://", "has no host"),
         ("https://eval .example.org", "a space"),
         ("https://bücher.example", "written in ASCII"),

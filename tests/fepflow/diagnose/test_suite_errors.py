@@ -324,9 +324,9 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     # Addresses.
     ('target: {http: {url: "http://"}}', 2, "the address has no host", "https://host/path"),
     ('target: {http: {url: "htp://localhost"}}', 2, "htp:// is not known", "http:// or https://"),
-    ('target: {http: {url: "http:/localhost"}}', 2, "two slashes after http: are missing", "https://host/path"),
+    ('target: {http: {url: "http:/localhost"}}', 2, "the address has no scheme", "write http://"),
     ('target: {http: {url: "localhost:8000"}}', 2, "the address has no scheme", "write http:// or https://"),
-    ('target: {http: {url: "http://localhost:99999"}}', 2, "the port 99999 is not valid", "1 to 65535"),
+    ('target: {http: {url: "http://localhost:99999"}}', 2, "the host or the port is not valid", "1 to 65535"),
     ('target: {http: {url: "http://local host"}}', 2, "there is a space in the address", "take it out"),
     ('target: {http: {url: "http://{{$.test_case.id}}/x"}}', 2, "a test case cannot choose the host", "behind it"),
     (JUDGE.replace("http://127.0.0.1:9", "localhost:9"), 5, "api_base: the address has no scheme", "write http://"),
