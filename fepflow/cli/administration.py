@@ -11,6 +11,7 @@ import click
 
 from fepflow.access.caller import SCOPES
 from fepflow.cli.options import JSON, Duration, echo_json_lines
+from fepflow.text import plural, printable
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -125,7 +126,6 @@ def clear(model: str | None, older_than: float | None) -> None:
     """
     from fepflow.datasets.downloads import delete_downloads
     from fepflow.services import run_service
-    from fepflow.text import plural
 
     count = run_service.clear_cache(model, older_than)
     files = delete_downloads(older_than or 0.0) if model is None else 0
@@ -199,7 +199,6 @@ def revoke(key_id: str) -> None:
     from fepflow.access.credentials import record_by_operator, revoke_key
     from fepflow.services import run_service
     from fepflow.settings import settings
-    from fepflow.text import printable
 
     with run_service.open_store() as store:
         key = revoke_key(store, key_id)

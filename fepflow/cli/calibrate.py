@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fepflow.cli.options import JSON, SUITE_FILE, echo_json, suite_of_folder
+from fepflow.text import listed, number, plural, printable
 
 if TYPE_CHECKING:
     from fepflow.store.records import Calibration, RunRecord
@@ -131,7 +132,6 @@ def _run(suite: Path, cases: frozenset[str]) -> tuple[RunRecord, int]:
 
 def _report(calibration: Calibration) -> Iterator[str]:
     from fepflow.analysis.judge_reliability import warnings_of, youden_of
-    from fepflow.text import printable
 
     statistics = calibration.statistics
     yield f"judge {printable(calibration.check_id)} ({printable(calibration.model)}), {printable(calibration.field)}"
@@ -155,7 +155,6 @@ def _report(calibration: Calibration) -> Iterator[str]:
 def _design(calibration: Calibration) -> Iterator[str]:
     """Yield how the labelled outputs were chosen, and what the labels correct."""
     from fepflow.analysis.judge_reliability import CHOSEN, FIELD, design_of
-    from fepflow.text import plural
 
     if calibration.field != FIELD:
         return
@@ -171,8 +170,6 @@ def _design(calibration: Calibration) -> Iterator[str]:
 
 
 def _people(people: dict[str, Any]) -> Iterator[str]:
-    from fepflow.text import listed, number, plural, printable
-
     if people:
         yield f"labels of {people['count']} {'person' if people['count'] == 1 else 'people'} in the store"
     for pair in people.get("pairs", ()):
@@ -185,8 +182,6 @@ def _people(people: dict[str, Any]) -> Iterator[str]:
 
 
 def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
-    from fepflow.text import number
-
     if figure["value"] is None:
         return f"  {name:<10} none{more}"
     interval = f"95 % interval {number(figure['low'])} to {number(figure['high'])}"
@@ -194,8 +189,6 @@ def _line(name: str, figure: dict[str, Any], more: str = "") -> str:
 
 
 def _matrix(statistics: dict[str, Any]) -> Iterator[str]:
-    from fepflow.text import printable
-
     words = {True: "pass", False: "fail"}
     names = [
         words[item] if isinstance(item, bool) else f"{item:g}" if isinstance(item, float) else printable(item)
@@ -235,7 +228,6 @@ def export(run_id: str, check: str | None, output: Path) -> None:
     The file has a row for each output and field: the label that counts, and each person's label, time and note.
     """
     from fepflow.services.calibrations import export_labels
-    from fepflow.text import plural
 
     run, count = export_labels(run_id, check, output)
     click.echo(f"{output}: labels of run {run.id[:8]}, {plural(count, 'row')}.")

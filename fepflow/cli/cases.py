@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from fepflow.text import plural
+
 
 @click.group()
 def cases() -> None:
@@ -36,7 +38,6 @@ def add(
     from fepflow.services import run_service
     from fepflow.services.case_files import add_cases
     from fepflow.services.failed_results import Selection
-    from fepflow.text import plural
 
     failures = failed or check_id is not None
     selections = [Selection(failures, case_id, check_id) for case_id in case_ids or (None,)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fepflow.cli.options import Margin, echo_json_lines, margin_option, margins_by_metric
+from fepflow.text import listed, plural, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -194,7 +195,6 @@ def set_(name: str, runs: tuple[str, ...]) -> None:
     Several runs of the same test cases are pooled: the base value of a case is the mean of its results.
     """
     from fepflow.services.baselines import set_baseline
-    from fepflow.text import listed, plural, printable
 
     base, before = set_baseline(name, runs)
     first, *others = base.runs
@@ -238,7 +238,6 @@ def list_baselines(as_json: bool) -> None:
 def remove(name: str, suite: str | None) -> None:
     """Remove the baseline NAME. Its run is kept."""
     from fepflow.services.baselines import remove_baseline
-    from fepflow.text import printable
 
     click.echo(f"Removed the baseline {name} of {printable(remove_baseline(name, suite))}.")
 
@@ -254,7 +253,6 @@ def export_(file: Path, suite: str | None, overwrite: bool) -> None:
     """
     from fepflow.cli.report_files import require_place
     from fepflow.services.baseline_files import export_baselines
-    from fepflow.text import plural, printable
 
     require_place(file, overwrite=overwrite)
     baselines = export_baselines(file, _suite_named(suite) if suite is not None else None)
@@ -268,7 +266,6 @@ def import_(file: Path) -> None:
     """Store the baselines of FILE, written by `fepflow baseline export`. A second import changes nothing."""
     from fepflow.cli.console import SHORT_ID
     from fepflow.services.baseline_files import import_baselines
-    from fepflow.text import printable
 
     for each in import_baselines(file):
         run_id = each.run.id[:SHORT_ID] + (f" and {len(each.others)} more" if each.others else "")

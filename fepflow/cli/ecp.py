@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fepflow.cli.options import JSON, Deadline, echo_json
+from fepflow.errors import InputError
 from fepflow.text import printable, text_of
 
 if TYPE_CHECKING:
@@ -87,8 +88,6 @@ def _target(text: str, variables: Sequence[str], timeout: float) -> Target:
 def _errors_of_option() -> Iterator[None]:
     """Have errors about the target name the option, and no field of a suite."""
     from dataclasses import replace
-
-    from fepflow.errors import InputError
 
     try:
         yield

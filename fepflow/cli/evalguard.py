@@ -11,6 +11,7 @@ import click
 
 from fepflow.cli.options import JSON, echo_json, pair
 from fepflow.cli.suites import MOST_PROBLEMS, print_problems
+from fepflow.text import plural, printable
 
 if TYPE_CHECKING:
     from fepflow.evalguard.report import Report
@@ -55,7 +56,6 @@ def validate(paths: Sequence[Path], lenient: bool, as_json: bool) -> int:
     The exit code is 0 if all are valid, 1 if not, and 2 if something cannot be read. Warnings do not count.
     """
     from fepflow.evalguard.validation import validate_catalogue
-    from fepflow.text import plural
 
     validation = validate_catalogue(paths, is_lenient=lenient)
     if as_json:
@@ -156,7 +156,6 @@ def import_reports(paths: Sequence[Path]) -> int:
     """
     from fepflow.services import run_service
     from fepflow.services.evalguard_reports import import_reports
-    from fepflow.text import plural
 
     with run_service.open_store() as store:
         summary = import_reports(store, paths, _warn)
@@ -172,8 +171,6 @@ def import_reports(paths: Sequence[Path]) -> int:
 
 
 def _warn(path: Path, warnings: Sequence[str]) -> None:
-    from fepflow.text import printable
-
     for warning in warnings:
         click.echo(f"warning: {printable(f'{path}: {warning}')}", err=True)
 
@@ -244,7 +241,6 @@ def migrate(path: Path, impacts: Sequence[tuple[str, str]], write: bool) -> None
     renamed to .bak.
     """
     from fepflow.evalguard.migration import plan_migration, write_migration
-    from fepflow.text import printable
 
     for label, impact in impacts:
         if impact not in IMPACTS:

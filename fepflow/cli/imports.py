@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from fepflow.text import printable
+
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
@@ -44,8 +46,6 @@ def import_file(
         written = found.write_suite(folder or Path(_folder_name(imported.name)), overwrite=overwrite)
     runs = found.store_runs() if store else []
     version = f" {imported.version}" if imported.version else ""
-    from fepflow.text import printable
-
     click.echo(
         printable(
             f"Imported {found.source.name} ({imported.format}{version}): {', '.join(imported.notes.what_came())}."

@@ -25,6 +25,7 @@ from fepflow.cli.retention import delete, prune
 from fepflow.cli.runs import cancel, list_runs, rescore, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import checks, init, plan, schema, validate
+from fepflow.errors import FepflowError, MissingExtraError
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -129,7 +130,6 @@ def _leave_at_once(code: int) -> NoReturn:
 
 
 def _explain(error: Exception) -> int:
-    from fepflow.errors import FepflowError, MissingExtraError
     from fepflow.extras import of_module, sentence
 
     if isinstance(error, ModuleNotFoundError) and (extra := of_module(error.name)) is not None:

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from fepflow.errors import InfrastructureError
+from fepflow.text import seconds
+
 if TYPE_CHECKING:
     from fepflow.reports.junit import JunitFailures
     from fepflow.store.records import RunRecord
@@ -50,8 +53,6 @@ class Duration(click.ParamType[float]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return it in seconds."""
-        from fepflow.text import seconds
-
         try:
             duration = float(seconds(value))
         except ValueError as error:
@@ -135,8 +136,6 @@ class Reports:
 
     def write(self, store: Store, run: RunRecord, report_error: Callable[[str], None]) -> list[Path]:
         """Write each report, and return the paths of those that were written."""
-        from fepflow.errors import InfrastructureError
-
         written = []
         for path in self.paths:
             from fepflow.cli.report_files import write_report

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from fepflow.cli.options import Duration
+from fepflow.text import plural, printable
 
 
 @click.command()
@@ -37,7 +38,6 @@ def prune(
     from fepflow.services.run_service import open_store
     from fepflow.tasks.prune import expired
     from fepflow.tasks.prune import prune as prune_store
-    from fepflow.text import plural, printable
 
     if keep is None and not keep_last:
         raise click.UsageError("Say what stays: --keep 90d, --keep-last 50, or both.")
@@ -67,7 +67,6 @@ def _deleting_in_prefect() -> Iterator[list[str]]:
 
 def _delete_in_prefect(flow_run_ids: Sequence[str], *, artifacts_only: bool = False) -> None:
     from fepflow.services.prefect_api import delete_flow_runs
-    from fepflow.text import plural
 
     if not delete_flow_runs(flow_run_ids, artifacts_only=artifacts_only):
         runs = plural(len(flow_run_ids), "flow run")
@@ -90,7 +89,6 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
     """
     from fepflow.services.run_service import open_store
     from fepflow.tasks.prune import delete_runs
-    from fepflow.text import plural, printable
 
     if bool(runs) == (case_id is not None) or case_id == "":
         raise click.UsageError("Name runs, or a test case by --case ID.")

@@ -25,6 +25,8 @@ from fepflow.cli.options import (
     suite_of_folder,
     unknown_variables,
 )
+from fepflow.errors import InfrastructureError, RunBusyError
+from fepflow.text import plural
 
 if TYPE_CHECKING:
     from fepflow.cli.console import Console
@@ -208,7 +210,6 @@ def run_to_end(
     github: GitHubReport | None = None,
 ) -> int:
     """Execute what has begun, write, print and report its end; return the exit code."""
-    from fepflow.errors import InfrastructureError, RunBusyError
     from fepflow.services import run_service
     from fepflow.tasks.local_run import LocalVariants
 
@@ -383,7 +384,6 @@ def show(
     RUN is an id, its beginning, or latest.
     """
     from fepflow.cli.console import Console
-    from fepflow.errors import InfrastructureError
     from fepflow.services import run_service
 
     failures = failed or errors or (check_id is not None and case_id is None)
@@ -433,7 +433,6 @@ def cancel(run: str) -> None:
     """
     from fepflow.services import run_service
     from fepflow.services.variants import cancel_variants
-    from fepflow.text import plural
 
     if variants := cancel_variants(run):
         variants_id = variants[0].variants_id or run

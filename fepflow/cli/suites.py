@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from fepflow.cli.options import JSON, SUITE, Margin, echo_json, margin_option, margins_by_metric
+from fepflow.errors import InfrastructureError, InputError, UserError
+from fepflow.text import known_names, plural, printable
 
 if TYPE_CHECKING:
     from fepflow.analysis.paired_planning import PairedPlan
@@ -69,16 +71,12 @@ def init(folder: Path, for_model: bool, server: str | None, variables: Sequence[
 
 
 def _refuse_existing(folder: Path, names: Sequence[str]) -> None:
-    from fepflow.errors import UserError
-
     taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise UserError(f"{folder / taken[0]} already exists: choose another folder, or remove it")
 
 
 def _write_files(folder: Path, texts: Mapping[str, str]) -> None:
-    from fepflow.errors import UserError
-
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
@@ -92,7 +90,6 @@ def _init_for_mcp(folder: Path, server: str, variables: Sequence[str], headers: 
     import asyncio
 
     from fepflow.extras import require
-    from fepflow.text import known_names, printable
 
     require("mcp", "a suite for an MCP server", "mcp")
     from fepflow.calls.mcp.starter import starter_suite, target_of
@@ -119,9 +116,7 @@ MOST_PROBLEMS = 1_000
 def validate(suite: Path) -> None:
     """Find every mistake in a suite and in the files that it names. Neither the target nor a model is called."""
     from fepflow.datasets.addresses import of_origin
-    from fepflow.errors import InfrastructureError, InputError
     from fepflow.services import run_service
-    from fepflow.text import plural
 
     validation = run_service.validate(suite)
     print_problems(validation.problems)
@@ -209,16 +204,18 @@ def plan(
     A pass shows that a minimum is reached (--min, with --expect), or that a new version is not worse than another run
     (--against).
     """
-    from fepflow.services import baselines, run_service
-
     plans: Sequence[Plan | PairedPlan]
     if against is None:
         if expected is None or margins or discordant is not None:
             raise click.UsageError("Give --expect, the share of answers that you expect to pass; or --against BASE.")
+        from fepflow.services import run_service
+
         plans = run_service.plan(suite, minimum, expected, power, repeats)
     else:
         if not (minimum is None and expected is None and repeats is None):
             raise click.UsageError("--against takes --margin, --discordant and --power; repeats are those of BASE.")
+        from fepflow.services import baselines
+
         plain, by_metric = margins_by_metric(margins)
         plans = baselines.plan_against(suite, against, plain, by_metric, power, discordant)
     if as_json:

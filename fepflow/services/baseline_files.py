@@ -12,27 +12,29 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
+from fepflow.analysis.result_files import FileRun, run_of_document
 from fepflow.documents.files import part_of, reason
 from fepflow.errors import InfrastructureError, InputError, NotFoundError, Problem, UserError, dotted
 from fepflow.imports.source import Source
 from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
+from fepflow.json.values import parse
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import ERASED
+from fepflow.reports.fep import run_parts
 from fepflow.services.run_service import open_store
 from fepflow.settings import settings
-from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Cause, RunRecord
+from fepflow.store.records import RESCORING, REUSE_OUTPUTS, Baseline, Cause, RunRecord
+from fepflow.store.runs import cases_hash_of
+from fepflow.store.store import Store
 from fepflow.suite.values import is_baseline_name
 from fepflow.text import one_line
-
-if TYPE_CHECKING:
-    from fepflow.analysis.result_files import FileRun
-    from fepflow.store.records import Baseline, RunRecord
-    from fepflow.store.store import Store
+from fepflow.verdict.verdict import Verdict
 
 FORMAT = 1
 """The newest form of the file that this version reads, and the one that it writes."""
@@ -145,8 +147,6 @@ def _identity(store: Store, run: RunRecord) -> _Run:
 
 
 def _report(store: Store, run: RunRecord) -> Iterator[bytes]:
-    from fepflow.reports.fep import run_parts
-
     size = 0
     for part in run_parts(store, run):
         text = part.encode()
@@ -199,8 +199,6 @@ def _described(archive: Archive) -> _File:
 
 
 def _json(archive: Archive, name: str) -> Any:
-    from fepflow.json.values import parse
-
     if name not in archive:
         raise InputError(Problem(f"is not a file of baselines: it has no {name}", archive.name, advice=_ADVICE))
     try:
@@ -214,10 +212,6 @@ def _json(archive: Archive, name: str) -> Any:
 
 def _file_run(archive: Archive, known: _Run) -> FileRun:
     """Return a run of the archive. Raises InputError if its report does not fit its entry in `baselines.json`."""
-    from fepflow.analysis.result_files import run_of_document
-    from fepflow.store.runs import cases_hash_of
-    from fepflow.verdict.verdict import Verdict
-
     member = _member(known.id)
     where = f"{archive.name}: {member}"
     run = run_of_document(where, _json(archive, member))
@@ -273,8 +267,6 @@ def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
 
 
 def _new_run(known: _Run, run: FileRun, source: Source) -> RunRecord:
-    from fepflow.protocol.model import utc_now
-
     imported_at = utc_now().isoformat(timespec="seconds")
     origin = {"format": "baseline", "file": source.path.name, "sha256": source.digest, "imported_at": imported_at}
     options: dict[str, Any] = {**run.options, "import": origin}

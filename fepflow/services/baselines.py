@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from fepflow.analysis.baselines import Base, base_of_baseline, chosen, require_poolable, with_outcome
+from fepflow.analysis.comparison import compare_results, contents_of, results_of_base, results_with_verdict
+from fepflow.analysis.drift import MOST_RUNS, Series, series_of
+from fepflow.analysis.paired_planning import PairedPlan
+from fepflow.analysis.preferences import Preferences
+from fepflow.analysis.regressions import JudgedComparisons, judge_comparisons
 from fepflow.errors import NotFoundError, UserError
+from fepflow.protocol.model import utc_now
 from fepflow.services.run_service import EXIT_CODES, open_store, validate
+from fepflow.store.records import Baseline, RunFigures, RunRecord
+from fepflow.store.store import Store
 from fepflow.suite.values import is_baseline_name
 from fepflow.text import known_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from fepflow.analysis.baselines import Base
-    from fepflow.analysis.drift import Series
-    from fepflow.analysis.paired_planning import PairedPlan
-    from fepflow.analysis.preferences import Preferences
-    from fepflow.analysis.regressions import JudgedComparisons
-    from fepflow.store.records import Baseline, RunFigures, RunRecord
-    from fepflow.store.store import Store
-
 
 MOST_NAMED = 5
 """Variants that a message names."""
@@ -40,10 +37,6 @@ def compare(
     A baseline may be of a suite of the other runs. Without `metrics_needed`, runs without a common metric are compared,
     too. Raises NotFoundError, UserError if nothing can be compared, and for a name that several suites have.
     """
-    from fepflow.analysis.baselines import base_of_baseline, chosen
-    from fepflow.analysis.comparison import compare_results, results_of_base, results_with_verdict
-    from fepflow.analysis.regressions import judge_comparisons
-
     runs = {name: store.runs.get(name) for name in (base, *new) if not is_baseline_name(name)}
     suites = {run.name for run in runs.values()}
     others = [runs.get(name) or store.runs.get(_baseline(store, name, suites).run_id) for name in new]
@@ -88,7 +81,6 @@ def plan_against(
 
     Raises InputError for a suite that is not valid, NotFoundError, and UserError if there is nothing to plan for.
     """
-    from fepflow.analysis.comparison import contents_of
     from fepflow.analysis.paired_planning import plan_against
 
     validation = validate(path)
@@ -102,9 +94,6 @@ def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
 
     Several runs are pooled. Raises NotFoundError, UserError.
     """
-    from fepflow.analysis.baselines import chosen, require_poolable, with_outcome
-    from fepflow.protocol.model import utc_now
-
     if not is_baseline_name(name):
         raise UserError(
             f"{name!r} cannot name a baseline: use a letter, then letters, digits and . _ -, and no run's id."
@@ -135,8 +124,6 @@ def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool 
     Also returns how many other runs of the suite have a verdict. With `all_causes`, runs count whatever started them.
     Raises NotFoundError.
     """
-    from fepflow.analysis.drift import MOST_RUNS
-
     judged = [
         run
         for run in store.runs.newest(MOST_RUNS, suite)
@@ -153,8 +140,6 @@ def trends_of(store: Store, suite: str, metric: str | None, *, all_causes: bool 
 
 def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
     """Return a metric over the runs like this one, up to it. Raises NotFoundError, UserError without a verdict."""
-    from fepflow.analysis.drift import MOST_RUNS
-
     if run.outcome is None:
         raise UserError(
             f"Run {run.id[:8]} is {run.status} and has no verdict: ask for the trend of a run with a verdict."
@@ -169,8 +154,6 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
 
 
 def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:
-    from fepflow.analysis.drift import series_of
-
     found = series_of(run, alike)
     if not found:
         raise NotFoundError(f"No metric of {run.name} has a value in run {run.id[:8]} or in runs like it.")

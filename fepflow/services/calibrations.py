@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from fepflow.access.caller import name_of_user
+from fepflow.access.caller import Caller, name_of_user
+from fepflow.analysis.calibration import exported_labels, stored_labels
+from fepflow.analysis.judge_reliability import judges_of_run
+from fepflow.analysis.labels import LabelSet, read_labels
+from fepflow.checks.models.judge_spec import JudgeSpec, judges_of_suite
 from fepflow.errors import UserError
+from fepflow.reports.tables import write_label_sheet
 from fepflow.services.run_service import Note, open_store, validate
-
-if TYPE_CHECKING:
-    from fepflow.access.caller import Caller
-    from fepflow.analysis.labels import LabelSet
-    from fepflow.checks.models.judge_spec import JudgeSpec
-    from fepflow.store.records import Calibration, LabelDraw, RunRecord
+from fepflow.store.records import Calibration, LabelDraw, RunRecord
+from fepflow.suite.reader import load_suite
 
 
 def labels_of_suite(path: Path, labels: Path, check: str | None, field: str | None) -> LabelSet:
     """Return people's labels of a suite's test cases, and their judge. Raises UserError."""
-    from fepflow.analysis.labels import read_labels
-    from fepflow.checks.models.judge_spec import judges_of_suite
-
     validation = validate(path)
     validation.require()
     judges = judges_of_suite(validation.loaded)
@@ -35,9 +32,6 @@ def labels_of_run(
     Without a file, the labels are those in the store. `note` is called if the suite no longer has that judge. A run
     without a suite file, for example an imported one, has no judge that could have changed.
     """
-    from fepflow.analysis.calibration import stored_labels
-    from fepflow.analysis.labels import read_labels
-
     run, judges = _judges_of_run(path, run_id)
     with open_store() as store:
         if labels is None:
@@ -49,9 +43,6 @@ def labels_of_run(
 
 
 def _judges_of_run(path: Path | None, run_id: str) -> tuple[RunRecord, list[JudgeSpec]]:
-    from fepflow.analysis.judge_reliability import judges_of_run
-    from fepflow.suite.reader import load_suite
-
     with open_store() as store:
         run = store.runs.get(run_id)
     if run.suite_path is not None:
@@ -63,9 +54,6 @@ def _judges_of_run(path: Path | None, run_id: str) -> tuple[RunRecord, list[Judg
 
 
 def _note_change(path: Path | None, run: RunRecord, judge: JudgeSpec, note: Note) -> None:
-    from fepflow.checks.models.judge_spec import judges_of_suite
-    from fepflow.suite.reader import load_suite
-
     if path is None or run.suite_path is None:
         return
     now = judges_of_suite(load_suite(path))
@@ -81,7 +69,6 @@ def draw_for_labels(
     `note` is called if the suite no longer has that judge. Raises UserError.
     """
     from fepflow.analysis.labels import draw_for_labels, judge_named, outputs_to_label
-    from fepflow.reports.tables import write_label_sheet
 
     if file.exists():
         raise UserError(f"{file} already exists: name another file, or move it (--labels).")
@@ -112,9 +99,6 @@ def export_labels(run_id: str, check: str | None, path: Path) -> tuple[RunRecord
 
     Raises NotFoundError, and UserError if there is no label, or the file cannot be written.
     """
-    from fepflow.analysis.calibration import exported_labels
-    from fepflow.reports.tables import write_label_sheet
-
     if path.exists():
         raise UserError(f"{path} already exists: name another file, or move it (--output).")
     with open_store() as store:

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fepflow.analysis.result_files import FileRun, is_result_file, read_result_file, run_of_document
 from fepflow.errors import NotFoundError, UserError
+from fepflow.reports.fep import run_parts
 from fepflow.services.run_service import open_store
+from fepflow.store.store import Store
 from fepflow.suite.values import is_baseline_name
-
-if TYPE_CHECKING:
-    from fepflow.analysis.result_files import FileRun
-    from fepflow.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +37,10 @@ def runs_to_compare(sources: Sequence[Source]) -> Iterator[RunsToCompare]:
 
     Raises InputError for a file without results, NotFoundError.
     """
-    from fepflow.analysis.result_files import is_result_file
-
     if all(isinstance(source, str) and not is_result_file(source) for source in sources):
         with open_store() as store:
             yield RunsToCompare(store, [str(source) for source in sources])
         return
-    from fepflow.store.store import Store
-
     read = [_read(source, number) for number, source in enumerate(sources, 1)]
     with (
         TemporaryDirectory(prefix="fepflow-compare-") as folder,
@@ -56,8 +51,6 @@ def runs_to_compare(sources: Sequence[Source]) -> Iterator[RunsToCompare]:
 
 
 def _read(source: Source, number: int) -> FileRun:
-    from fepflow.analysis.result_files import is_result_file, read_result_file, run_of_document
-
     if not isinstance(source, str):
         return run_of_document(f"results {number}", source)
     return read_result_file(Path(source)) if is_result_file(source) else _exported(source)
@@ -65,9 +58,6 @@ def _read(source: Source, number: int) -> FileRun:
 
 def _exported(name: str) -> FileRun:
     """Return a run of the user's store in the form of its report."""
-    from fepflow.analysis.result_files import run_of_document
-    from fepflow.reports.fep import run_parts
-
     with open_store() as store:
         if is_baseline_name(name):
             found = store.runs.baselines(name)

@@ -17,17 +17,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx
 
 from fepflow.errors import FepflowError
+from fepflow.reports.pull_request import comment, failure, headline, reason
 from fepflow.security.redaction import known_secrets, redact, remember, words_of
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
 from fepflow.text import one_line
-
-if TYPE_CHECKING:
-    from fepflow.store.records import RunRecord
-    from fepflow.store.store import Store
 
 API_VERSION = "2022-11-28"
 MOST_PAGES = 30
@@ -85,8 +84,6 @@ class GitHubReport:
 
     def report(self, store: Store, runs: Sequence[RunRecord]) -> None:
         """Report runs that have ended: one, or those of all variants of a suite."""
-        from fepflow.reports.pull_request import comment, headline, reason
-
         try:
             path = self._path or (runs[0].suite_path and self._relative(Path(runs[0].suite_path))) or runs[0].name
             for run in runs:
@@ -101,8 +98,6 @@ class GitHubReport:
             self._annotate("notice", f"The verdict could not be reported on GitHub: {words_of(error)}")
 
     def _report_error(self, message: str) -> None:
-        from fepflow.reports.pull_request import failure
-
         try:
             path = self._path
             self._annotate("error", f"COULD NOT BE EVALUATED: {one_line(message, 500)}", path)
@@ -236,10 +231,10 @@ def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int,
             page = response.json()
         except ValueError:
             raise _RefusedError("GitHub's API did not answer with JSON.") from None
-        for comment in page if isinstance(page, list) else ():
-            marker = _Marker.of(str(comment.get("body") or "")) if _is_ours(comment) else None
+        for item in page if isinstance(page, list) else ():
+            marker = _Marker.of(str(item.get("body") or "")) if _is_ours(item) else None
             if marker is not None and marker.suite == suite:
-                return int(comment["id"]), marker.run
+                return int(item["id"]), marker.run
         following = response.links.get("next", {}).get("url", "")
         if not following:
             return None

@@ -6,19 +6,24 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from fepflow.analysis.blind import judged_rows
+from fepflow.analysis.preferences import JudgedPreferences, OutputPair, PairVerdict, pair_all, preferences
+from fepflow.calls.models import _litellm
+from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.model import CHAT, Model, RequestContext, parse_model_config
+from fepflow.calls.policy import RunBudget
+from fepflow.checks.core.data_checks import merged
+from fepflow.checks.models.pairwise import judge_pair
 from fepflow.errors import CheckArgumentsError, InfrastructureError, ModelError, RunLimitExceededError, UserError
 from fepflow.security.redaction import words_of
 from fepflow.services.run_service import open_store
+from fepflow.store.records import RunRecord
+from fepflow.store.response_cache import StoredResponseCache
+from fepflow.store.store import Store
+from fepflow.suite.models import Budget, JudgeDefaults
 from fepflow.text import cut, plural
-
-if TYPE_CHECKING:
-    from fepflow.analysis.preferences import JudgedPreferences, OutputPair, PairVerdict
-    from fepflow.calls.models.client import ModelRequests
-    from fepflow.calls.models.model import Model
-    from fepflow.store.records import RunRecord
-    from fepflow.store.store import Store
 
 MOST_RUNS = 8
 """Runs that are compared, each with each other one."""
@@ -57,10 +62,6 @@ def judge_runs(
     Answers are stored in the user's store, even if some of the runs are files. Raises UserError for a question or a
     model that cannot be used.
     """
-    from fepflow.analysis.blind import judged_rows
-    from fepflow.analysis.preferences import JudgedPreferences, pair_all, preferences
-    from fepflow.calls.models import _litellm
-
     text = asked.text.strip()
     if not text or len(text) > MOST_QUESTION:
         raise UserError(f"The judge's question is a text of 1 to {MOST_QUESTION:,} characters (--judge).")
@@ -91,11 +92,6 @@ def judge_runs(
 def model_of_judge(run: RunRecord, name: str | None) -> tuple[Model, int]:
     """Return the model that judges, and how many requests it may get at once: that of the run's suite, or the named
     one with what the suite says of this provider. Raises UserError."""
-    from fepflow.calls.models import _litellm
-    from fepflow.calls.models.model import CHAT, parse_model_config
-    from fepflow.checks.core.data_checks import merged
-    from fepflow.suite.models import JudgeDefaults
-
     section = None if run.file else run.suite.get("judge")  # a file says neither who judges, nor where keys are sent
     defaults = JudgeDefaults.model_validate(section) if section else JudgeDefaults()
     own = {} if name is None else {"model_config": {"model": name}}
@@ -116,9 +112,6 @@ class _Judge:
     """A judge of pairs."""
 
     def __init__(self, store: Store, model: Model, text: str, asked: JudgeQuestion, concurrency: int) -> None:
-        from fepflow.calls.policy import RunBudget
-        from fepflow.suite.models import Budget
-
         self._store = store
         self._model = model
         self._text = text
@@ -130,10 +123,6 @@ class _Judge:
 
     async def verdicts(self, pairs: Sequence[OutputPair]) -> list[PairVerdict]:
         """Return a verdict about each pair, in their order."""
-        from fepflow.calls.models.client import ModelClient, ModelRequests
-        from fepflow.calls.models.model import RequestContext
-        from fepflow.store.response_cache import StoredResponseCache
-
         contexts = {
             repeat: RequestContext(self._budget, self._concurrency, repeat)
             for repeat in {pair.repeat for pair in pairs}
@@ -152,9 +141,6 @@ class _Judge:
         return verdicts
 
     async def _verdict(self, requests: ModelRequests, pair: OutputPair) -> PairVerdict:
-        from fepflow.analysis.preferences import PairVerdict
-        from fepflow.checks.models.pairwise import judge_pair
-
         if pair.texts is None:
             return PairVerdict(pair, None, why_none=pair.why_none)
         if pair.is_same:

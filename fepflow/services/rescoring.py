@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.services.run_service import Note, connect, note_untaken_variables
 from fepflow.settings import settings
-
-if TYPE_CHECKING:
-    from fepflow.tasks.local_run import LocalRun
+from fepflow.store.store import Store
+from fepflow.tasks.create_rescore import create_rescore, find_rescorable
+from fepflow.tasks.local_run import STORE_WAIT, LocalRun
 
 
 @contextmanager
@@ -23,10 +22,6 @@ def begin_rescore(
 
     Raises NotFoundError, UserError for outputs that cannot be judged, InputError for a suite that is not valid.
     """
-    from fepflow.store.store import Store
-    from fepflow.tasks.create_rescore import create_rescore, find_rescorable
-    from fepflow.tasks.local_run import STORE_WAIT, LocalRun
-
     with Store.open(settings().store_address, STORE_WAIT) as store:
         store.leases.reap()
         connect(note, show_logs=show_logs)

@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from fepflow.analysis.variants import VariantTable, variant_table
+from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.security.redaction import words_of
+from fepflow.services.local_run import Execution
 from fepflow.services.run_service import EXIT_CODES, STOPPED, Note, connect, is_over, open_store
 from fepflow.settings import settings
+from fepflow.store.leases import new_owner
+from fepflow.store.records import RunRecord
+from fepflow.store.store import Store
 from fepflow.suite.variants import MANY, chosen, label_of
-
-if TYPE_CHECKING:
-    from fepflow.analysis.variants import VariantTable
-    from fepflow.diagnose.suite_validation import SuiteValidation
-    from fepflow.store.records import RunRecord
-    from fepflow.tasks.create_run import RunOptions
-    from fepflow.tasks.local_run import Listener, LocalVariants
+from fepflow.tasks.create_run import RunOptions, create_variants
+from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT, Listener, LocalRun, LocalVariants
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,6 @@ def begin_variants(
 ) -> Iterator[LocalVariants]:
     """Create a run of each selected variant."""
     connect(note, show_logs=show_logs)
-    from fepflow.store.store import Store
-    from fepflow.tasks.create_run import create_variants
-    from fepflow.tasks.local_run import STORE_WAIT, LocalRun, LocalVariants
-
     with Store.open(settings().store_address, STORE_WAIT) as store:
         variants_id = uuid4().hex
         created = create_variants(store, validation, options, variants_id)
@@ -81,9 +77,6 @@ def begin_variants(
 @contextmanager
 def resume_variants(variants_id: str, note: Note, *, show_logs: bool = False) -> Iterator[LocalVariants | None]:
     """Return the variants to continue, or None for an unknown id. Variants with a verdict keep it."""
-    from fepflow.store.leases import new_owner
-    from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT, LocalRun, LocalVariants
-
     with open_store(STORE_WAIT) as store:
         records = store.runs.of_variants(variants_id)
         if not records:
@@ -117,9 +110,6 @@ def execute_variants(
     begun: LocalVariants, listener: Listener | None = None, *, handle_sigterm: bool = True
 ) -> FinishedVariants:
     """Execute the variants in this process, as subflows of one Prefect flow run; see `run_service.execute`."""
-    from fepflow.analysis.variants import variant_table
-    from fepflow.services.local_run import Execution
-
     store, records = begun.store, [begun_run.run for begun_run in begun.runs]
     counts: dict[str, Counter[str]] = {}
 
