@@ -191,7 +191,8 @@ class Pages:
 
     def trends(self, request: Request, suite: str = "") -> Response:
         """Show a suite's metrics over its runs."""
-        return self._page(request, "trends.html", view=suite_page.trends_view(self._store, suite))
+        series, others = suite_page.trends_view(self._store, suite)
+        return self._page(request, "trends.html", suite=suite, all_series=series, others=others)
 
     def overview(self, request: Request) -> Response:
         """Show each suite with its newest run, what is wrong with it, and its next run."""

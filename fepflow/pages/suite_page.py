@@ -204,36 +204,21 @@ MAX_POINTS = 60
 """Runs in a chart, the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeriesView:
-    """A metric over runs, with its chart."""
+def trends_view(store: Store, suite: str) -> tuple[list[tuple[Series, Markup | None]], int]:
+    """Return the metrics of a suite over the runs like its newest one with a verdict, each with its chart.
 
-    series: Series
-    chart: Markup | None
-
-
-@dataclass(frozen=True, slots=True)
-class TrendsView:
-    """A suite's metrics. `others` are runs that measured something else, or were started another way."""
-
-    suite: str
-    series: list[SeriesView]
-    others: int
-
-
-def trends_view(store: Store, suite: str) -> TrendsView:
-    """Return the metrics of a suite over the runs like its newest one with a verdict. Raises NotFoundError."""
+    Also returns how many runs measured something else, or were started another way. Raises NotFoundError.
+    """
     if not suite:
         raise UserError("Trends are those of a suite: choose one on the page of suites.")
-    found, others = trends_of(store, suite, None)
-    return TrendsView(suite, [_series(store, series) for series in found], others)
+    all_series, others = trends_of(store, suite, None)
+    return [(series, _trend_chart(store, series)) for series in all_series], others
 
 
-def _series(store: Store, series: Series) -> SeriesView:
+def _trend_chart(store: Store, series: Series) -> Markup | None:
     run = store.runs.get(series.points[-1].run_id)
     metric = next((metric for metric in run.metrics or () if metric["id"] == series.metric), {"id": series.metric})
-    points = [_point(point) for point in series.points[-MAX_POINTS:]]
-    return SeriesView(series, trend_chart(points, bands_of(run, metric)))
+    return trend_chart([_point(point) for point in series.points[-MAX_POINTS:]], bands_of(run, metric))
 
 
 def _point(point: Point) -> dict[str, Any]:

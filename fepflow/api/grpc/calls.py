@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -165,10 +165,6 @@ Context = Any
 Work = Callable[[], Awaitable[None]]
 
 
-def _no_limit() -> None:
-    """Counts nothing."""
-
-
 @dataclass(slots=True)
 class Call:
     """An admitted call. Its handler sets its resource: the id of an evaluation or operation.
@@ -177,7 +173,7 @@ class Call:
     """
 
     caller: Caller
-    count: Callable[[], None] = field(default=_no_limit)
+    count: Callable[[], None]
     resource: str | None = None
 
 
@@ -195,7 +191,8 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
     def __init__(self, access: Access, max_message: int, max_open: int) -> None:
         self._access = access
         self._max_message = max_message
-        self._streams, self._questions = Places(max_open), Places(max_open)
+        # Places for calls without a key: long ones do not take those of others.
+        self._streams, self._questions = asyncio.Semaphore(max_open), asyncio.Semaphore(max_open)
 
     async def intercept_service(
         self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: grpc.HandlerCallDetails
@@ -212,20 +209,13 @@ class Interceptor(grpc.aio.ServerInterceptor):  # type: ignore[type-arg]  # its 
         return grpc.stream_unary_rpc_method_handler(guard.respond, None, handler.response_serializer)
 
 
-@dataclass(slots=True)
-class Places:
-    """Places for calls without a key, so that long ones do not take those of others."""
-
-    free: int
-
-
 class Guard:
     """A guard of one method's handler. It gets the bytes of messages, so that unreadable ones get a correct status.
 
     A message is read once its caller is admitted, and has a deadline.
     """
 
-    def __init__(self, handler: Any, method: str, access: Access, max_message: int, places: Places) -> None:
+    def __init__(self, handler: Any, method: str, access: Access, max_message: int, places: asyncio.Semaphore) -> None:
         self._handler = handler
         self._places = places
         self._action = method.removeprefix("/")
@@ -312,13 +302,10 @@ class Guard:
             GRPC_SECONDS.labels(self._action).observe(time.monotonic() - began)
 
     async def _of_anybody(self, work: Work) -> None:
-        if not self._places.free:
+        if self._places.locked():
             raise RateLimitError("too many calls of this kind are open: try again later", 1.0)
-        self._places.free -= 1
-        try:
+        async with self._places:
             await work()
-        finally:
-            self._places.free += 1
 
     async def _admitted(self, work: Work, needs: Scope, context: Context) -> None:
         headers, source = _headers(context)

@@ -38,91 +38,69 @@ class _FailedFastError(Exception):
     """An evaluation ended in an error, and the caller wants no further evaluation."""
 
 
-class Batch:
-    """A batch of evaluations. Raises InputError for invalid options."""
+async def carry_out_batch(
+    service: FepService, request: fep_pb2.BatchEvaluationRequest, call: Call, max_message: int
+) -> fep_pb2.BatchEvaluationResponse:
+    """Carry out all evaluations. Those that are not done in time, or after a first failure, are errors, too.
 
-    def __init__(
-        self, service: FepService, request: fep_pb2.BatchEvaluationRequest, call: Call, max_message: int
-    ) -> None:
-        problems = list(_problems(request))
-        if problems:
-            raise InputError(problems)
-        options = request.options
-        self._service = service
-        self._call = call
-        self._evaluations = request.evaluations
-        self._waiting = iter(range(len(request.evaluations)))
-        self._workers = options.max_concurrent if options.HasField("max_concurrent") else DEFAULT_CONCURRENT
-        self._seconds = options.timeout_ms / 1_000 if options.HasField("timeout_ms") else None
-        self._fail_fast = options.fail_fast
-        self._max_message = max_message
-        self._room = max_message - _FOR_ERRORS
-        self._results: dict[int, fep_pb2.EvaluationRunResult] = {}
-        self._errors: dict[int, fep_pb2.FepError] = {}
+    Raises InputError for invalid options.
+    """
+    if problems := list(_problems(request)):
+        raise InputError(problems)
+    options, started_at, count = request.options, utc_now(), len(request.evaluations)
+    workers = options.max_concurrent if options.HasField("max_concurrent") else DEFAULT_CONCURRENT
+    waiting = iter(enumerate(request.evaluations))
+    room = max_message - _FOR_ERRORS
+    results: dict[int, fep_pb2.EvaluationRunResult] = {}
+    errors: dict[int, fep_pb2.FepError] = {}
 
-    async def run(self) -> fep_pb2.BatchEvaluationResponse:
-        """Carry out all evaluations. Those that are not done in time, or after a first failure, are errors, too."""
-        started_at = utc_now()
-        code, reason = "", ""
-        try:
-            async with asyncio.timeout(self._seconds):
-                if await self._failed_fast():
-                    code, reason = "cancelled", "Another evaluation failed before this one was done (fail_fast)."
-        except TimeoutError:
-            code, reason = "timeout_error", "The timeout_ms of the batch was over before this evaluation was done."
-        for index in range(len(self._evaluations)):
-            if index not in self._results and index not in self._errors:
-                self._errors[index] = fep_pb2.FepError(code=code, message=reason)
-                write_struct({"evaluation": index}, self._errors[index].details)
-        return self._response(started_at)
-
-    async def _failed_fast(self) -> bool:
-        failed = False
-        try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._workers, len(self._evaluations))):
-                    group.create_task(self._work())
-        except* _FailedFastError:
-            failed = True
-        return failed
-
-    async def _work(self) -> None:
-        for index in self._waiting:
-            try:
-                await self._evaluate(index)
-            except Exception as error:
-                self._errors[index] = fep_error(known(error, f"evaluation {index} of a batch"), evaluation=index)
-                if self._fail_fast:
-                    raise _FailedFastError from None
-
-    async def _evaluate(self, index: int) -> None:
+    async def evaluate(index: int, evaluation: fep_pb2.EvaluationRequest) -> None:
+        nonlocal room
         if index:
-            self._call.count()
-        result = await self._service.evaluate(
-            Source(read_message, self._evaluations[index].SerializeToString()), self._call.caller
-        )
+            call.count()
+        result = await service.evaluate(Source(read_message, evaluation.SerializeToString()), call.caller)
         message = await asyncio.to_thread(result_message, result)
         size = message.ByteSize()
-        if size > self._room:
-            raise ResultTooLargeError(size, self._max_message, result.evaluation_id)
-        self._room -= size
-        self._results[index] = message
+        if size > room:
+            raise ResultTooLargeError(size, max_message, result.evaluation_id)
+        room -= size
+        results[index] = message
 
-    def _response(self, started_at: datetime) -> fep_pb2.BatchEvaluationResponse:
-        done = sorted(self._results)
-        response = fep_pb2.BatchEvaluationResponse(
-            results=[self._results[index] for index in done],
-            result_indexes=done,
-            errors=[self._errors[index] for index in sorted(self._errors)],
-            summary=fep_pb2.BatchSummary(
-                total_evaluations=len(self._evaluations),
-                successful_evaluations=len(self._results),
-                failed_evaluations=len(self._errors),
-            ),
-        )
-        response.summary.started_at.FromDatetime(started_at)
-        response.summary.completed_at.FromDatetime(utc_now())
-        return response
+    async def work() -> None:
+        for index, evaluation in waiting:
+            try:
+                await evaluate(index, evaluation)
+            except Exception as error:
+                errors[index] = fep_error(known(error, f"evaluation {index} of a batch"), evaluation=index)
+                if options.fail_fast:
+                    raise _FailedFastError from None
+
+    code, reason = "", ""
+    try:
+        async with (
+            asyncio.timeout(options.timeout_ms / 1_000 if options.HasField("timeout_ms") else None),
+            asyncio.TaskGroup() as group,
+        ):
+            for _ in range(min(workers, count)):
+                group.create_task(work())
+    except* _FailedFastError:
+        code, reason = "cancelled", "Another evaluation failed before this one was done (fail_fast)."
+    except* TimeoutError:
+        code, reason = "timeout_error", "The timeout_ms of the batch was over before this evaluation was done."
+    for index in set(range(count)) - results.keys() - errors.keys():
+        errors[index] = fep_pb2.FepError(code=code, message=reason)
+        write_struct({"evaluation": index}, errors[index].details)
+    summary = fep_pb2.BatchSummary(
+        total_evaluations=count, successful_evaluations=len(results), failed_evaluations=len(errors)
+    )
+    summary.started_at.FromDatetime(started_at)
+    summary.completed_at.FromDatetime(utc_now())
+    return fep_pb2.BatchEvaluationResponse(
+        results=[results[index] for index in sorted(results)],
+        result_indexes=sorted(results),
+        errors=[errors[index] for index in sorted(errors)],
+        summary=summary,
+    )
 
 
 def _problems(request: fep_pb2.BatchEvaluationRequest) -> Iterator[Problem]:
@@ -178,7 +156,7 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
         self, request: fep_pb2.BatchEvaluationRequest, context: Any
     ) -> fep_pb2.BatchEvaluationResponse:
         """Carry out several evaluations."""
-        return await Batch(self._service, request, current_call(), self._max_message).run()
+        return await carry_out_batch(self._service, request, current_call(), self._max_message)
 
 
 PAGE, MAX_PAGE = 50, 500
