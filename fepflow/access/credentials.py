@@ -189,30 +189,30 @@ def _number(claim: Any, name: str) -> float:
 
 def _scopes_of(claims: Mapping[str, Any]) -> frozenset[Scope]:
     """Return the known scopes in `scope`, a text with spaces, or else in `scopes`, a list."""
-    told = claims["scope"] if "scope" in claims else claims.get("scopes", [])
-    words = told.split(" ") if isinstance(told, str) else told
+    claim = claims["scope"] if "scope" in claims else claims.get("scopes", [])
+    words = claim.split(" ") if isinstance(claim, str) else claim
     if not isinstance(words, list):
         raise AuthenticationError("The token's scopes are neither a text with spaces (scope) nor a list (scopes).")
     return frozenset(scope for scope in SCOPES if scope in words)
 
 
 def _key_in(path: Path, algorithm: JwtAlgorithm) -> bytes | PublicKey:
-    named = f"{path} (FEPFLOW_JWT_KEY_FILE)"
+    place = f"{path} (FEPFLOW_JWT_KEY_FILE)"
     try:
         with open_regular(path) as file:
             data = file.read(_MAX_KEY_FILE)
     except OSError as error:
-        raise UserError(f"{named} cannot be read: {error.strerror}.") from None
-    return _secret(data, named) if algorithm == "HS256" else _public_key(data, algorithm, named)
+        raise UserError(f"{place} cannot be read: {error.strerror}.") from None
+    return _secret(data, place) if algorithm == "HS256" else _public_key(data, algorithm, place)
 
 
-def _secret(data: bytes, named: str) -> bytes:
+def _secret(data: bytes, place: str) -> bytes:
     if b"-----BEGIN" in data:
-        raise UserError(f"{named} holds a PEM key, which is not a secret: HS256 needs random bytes.")
+        raise UserError(f"{place} holds a PEM key, which is not a secret: HS256 needs random bytes.")
     secret = data.rstrip(b"\r\n")
     if len(secret) < _SHORTEST_SECRET:
         raise UserError(
-            f"{named} holds a secret of {len(secret)} bytes, which can be guessed: HS256 needs at least "
+            f"{place} holds a secret of {len(secret)} bytes, which can be guessed: HS256 needs at least "
             f"{_SHORTEST_SECRET} random ones; `openssl rand -base64 48` makes some."
         )
     remember([secret.decode("utf-8", "replace")])
@@ -226,14 +226,14 @@ _KINDS: dict[str, tuple[type[PublicKey], str]] = {
 }
 
 
-def _public_key(data: bytes, algorithm: JwtAlgorithm, named: str) -> PublicKey:
+def _public_key(data: bytes, algorithm: JwtAlgorithm, place: str) -> PublicKey:
     try:
         key = load_pem_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
-        raise UserError(f"{named} does not hold a public key in PEM (-----BEGIN PUBLIC KEY-----).") from None
+        raise UserError(f"{place} does not hold a public key in PEM (-----BEGIN PUBLIC KEY-----).") from None
     kind, words = _KINDS[algorithm]
     is_weak = isinstance(key, RSAPublicKey) and key.key_size < _SHORTEST_RSA
     is_other_curve = isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1)
     if not isinstance(key, kind) or is_weak or is_other_curve:
-        raise UserError(f"{named} holds another key: {algorithm} needs {words}.")
+        raise UserError(f"{place} holds another key: {algorithm} needs {words}.")
     return key

@@ -100,13 +100,13 @@ def _tls_files(settings: Settings) -> tuple[Path, Path] | None:
 
 def allowed_origins(settings: Settings) -> frozenset[str]:
     """Return the origins of FEPFLOW_CORS_ORIGINS. Raises UserError for anything else, including *."""
-    named = [origin.strip().rstrip("/").lower() for origin in settings.cors_origins.split(",") if origin.strip()]
-    for origin in named:
+    origins = [origin.strip().rstrip("/").lower() for origin in settings.cors_origins.split(",") if origin.strip()]
+    for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise UserError(
                 f"FEPFLOW_CORS_ORIGINS: {printable(brief(origin, 100))} is not an origin: write, for example, https://app.example.org"
             )
-    return frozenset(named)
+    return frozenset(origins)
 
 
 def tells_of_proxy(name: str) -> bool:
@@ -121,16 +121,16 @@ def refuse_pages_of_others(headers: Iterable[tuple[str, str]], allowed: frozense
     the same as the Host, or one of `allowed`. Requests through a proxy are refused, because they may come from anybody.
     Raises PermissionDeniedError.
     """
-    named = list(headers)
-    hosts = [value for name, value in named if name == "host"]
+    pairs = list(headers)
+    hosts = [value for name, value in pairs if name == "host"]
     if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
         raise PermissionDeniedError(
             "Without API keys, requests are taken for localhost, 127.0.0.1 and [::1] only (Host)."
         )
-    if any(tells_of_proxy(name) for name, _ in named):
+    if any(tells_of_proxy(name) for name, _ in pairs):
         raise PermissionDeniedError(
             "Without API keys, requests of proxies are not taken: `fepflow keys create` makes one."
         )
     own = {f"{scheme}://{hosts[0].lower()}" for scheme in ("http", "https")}
-    if any(name == "origin" and value.lower() not in own | allowed for name, value in named):
+    if any(name == "origin" and value.lower() not in own | allowed for name, value in pairs):
         raise PermissionDeniedError("Without API keys, requests of pages from elsewhere are refused (Origin).")

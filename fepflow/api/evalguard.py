@@ -67,13 +67,13 @@ class Catalogue:
             self._content = _load(folder)
         except InputError as error:
             effect = "none are served" if self._content is None else "those read before are served"
-            found = "\n".join(str(problem) for problem in error.problems[:_SHOWN])
-            logger.error("EvalGuard's definitions in %s cannot be read, %s:\n%s", folder, effect, found)
+            problems = "\n".join(str(problem) for problem in error.problems[:_SHOWN])
+            logger.error("EvalGuard's definitions in %s cannot be read, %s:\n%s", folder, effect, problems)
 
 
 def _fingerprint(folder: Path) -> Fingerprint:
     """Return the documents with the times of their last changes and their sizes."""
-    found = []
+    documents = []
     for name in sorted(FOLDERS):
         for parent, folders, files in os.walk(folder / name):
             folders.sort()
@@ -81,21 +81,21 @@ def _fingerprint(folder: Path) -> Fingerprint:
                 try:
                     status = path.stat()
                 except OSError:
-                    found.append((str(path), 0, -1))
+                    documents.append((str(path), 0, -1))
                 else:
-                    found.append((str(path), status.st_mtime_ns, status.st_size))
-    return tuple(found)
+                    documents.append((str(path), status.st_mtime_ns, status.st_size))
+    return tuple(documents)
 
 
 def _load(folder: Path) -> CatalogueContent:
-    there = [folder / name for name in FOLDERS if (folder / name).is_dir()]
-    if not there:
+    present = [folder / name for name in FOLDERS if (folder / name).is_dir()]
+    if not present:
         names = ", ".join(FOLDERS)
         raise InputError(Problem(f"has none of the folders {names}", str(folder), advice="FEPFLOW_EVALGUARD_FOLDER"))
-    if errors := validate_catalogue(there).errors:
+    if errors := validate_catalogue(present).errors:
         raise InputError(errors)
-    tasks = load_tasks(folder) if folder / "tasks" in there else {}
-    has_thresholds = not {folder / "thresholds", folder / "policies"}.isdisjoint(there)
+    tasks = load_tasks(folder) if folder / "tasks" in present else {}
+    has_thresholds = not {folder / "thresholds", folder / "policies"}.isdisjoint(present)
     thresholds = load_all_thresholds(folder) if has_thresholds else {}
     return CatalogueContent(dict(sorted(tasks.items())), dict(sorted(thresholds.items())))
 
@@ -113,8 +113,8 @@ class EvalguardApi:
     def reports(self, *, limit: int, offset: int, **wanted: str) -> dict[str, Any]:
         """Return a page of the reports that match (see ReportFilter), the newest first."""
         update_run_reports(self._store)
-        found, total = self._store.reports.find(ReportFilter(**wanted), limit, offset)
-        return {"reports": [_served(report) for report in found], **_pagination(limit, offset, total)}
+        page, total = self._store.reports.find(ReportFilter(**wanted), limit, offset)
+        return {"reports": [_served(report) for report in page], **_pagination(limit, offset, total)}
 
     def report(self, report_id: str) -> dict[str, Any]:
         """Return the report with this id, or the only one with this own id. Raises NotFoundError."""
@@ -133,8 +133,8 @@ class EvalguardApi:
     def thresholds(self, *, tasks: str, metrics: str | None = None) -> dict[str, Any]:
         """Return the thresholds of tasks, all or those of some metrics; ids are separated by commas."""
         known = self._catalogue.current().thresholds
-        found = [known[task] for task in dict.fromkeys(tasks.split(",")) if task in known]
-        documents = _documents(found)
+        wanted = [known[task] for task in dict.fromkeys(tasks.split(",")) if task in known]
+        documents = _documents(wanted)
         if metrics is not None:
             names = metrics.split(",")
             for document in documents:
@@ -145,10 +145,8 @@ class EvalguardApi:
     def models(self, *, limit: int, offset: int, model_source: str | None = None) -> dict[str, Any]:
         """Return a page of the models that have reports, by name."""
         update_run_reports(self._store)
-        found, total = self._store.reports.models(model_source, limit, offset)
-        models = [
-            {"model_name": name, **({} if source is None else {"model_source": source})} for name, source in found
-        ]
+        page, total = self._store.reports.models(model_source, limit, offset)
+        models = [{"model_name": name, **({} if source is None else {"model_source": source})} for name, source in page]
         return {"models": models, **_pagination(limit, offset, total)}
 
     def tasks(self, *, limit: int, offset: int) -> dict[str, Any]:

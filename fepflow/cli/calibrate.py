@@ -108,8 +108,8 @@ def _draw(
         f"{drawn.seed}) from those that the judge passed and from those that it failed. Fill in each label, yes or no; "
         "then:"
     )
-    named = "" if suite is None or run.suite_path is None else f"{suite} "
-    click.echo(f"  fepflow calibrate {named}--run {run.id[:8]} --labels {labels}")
+    suite_argument = "" if suite is None or run.suite_path is None else f"{suite} "
+    click.echo(f"  fepflow calibrate {suite_argument}--run {run.id[:8]} --labels {labels}")
     return 0
 
 

@@ -76,15 +76,15 @@ def compare(
         raise click.UsageError('Say what the judge is asked: --judge "Which answer helps more?"')
     plain, by_metric = margins_by_metric(margins)
     console = Console(to_stderr=True)
-    with runs_to_compare([base, *new]) as found:
-        for sentence in found.notes:
+    with runs_to_compare([base, *new]) as compared:
+        for sentence in compared.notes:
             console.note(sentence)
-        store, (first, *others) = found.store, found.names
+        store, (first, *others) = compared.store, compared.names
         judged = baselines.compare(store, first, others, plain, by_metric, metrics_needed=question is None)
         preferred = None
         if question is not None:
             asked = JudgeQuestion(question, judge_model, max_usd, not no_cache)
-            runs = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
+            runs = [judged.comparisons[0].base, *(comparison.new for comparison in judged.comparisons)]
             preferred = judge_runs(store, runs, asked, console.note)
         if form == "table":
             Console().print(_comparison_view(store, judged, limit))
@@ -164,20 +164,20 @@ def _preference_view(judged: JudgedPreferences) -> Iterator[Table | str]:
     from fepflow.cli.console import safe, table
     from fepflow.reports.preferences import COLUMNS, STRENGTH_COLUMNS, asked_sentence, rows_of, strength_rows
 
-    found = judged.preferences
+    preferences = judged.preferences
     yield ""
     yield f"[bold]judge[/]  {safe(judged.model)}: {safe(judged.question)}"
     made = table(*COLUMNS)
-    for row in rows_of(found):
+    for row in rows_of(preferences):
         made.add_row(*map(safe, row))
     yield made
-    if found.strengths:
+    if preferences.strengths:
         strengths = table(*STRENGTH_COLUMNS)
-        for row in strength_rows(found):
+        for row in strength_rows(preferences):
             strengths.add_row(*map(safe, row))
         yield strengths
-    yield from (f"  - {safe(each.sentence)}" for each in found.between)
-    yield from (f"  [yellow]![/] {safe(warning)}" for each in found.between for warning in each.warnings)
+    yield from (f"  - {safe(pair.sentence)}" for pair in preferences.between)
+    yield from (f"  [yellow]![/] {safe(warning)}" for pair in preferences.between for warning in pair.warnings)
     yield f"  {safe(asked_sentence(judged))}"
 
 
@@ -256,7 +256,7 @@ def export_(file: Path, suite: str | None, overwrite: bool) -> None:
 
     require_place(file, overwrite=overwrite)
     baselines = export_baselines(file, _suite_named(suite) if suite is not None else None)
-    names = ", ".join(f"{each.name} of {printable(each.suite)}" for each in baselines)
+    names = ", ".join(f"{baseline.name} of {printable(baseline.suite)}" for baseline in baselines)
     click.echo(f"{file} has {plural(len(baselines), 'baseline')}: {names}.")
 
 
@@ -267,10 +267,11 @@ def import_(file: Path) -> None:
     from fepflow.cli.console import SHORT_ID
     from fepflow.services.baseline_files import import_baselines
 
-    for each in import_baselines(file):
-        run_id = each.run.id[:SHORT_ID] + (f" and {len(each.others)} more" if each.others else "")
-        was = f" (was {each.before[:SHORT_ID]})" if each.before not in (None, each.run.id) else ""
-        click.echo(f"{each.name} of {printable(each.suite)} is run {run_id}, with the verdict {each.run.outcome}{was}.")
+    for imported in import_baselines(file):
+        run_id = imported.run.id[:SHORT_ID] + (f" and {len(imported.others)} more" if imported.others else "")
+        was = f" (was {imported.before[:SHORT_ID]})" if imported.before not in (None, imported.run.id) else ""
+        verdict = f"with the verdict {imported.run.outcome}{was}"
+        click.echo(f"{imported.name} of {printable(imported.suite)} is run {run_id}, {verdict}.")
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"

@@ -104,13 +104,13 @@ def delete(runs: tuple[str, ...], case_id: str | None, labelled: bool, yes: bool
             # The verdict's page and the table of failed cases quote it.
             _delete_in_prefect([run.flow_run_id for run in having if run.flow_run_id], artifacts_only=True)
             return
-        found = [store.runs.get(run) for run in runs]
-        for run in found:
+        records = [store.runs.get(run) for run in runs]
+        for run in records:
             store.retention.require_deletable(run, labelled=labelled)
         if not yes:
-            for run in found:
+            for run in records:
                 cases = plural(run.n_cases, "test case")
                 click.echo(f"{run.id[:8]}  {run.created_at:%Y-%m-%d %H:%M}  {printable(run.name)}, {cases}")
             click.confirm("Delete?", abort=True)
         with _deleting_in_prefect() as flow_runs:
-            click.echo(f"{delete_runs(store, found, flow_runs)}.")
+            click.echo(f"{delete_runs(store, records, flow_runs)}.")

@@ -41,8 +41,9 @@ def run_view(store: Store, run: RunRecord) -> Iterator[Table | str]:
         yield _regression_table(regression)
         base = regression["run_id"][:SHORT_ID]
         others = len(regression.get("pooled", ())) - 1
-        runs, named = (f"run {base}", base) if others < 1 else (f"run {base} and {others} more", regression["baseline"])
-        yield f"against {runs}: {safe(regression['matched'])} (fepflow compare {named} {run.id[:SHORT_ID]})"
+        more = f" and {others} more" if others > 0 else ""
+        command = f"fepflow compare {regression['baseline'] if more else base} {run.id[:SHORT_ID]}"
+        yield f"against run {base}{more}: {safe(regression['matched'])} ({command})"
     if slices := (run.verdict or {}).get("slices"):
         yield _slice_table(slices)
     for confusion in (run.verdict or {}).get("confusions") or ():

@@ -120,24 +120,24 @@ def comparison_view(store: Store, base: str, new: Sequence[str], runs: Sequence[
 def forest_plots(differences: Sequence[VariantDifference], *, several: bool, labels: bool = False) -> list[Markup]:
     """Draw the differences from the base: those of shares in one picture, each other metric in one of its own."""
     rows = defaultdict(list)
-    for each in differences:
-        estimate = each.estimate
+    for difference in differences:
+        estimate = difference.estimate
         if estimate is None or estimate.value is None:
             continue
-        name = each.metric.id
+        name = difference.metric.id
         if several:
-            run = each.run.variant if labels else None
-            name = f"{name}: {', '.join(map(str, run.values())) if run else each.run.id[:8]}"
+            run = difference.run.variant if labels else None
+            name = f"{name}: {', '.join(map(str, run.values())) if run else difference.run.id[:8]}"
         bounds = f"{number(estimate.low)} to {number(estimate.high)}"
-        rows["" if each.metric.is_share else each.metric.id].append(
+        rows["" if difference.metric.is_share else difference.metric.id].append(
             {
-                "label": f"{name} ({each.way})" if each.way else name,  # a word stands beside every colour
+                "label": f"{name} ({difference.way})" if difference.way else name,  # a word stands beside every colour
                 "value": estimate.value,
                 "low": estimate.low,
                 "high": estimate.high,
-                "way": each.way,
-                "hint": f"{name}: {number(estimate.value)} ({bounds}), {each.way or 'no difference shown'}",
-                "href": run_path(each.run.id),
+                "way": difference.way,
+                "hint": f"{name}: {number(estimate.value)} ({bounds}), {difference.way or 'no difference shown'}",
+                "href": run_path(difference.run.id),
             }
         )
     return [chart for group in rows.values() if (chart := forest_chart(group)) is not None]
@@ -195,7 +195,7 @@ def _outputs_changed(
     for then, now in comparison.matched.pairs:
         pair = ids[now], then, now
         before, after = base.get(then, []), new.get(now, [])
-        if any(each.failed for each in before) != any(each.failed for each in after):
+        if any(output.failed for output in before) != any(output.failed for output in after):
             errors.append(pair)
         elif any(pair[0] in cases for cases in flipped.values()):
             continue
@@ -210,7 +210,7 @@ def _differ(before: Sequence[StoredOutput], after: Sequence[StoredOutput]) -> bo
         return True
     is_known = True
     for one, other in zip(before, after, strict=True):
-        have_blobs = [each.blob is not None for each in (one, other)]
+        have_blobs = [output.blob is not None for output in (one, other)]
         if one.output.value != other.output.value and have_blobs[0] is have_blobs[1]:
             return True
         is_known = is_known and one.blob == other.blob
@@ -226,10 +226,10 @@ def _whole(store: Store, comparison: RunComparison, pair: _Pair) -> tuple[list[S
 
 
 def _by_case(store: Store, run: RunRecord) -> dict[int, list[StoredOutput]]:
-    found: dict[int, list[StoredOutput]] = defaultdict(list)
+    by_case: dict[int, list[StoredOutput]] = defaultdict(list)
     for (case_index, _), stored in sorted(store.results.outputs(run.id, whole=False).items()):
-        found[case_index].append(stored)
-    return found
+        by_case[case_index].append(stored)
+    return by_case
 
 
 def _flip_groups(store: Store, compared: ComparedRun, flipped: dict[str, list[Flip]]) -> list[ChangeGroup]:

@@ -67,17 +67,17 @@ def trust_words(calibration: Calibration) -> str:
     """Return how far the judge can be trusted and how many labels are missing, as sentences."""
     figure = youden_of(calibration) or calibration.statistics["kappa"]
     value, missing = figure["value"], missing_labels(calibration)
-    said = f"{_agreed(calibration)}{_rates(calibration)}."
+    agreement = f"{_agreed(calibration)}{_rates(calibration)}."
     if value is None:
         why = _capital(calibration.statistics["kappa"]["why"])
-        return f"Nothing can be told yet: {said} {why}. Label outputs of both kinds."
+        return f"Nothing can be told yet: {agreement} {why}. Label outputs of both kinds."
     more = f" About {plural(missing, 'more label')} would tell." if missing <= _MANY else _TOO_MANY
     if missing:
-        return f"It cannot be told yet whether this judge can be trusted: {said}{more}"
+        return f"It cannot be told yet whether this judge can be trusted: {agreement}{more}"
     if value < ENOUGH:
         advice = "No more labels are needed to see that; its prompt or model has to change."
-        return f"Do not rely on this judge: {said} {advice}"
-    return f"This judge can be trusted on outputs like these: {said} No more labels are needed."
+        return f"Do not rely on this judge: {agreement} {advice}"
+    return f"This judge can be trusted on outputs like these: {agreement} No more labels are needed."
 
 
 _MANY = 2_000
@@ -111,7 +111,7 @@ def disagreements(store: Store, run: RunRecord, labelled: LabelSet) -> list[Disa
 
 
 def _order(label: Label, verdict: Label) -> float:
-    numbers = [each for each in (label, verdict) if not isinstance(each, str)]
+    numbers = [value for value in (label, verdict) if not isinstance(value, str)]
     if len(numbers) < 2:  # words
         return 0.0
     return float(label) if isinstance(label, bool) else -abs(float(numbers[0]) - float(numbers[1]))
@@ -136,12 +136,14 @@ def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeRow]]]:
 
 
 def _judge_rows(store: Store, run: RunRecord) -> Iterator[JudgeRow]:
-    for each in reliability_of_judges(store, run, all_recorded=True):
-        labels = store.labels.current(run.id, each.check_id)
+    for judge in reliability_of_judges(store, run, all_recorded=True):
+        labels = store.labels.current(run.id, judge.check_id)
         labelled = len({(label.case_index, label.repeat) for label in labels})
-        trust = trust_words(each.calibration) if each.calibration else "Nobody knows yet how far it agrees with people."
-        can_label = each.judge is not None and bool(each.judge.fields)
-        yield JudgeRow(each, labelled, trust, _todo(run, each, labelled, can_label=can_label), can_label)
+        trust = (
+            trust_words(judge.calibration) if judge.calibration else "Nobody knows yet how far it agrees with people."
+        )
+        can_label = judge.judge is not None and bool(judge.judge.fields)
+        yield JudgeRow(judge, labelled, trust, _todo(run, judge, labelled, can_label=can_label), can_label)
 
 
 def _todo(run: RunRecord, each: JudgeReliability, labelled: int, *, can_label: bool) -> str:

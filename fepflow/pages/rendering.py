@@ -304,8 +304,8 @@ def _plain(value: Any) -> str:
 def _votes(metadata: Any) -> Iterator[str]:
     """Yield what each sample, or each judge of a jury, said."""
     details = metadata.get("jury") or metadata.get("samples") if isinstance(metadata, Mapping) else None
-    said = details.get("said") if isinstance(details, Mapping) else None
-    for number, sample in enumerate(said if isinstance(said, list) else (), 1):
+    samples = details.get("said") if isinstance(details, Mapping) else None
+    for number, sample in enumerate(samples if isinstance(samples, list) else (), 1):
         if isinstance(sample, Mapping):
             name = sample.get("judge", f"sample {number}")
             rest = {field: value for field, value in sample.items() if field != "judge"}

@@ -228,12 +228,19 @@ class Pages:
         """
         run = self._store.runs.get(run_id)
         judge = _judge(run, check)
-        named = _field(judge, field)
-        order = order or ("random" if _may_be_drawn(run, named) else "disagreement")
+        judged_field = _field(judge, field)
+        order = order or ("random" if _may_be_drawn(run, judged_field) else "disagreement")
         if order not in get_args(Order):
             raise UserError(f"order is one of {', '.join(get_args(Order))}.")
         person = person_of(caller_of(request))
-        queue = label_queue(self._store, run, judge, order, who=person, field=named)  # type: ignore[arg-type]  # see above
+        queue = label_queue(
+            self._store,
+            run,
+            judge,
+            order,  # type: ignore[arg-type]  # see above
+            who=person,
+            field=judged_field,
+        )
         wanted = ToLabel(case, _whole(repeat) - 1, 1, 1, None) if case else queue.next(_whole(after))
         if again and not case:
             wanted = _in_queue(queue, again) or wanted
@@ -241,14 +248,14 @@ class Pages:
         output = output_to_label(self._store, run, judge, wanted) if wanted else None
         # Beside an output that has a label already, agreement would tell what to change it to.
         agreement = None if case or said else agreement_so_far(self._store, run, judge, queue)
-        kind, words = judge.fields[named]
+        kind, words = judge.fields[judged_field]
         before = _in_queue(queue, last) if last else None
         return self._page(
             request,
             "labels.html",
             run=run,
             judge=judge,
-            field=named,
+            field=judged_field,
             kind=kind,
             words=words,
             queue=queue,
@@ -260,7 +267,7 @@ class Pages:
             case=case,
             label_words=label_page.label_words,
             last=last if before and queue.label_of(before) and not said else "",
-            may_be_drawn=_may_be_drawn(run, named),
+            may_be_drawn=_may_be_drawn(run, judged_field),
             default_draw=DEFAULT_DRAW,
         )
 

@@ -62,8 +62,8 @@ class Overview:
 
     def cards(self, scheduled: ScheduledRuns) -> list[Card]:
         """Return a card for each suite, those with alerts first, then by their newest run."""
-        found = [self._card(run, runs, scheduled) for run, runs in self._store.runs.newest_of_suites()]
-        return sorted(found, key=lambda card: not card.alerts)
+        cards = [self._card(run, runs, scheduled) for run, runs in self._store.runs.newest_of_suites()]
+        return sorted(cards, key=lambda card: not card.alerts)
 
     def _card(self, run: RunSummary, runs: int, scheduled: ScheduledRuns) -> Card:
         judged = run if run.outcome is not None else self._newest_judged(run.name)
@@ -97,10 +97,10 @@ def history_of(store: Store, run: RunRecord) -> History:
     if len(outcomes) > 1 and _RANK[outcomes[-1][2]] > _RANK[outcomes[-2][2]]:
         alerts.append(f"Worse than the run before: {WORDS[outcomes[-2][2]]}, now {WORDS[outcomes[-1][2]]}.")
     metrics = list(run.metrics or ())
-    metric = next((found for found in metrics if found.get("outcome")), metrics[0] if metrics else None)
+    metric = next((candidate for candidate in metrics if candidate.get("outcome")), metrics[0] if metrics else None)
     series = series_of(run, store.runs.alike(run, MOST_RUNS))
-    alerts += [sentence for each in series if len(each.points) > 1 and (sentence := _drift(each))]
-    shown = next((each for each in series if metric is not None and each.metric == metric["id"]), None)
+    alerts += [sentence for one in series if len(one.points) > 1 and (sentence := _drift(one))]
+    shown = next((one for one in series if metric is not None and one.metric == metric["id"]), None)
     return History(outcomes, metric, _line(shown), alerts)
 
 

@@ -102,11 +102,11 @@ def export_baselines(path: Path, suite: str | None) -> list[Baseline]:
     Raises NotFoundError if there are none, UserError for one that does not fit into a file, InfrastructureError.
     """
     with open_store() as store:
-        baselines = [each for each in store.runs.baselines() if suite in (None, each.suite)]
+        baselines = [baseline for baseline in store.runs.baselines() if suite in (None, baseline.suite)]
         if not baselines:
             of = "" if suite is None else f" of the suite {suite}"
             raise NotFoundError(f"There is no baseline{of} to export: `fepflow baseline set main latest` makes one.")
-        ids = dict.fromkeys(run_id for each in baselines for run_id in (each.run_id, *each.others))
+        ids = dict.fromkeys(run_id for baseline in baselines for run_id in (baseline.run_id, *baseline.others))
         runs = [store.runs.get(run_id) for run_id in ids]
         try:
             _write(path, store, baselines, runs)
@@ -118,7 +118,7 @@ def export_baselines(path: Path, suite: str | None) -> list[Baseline]:
 def _write(path: Path, store: Store, baselines: Sequence[Baseline], runs: Sequence[RunRecord]) -> None:
     with part_of(path) as part:
         with ZipFile(part, "w", ZIP_DEFLATED) as zipped:
-            named = [{name: getattr(each, name) for name in _Named.model_fields} for each in baselines]
+            named = [{name: getattr(baseline, name) for name in _Named.model_fields} for baseline in baselines]
             known = [_identity(store, run).model_dump(mode="json") for run in runs]
             zipped.writestr(_NAMES, json.dumps({"fepflow_baselines": FORMAT, "baselines": named, "runs": known}))
             for run in runs:
@@ -134,8 +134,8 @@ def _member(run_id: str) -> str:
 def _identity(store: Store, run: RunRecord) -> _Run:
     outputs: list[str] = []
     for start in range(0, run.n_cases, _CASES_AT_ONCE):
-        found = store.results.outputs(run.id, start, start + _CASES_AT_ONCE)
-        outputs += [found[unit].content_hash for unit in sorted(found)]
+        stored = store.results.outputs(run.id, start, start + _CASES_AT_ONCE)
+        outputs += [stored[unit].content_hash for unit in sorted(stored)]
     if len(outputs) < run.calls:
         raise UserError(
             f"Run {run.id[:8]} of {run.name} has outputs for {len(outputs)} of {run.calls} calls: a file of results "
@@ -168,7 +168,7 @@ def import_baselines(path: Path) -> list[ImportedBaseline]:
     source = Source(path, str(path))
     with open_archive(source) as archive:
         described = _described(archive)
-        read = [(each, _file_run(archive, each)) for each in described.runs]
+        read = [(known, _file_run(archive, known)) for known in described.runs]
     names = {run.id: run.name for _, run in read}
     for named in described.baselines:
         for run_id in (named.run_id, *named.others):
@@ -239,9 +239,9 @@ def _file_run(archive: Archive, known: _Run) -> FileRun:
 def _require_free(store: Store, known: _Run, run: FileRun) -> None:
     """Raise UserError if the store has another run with this id."""
     with suppress(NotFoundError):
-        there = store.runs.get(known.id)
-        if (there.name, there.suite_hash, there.cases_hash) != (run.name, run.suite_hash, known.cases_hash):
-            raise UserError(f"There is another run {known.id} here already, of {there.name}: nothing was imported.")
+        stored = store.runs.get(known.id)
+        if (stored.name, stored.suite_hash, stored.cases_hash) != (run.name, run.suite_hash, known.cases_hash):
+            raise UserError(f"There is another run {known.id} here already, of {stored.name}: nothing was imported.")
 
 
 def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
@@ -294,9 +294,9 @@ def _new_run(known: _Run, run: FileRun, source: Source) -> RunRecord:
 
 def _named(store: Store, named: _Named) -> ImportedBaseline:
     run = store.runs.get(named.run_id)
-    there = next((each for each in store.runs.baselines(named.name) if each.suite == named.suite), None)
-    before = there.run_id if there is not None else None
+    present = next((baseline for baseline in store.runs.baselines(named.name) if baseline.suite == named.suite), None)
+    before = present.run_id if present is not None else None
     # One that is the same keeps its time: runs that ended since are not among those that it was chosen from.
-    if there is None or (there.run_id, list(there.others)) != (named.run_id, named.others):
+    if present is None or (present.run_id, list(present.others)) != (named.run_id, named.others):
         store.runs.set_baseline(named.suite, named.name, named.run_id, named.others)
     return ImportedBaseline(named.suite, named.name, run, named.others, before)

@@ -56,9 +56,9 @@ def exit_code_with(code: int, preferred: Preferences) -> int:
     It is also 1 if the first run is shown to be preferred to another. It is the code of an inconclusive run, instead of
     0, if the judge answered about no pair of some runs: a wrong key shows nothing.
     """
-    if any(each.shown < 0 for each in preferred.of_first):
+    if any(preference.shown < 0 for preference in preferred.of_first):
         return EXIT_CODES["fail"]
-    unknown = any(each.rate.value is None for each in preferred.of_first)
+    unknown = any(preference.rate.value is None for preference in preferred.of_first)
     return EXIT_CODES["inconclusive"] if unknown and code == 0 else code
 
 
@@ -109,7 +109,7 @@ def set_baseline(name: str, run_ids: Sequence[str]) -> tuple[Base, str | None]:
 def remove_baseline(name: str, suite: str | None) -> str:
     """Remove a baseline's name, and return its suite. Raises NotFoundError, UserError."""
     with open_store() as store:
-        suites = [each.suite for each in store.runs.baselines(name) if suite in (None, each.suite)]
+        suites = [baseline.suite for baseline in store.runs.baselines(name) if suite in (None, baseline.suite)]
         if not suites:
             raise NotFoundError(f"There is no baseline {name!r}: `fepflow baseline list` shows all baselines.")
         if len(suites) > 1:
@@ -154,12 +154,12 @@ def trend_up_to(store: Store, run: RunRecord, metric: str) -> Series:
 
 
 def _series(run: RunRecord, alike: Sequence[RunFigures], metric: str | None) -> list[Series]:
-    found = series_of(run, alike)
-    if not found:
+    all_series = series_of(run, alike)
+    if not all_series:
         raise NotFoundError(f"No metric of {run.name} has a value in run {run.id[:8]} or in runs like it.")
-    wanted = [series for series in found if metric in (None, series.metric)]
+    wanted = [series for series in all_series if metric in (None, series.metric)]
     if not wanted:
         raise NotFoundError(
-            f"{run.name} has no metric {metric!r}: it has {known_names(each.metric for each in found)}."
+            f"{run.name} has no metric {metric!r}: it has {known_names(series.metric for series in all_series)}."
         )
     return wanted

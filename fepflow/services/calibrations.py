@@ -57,7 +57,7 @@ def _note_change(path: Path | None, run: RunRecord, judge: JudgeSpec, note: Note
     if path is None or run.suite_path is None:
         return
     now = judges_of_suite(load_suite(path))
-    if (judge.judge, judge.rubric) not in {(each.judge, each.rubric) for each in now}:
+    if (judge.judge, judge.rubric) not in {(present.judge, present.rubric) for present in now}:
         note(f"{judge.check_id} has changed since run {run.id[:8]}: as it is in {path} now, it is not calibrated")
 
 

@@ -60,12 +60,12 @@ def _exported(name: str) -> FileRun:
     """Return a run of the user's store in the form of its report."""
     with open_store() as store:
         if is_baseline_name(name):
-            found = store.runs.baselines(name)
-            if not found:
+            baselines = store.runs.baselines(name)
+            if not baselines:
                 raise NotFoundError(f"There is no file and no baseline {name!r}: give a file, or the id of a run.")
-            if len(found) > 1:
-                raise UserError(f"{name} names {len(found)} baselines: beside a file, give the id of a run.")
-            name = found[0].run_id
+            if len(baselines) > 1:
+                raise UserError(f"{name} names {len(baselines)} baselines: beside a file, give the id of a run.")
+            name = baselines[0].run_id
         run = store.runs.get(name)
         if run.outcome is None:
             raise UserError(f"Run {run.id[:8]} has no verdict to compare: it is {run.status}.")

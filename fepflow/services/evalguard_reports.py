@@ -47,13 +47,13 @@ def import_reports(store: Store, paths: Sequence[Path], on_warnings: OnFile) -> 
                 if document is None and not is_named:
                     summary.skipped += 1
                     continue
-                found = read_report(path, document)
+                read_one = read_report(path, document)
             except InputError as error:
                 summary.bad += error.problems
                 continue
-            if found.warnings:
-                on_warnings(path, found.warnings)
-            read.append(stored_report(found.content_hash, str(path), found.report, warnings=found.warnings))
+            if read_one.warnings:
+                on_warnings(path, read_one.warnings)
+            read.append(stored_report(read_one.content_hash, str(path), read_one.report, warnings=read_one.warnings))
         added = store.reports.add(read)
         summary.added += added
         summary.known += len(read) - added
@@ -69,9 +69,9 @@ def _files(paths: Sequence[Path], summary: ImportSummary) -> Iterator[tuple[Path
         if not path.is_dir():
             yield path, True
             continue
-        found = find_documents(path)
-        summary.bad += found.problems
-        yield from ((file, False) for file in sorted([*found.files, *found.ignored]))
+        documents = find_documents(path)
+        summary.bad += documents.problems
+        yield from ((file, False) for file in sorted([*documents.files, *documents.ignored]))
 
 
 def stored_report(report_id: str, source: str, report: Report, **fields: Any) -> StoredReport:
@@ -104,7 +104,7 @@ def find_report(name: Path) -> tuple[Report, list[str]]:
         return read.report, read.warnings
     with open_store() as store:
         try:
-            found = store.reports.imported(str(name))
+            stored = store.reports.imported(str(name))
         except NotFoundError as error:
             raise NotFoundError(f"There is no file {name}. {error}") from None
-    return Report.model_validate(found.report), found.warnings
+    return Report.model_validate(stored.report), stored.warnings

@@ -202,8 +202,8 @@ class _Marker:
     @classmethod
     def of(cls, body: str) -> Self | None:
         """Return the marker of a comment, if it has one."""
-        found = re.match(r"<!-- fepflow:([0-9a-f]{32}) run:(\d{1,20}) -->", body)
-        return cls(found[1], int(found[2])) if found else None
+        marker = re.match(r"<!-- fepflow:([0-9a-f]{32}) run:(\d{1,20}) -->", body)
+        return cls(marker[1], int(marker[2])) if marker else None
 
 
 def _put_comment(client: httpx.Client, issues: str, number: object, marker: _Marker, body: str) -> None:
@@ -258,24 +258,24 @@ def _require_done(response: httpx.Response) -> None:
         return
     status = response.status_code
     try:
-        told = response.json()
+        answer = response.json()
     except ValueError:
-        told = None
-    message = told.get("message") if isinstance(told, dict) else None
-    said = f"{status}: {one_line(str(message), 200)}" if message else str(status)
+        answer = None
+    message = answer.get("message") if isinstance(answer, dict) else None
+    reply = f"{status}: {one_line(str(message), 200)}" if message else str(status)
     headers = response.headers
     if status == 429 or (status == 403 and ("retry-after" in headers or headers.get("x-ratelimit-remaining") == "0")):
         reset = headers.get("x-ratelimit-reset", "")
         until = (
             f" until {datetime.fromtimestamp(int(reset), UTC):%H:%M} UTC" if re.fullmatch(r"\d{1,11}", reset) else ""
         )
-        raise _RefusedError(f"GitHub's rate limit is reached{until} ({said}).")
+        raise _RefusedError(f"GitHub's rate limit is reached{until} ({reply}).")
     if status in (401, 403, 404):
         raise _RefusedError(
-            f"The token may not write comments here ({said}). The job needs `permissions: pull-requests: write`. On a "
+            f"The token may not write comments here ({reply}). The job needs `permissions: pull-requests: write`. On a "
             "pull request of a fork the token can only read: the verdict is in the summary of the job."
         )
-    raise _RefusedError(f"GitHub's API refused it ({said}).")
+    raise _RefusedError(f"GitHub's API refused it ({reply}).")
 
 
 def _number_or_text(data: Any, *names: str) -> int | str | None:

@@ -49,7 +49,7 @@ class Execution:
         self.prefect_error: InfrastructureError | None = None
         """Error of Prefect's own: it did not execute the flow, or does not know its end, which the store may know."""
         self._begun = begun
-        self._runs = [begun.run] if isinstance(begun, LocalRun) else [each.run for each in begun.runs]
+        self._runs = [begun.run] if isinstance(begun, LocalRun) else [variant.run for variant in begun.runs]
         self._stop: Future[None] = Future()
         self._ended: Future[None] = Future()
         # A daemon, so that the process can leave without it when Prefect's API is gone.

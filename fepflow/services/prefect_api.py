@@ -132,8 +132,8 @@ def _past_proxies() -> dict[str, str]:
     """Return variables that keep Prefect's client from asking a proxy of the environment for this machine."""
     if not any(name.lower() in ("http_proxy", "https_proxy", "all_proxy") for name in os.environ):
         return {}
-    named = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
-    value = ",".join(dict.fromkeys([*filter(None, named), *LOOPBACK]))
+    hosts = (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",")
+    value = ",".join(dict.fromkeys([*filter(None, hosts), *LOOPBACK]))
     return {"NO_PROXY": value, "no_proxy": value}
 
 
@@ -373,10 +373,10 @@ def scheduled_runs() -> ScheduledRuns:
     }
     try:
         with _client(api, SECONDS) as client:
-            found = client.post("flow_runs/filter", json=wanted).raise_for_status().json()
+            answer = client.post("flow_runs/filter", json=wanted).raise_for_status().json()
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return ScheduledRuns(False, [])
-    runs = [run for run in found if isinstance(run, dict) and run.get("expected_start_time")]
+    runs = [run for run in answer if isinstance(run, dict) and run.get("expected_start_time")]
     return ScheduledRuns(True, runs)
 
 
@@ -400,10 +400,10 @@ def delete_flow_runs(flow_run_ids: Sequence[str], *, artifacts_only: bool = Fals
             for start in range(0, len(flow_run_ids), _IDS_AT_ONCE):
                 ids = list(flow_run_ids[start : start + _IDS_AT_ONCE])
                 wanted = {"artifacts": {"flow_run_id": {"any_": ids}}}
-                while found := client.post("artifacts/filter", json=wanted).raise_for_status().json():
-                    _delete(client, [f"artifacts/{artifact['id']}" for artifact in found])
+                while artifacts := client.post("artifacts/filter", json=wanted).raise_for_status().json():
+                    _delete(client, [f"artifacts/{artifact['id']}" for artifact in artifacts])
                 if not artifacts_only:
-                    _delete(client, [f"flow_runs/{each}" for each in ids])
+                    _delete(client, [f"flow_runs/{flow_run_id}" for flow_run_id in ids])
     except (httpx.HTTPError, httpx.InvalidURL, ValueError):
         return False
     return True

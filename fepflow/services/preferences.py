@@ -73,7 +73,7 @@ def judge_runs(
             f"The price of {model.name} is not known, so nothing can be limited by it: leave out --max-usd."
         )
     contents, paired = pair_all(store, runs)
-    pairs = [pair for each in paired for pair in each.pairs]
+    pairs = [pair for compared in paired for pair in compared.pairs]
     different = sum(pair.texts is not None and not pair.is_same for pair in pairs)
     note(
         f"asking {model.name} about {plural(different, 'pair')} of outputs in both orders: up to "
@@ -82,11 +82,11 @@ def judge_runs(
     with open_store() if any(run.file for run in runs) else nullcontext(store) as cache_in:
         judge = _Judge(cache_in, model, text, asked, concurrency)
         verdicts = iter(asyncio.run(judge.verdicts(pairs)))
-    found = preferences(contents, paired, [[next(verdicts) for _ in each.pairs] for each in paired])
+    preferred = preferences(contents, paired, [[next(verdicts) for _ in compared.pairs] for compared in paired])
     if not any(run.file for run in runs):
-        for each in found.between:
-            store.preferences.put(judged_rows(text, model.name, each.verdicts))
-    return JudgedPreferences(text, model.name, found, judge.usage, judge.limit)
+        for compared in preferred.between:
+            store.preferences.put(judged_rows(text, model.name, compared.verdicts))
+    return JudgedPreferences(text, model.name, preferred, judge.usage, judge.limit)
 
 
 def model_of_judge(run: RunRecord, name: str | None) -> tuple[Model, int]:

@@ -173,7 +173,7 @@ def plan(path: Path, minimum: float | None, expected: float, power: float, repea
     suite = validation.require()
     gate = at_look(suite.gate or Gate(), 1)
     metrics = suite.metrics or [Metric(id=check_id, check=check_id) for check_id in checks_by_id(validation)]
-    shares = {each.id: each.check for each in metrics if each.check is not None and is_share_that_passed(each)}
+    shares = {share.id: share.check for share in metrics if share.check is not None and is_share_that_passed(share)}
     minima = {name: least for name, least in gate.min.items() if name in shares}
     if minimum is not None:
         minima = dict.fromkeys(minima or list(shares)[:1], minimum)

@@ -93,13 +93,13 @@ def _unique(name: LiteralString, code: LiteralString, most: int) -> PlainValidat
     """Return a validator of lists of ids, which drops duplicates."""
 
     def unique(ids: Any) -> list[str]:
-        if not isinstance(ids, list) or not all(isinstance(each, str) and each for each in ids):
+        if not isinstance(ids, list) or not all(isinstance(item, str) and item for item in ids):
             raise PydanticCustomError(code, f"{name} must be an array of ids, each a text")
-        found = list(dict.fromkeys(ids))
-        if len(found) > most:
-            text = f"{name}: an evaluation has at most {most:,}, and here are {len(found):,}"
+        unique_ids = list(dict.fromkeys(ids))
+        if len(unique_ids) > most:
+            text = f"{name}: an evaluation has at most {most:,}, and here are {len(unique_ids):,}"
             raise PydanticCustomError("TOO_LARGE", "{text}", {"text": text})
-        return found
+        return unique_ids
 
     items = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
     return PlainValidator(unique, json_schema_input_type=items)

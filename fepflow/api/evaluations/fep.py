@@ -126,10 +126,10 @@ class FepService:
 
     async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:
         """Return an evaluation by its id: its result, or its progress. Raises NotFoundError."""
-        found = await self.find_json(evaluation_id)
-        if isinstance(found, Pending):
-            return found
-        return await asyncio.to_thread(lambda: EvaluationRunResult.model_validate_json("".join(found)))
+        result = await self.find_json(evaluation_id)
+        if isinstance(result, Pending):
+            return result
+        return await asyncio.to_thread(lambda: EvaluationRunResult.model_validate_json("".join(result)))
 
     async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
         """Find an evaluation. Its result comes as pieces of JSON, which are read from the store one by one."""

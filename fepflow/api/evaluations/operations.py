@@ -159,8 +159,8 @@ class Operations:
         """Return the result of a completed operation."""
         if operation.status != "completed":
             return None
-        found = await self._service.find(operation.id)
-        return None if isinstance(found, Pending) else found
+        result = await self._service.find(operation.id)
+        return None if isinstance(result, Pending) else result
 
     async def cases_done(self, operation: RunSummary) -> int:
         """Return how many test cases have results."""

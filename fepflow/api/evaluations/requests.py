@@ -298,8 +298,8 @@ def _body(data: Any) -> EvaluationRequestBody:
     try:
         return EvaluationRequestBody.model_validate(data)
     except ValidationError as error:
-        found = validation_messages(data, error)
-        raise InputError([Problem(one.message, path=dotted(one.path), advice=one.advice) for one in found]) from None
+        messages = validation_messages(data, error)
+        raise InputError([Problem(one.message, path=dotted(one.path), advice=one.advice) for one in messages]) from None
 
 
 def _checks(body: EvaluationRequestBody) -> tuple[list[AnyCheck], list[list[AnyCheck]]]:

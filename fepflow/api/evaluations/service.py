@@ -231,8 +231,8 @@ def _summary(store: Store, run: RunRecord, outputs: Sequence[OutputFacts], grade
 
 def _latency(metadata: Mapping[str, Any] | None) -> int | None:
     """Return the latency of the call that answered, in whole milliseconds."""
-    found = (metadata or {}).get("latency_ms")
-    return round(found) if isinstance(found, int | float) and math.isfinite(found) else None
+    latency = (metadata or {}).get("latency_ms")
+    return round(latency) if isinstance(latency, int | float) and math.isfinite(latency) else None
 
 
 def _with_cause(message: str, failure: Mapping[str, Any]) -> str:
@@ -358,10 +358,10 @@ class EvaluationService:
 
     def grader(self, grader_id: str) -> dict[str, Any]:
         """Return a grader, built in or stored. Raises NotFoundError."""
-        found = BUILT_IN.get(grader_id) or self._store.requests.find_graders([grader_id]).get(grader_id)
-        if found is None:
+        wanted = BUILT_IN.get(grader_id) or self._store.requests.find_graders([grader_id]).get(grader_id)
+        if wanted is None:
             raise NotFoundError("Grader not found")
-        return _shown_grader(found)
+        return _shown_grader(wanted)
 
     def graders(self, limit: int, skip: int) -> dict[str, Any]:
         """Return the graders: the built-in ones, then the stored ones, oldest first."""
@@ -377,21 +377,21 @@ class EvaluationService:
         return {"id": grader_id, "deleted": True}
 
     def _cases(self, ids: Sequence[str]) -> list[TestCase]:
-        found = self._store.requests.find_test_cases([case_id for case_id in ids if re.fullmatch(CASE_ID, case_id)])
+        cases = self._store.requests.find_test_cases([case_id for case_id in ids if re.fullmatch(CASE_ID, case_id)])
         for case_id in ids:
-            if case_id not in found:
+            if case_id not in cases:
                 raise InvalidRequestError("INVALID_TEST_CASE_ID", f"Test case not found: {shown(case_id, 200)}")
-        return [found[case_id] for case_id in ids]
+        return [cases[case_id] for case_id in ids]
 
     def _graders(self, ids: Sequence[str]) -> list[Grader]:
         stored = self._store.requests.find_graders(
-            [each for each in ids if each not in BUILT_IN and re.fullmatch(GRADER_ID, each)]
+            [grader_id for grader_id in ids if grader_id not in BUILT_IN and re.fullmatch(GRADER_ID, grader_id)]
         )
-        found = {**stored, **BUILT_IN}
+        graders = {**stored, **BUILT_IN}
         for grader_id in ids:
-            if grader_id not in found:
+            if grader_id not in graders:
                 raise InvalidRequestError("INVALID_GRADER_ID", f"Grader not found: {shown(grader_id, 200)}")
-        return [found[grader_id] for grader_id in ids]
+        return [graders[grader_id] for grader_id in ids]
 
 
 def _require_key(key: str) -> None:

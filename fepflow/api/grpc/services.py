@@ -129,10 +129,10 @@ class EvaluationServicer(fep_pb2_grpc.EvaluationServiceServicer):
     async def GetEvaluation(self, request: fep_pb2.GetEvaluationRequest, context: Any) -> fep_pb2.EvaluationRunResult:
         """Return the result of an evaluation."""
         current_call().resource = request.evaluation_id
-        found = await self._service.find(request.evaluation_id)
-        if isinstance(found, Pending):
-            raise PendingError(found)
-        return await asyncio.to_thread(result_message, found)
+        result = await self._service.find(request.evaluation_id)
+        if isinstance(result, Pending):
+            raise PendingError(result)
+        return await asyncio.to_thread(result_message, result)
 
     async def HealthCheck(self, request: fep_pb2.HealthCheckRequest, context: Any) -> fep_pb2.HealthCheckResponse:
         """Return that the service works. Raises InfrastructureError without its store."""
@@ -203,10 +203,10 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
     ) -> fep_pb2.ListOperationsResponse:
         """Return a page of operations."""
         size, status, after = _size(request), _status(request), _after(request)
-        found = await self._operations.page(size + 1, status, after)
-        response = fep_pb2.ListOperationsResponse(operations=[_message(operation) for operation in found[:size]])
-        if len(found) > size:
-            response.next_page_token = _token(found[size - 1], request.filter)
+        operations = await self._operations.page(size + 1, status, after)
+        response = fep_pb2.ListOperationsResponse(operations=[_message(operation) for operation in operations[:size]])
+        if len(operations) > size:
+            response.next_page_token = _token(operations[size - 1], request.filter)
         return response
 
     async def CancelOperation(

@@ -120,9 +120,9 @@ def _invalid_parameter(request: Request, error: RequestValidationError) -> str:
 
 def _methods(app: FastAPI, request: Request) -> list[str]:
     """Return the methods of a path, of all its routes; the framework names only those of the first one."""
-    found = [
+    methods = [
         method
         for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
         if any(route.matches({**request.scope, "method": method})[0] == Match.FULL for route in app.routes)
     ]
-    return ["GET", "HEAD", *found[1:]] if found[:1] == ["GET"] else found
+    return ["GET", "HEAD", *methods[1:]] if methods[:1] == ["GET"] else methods

@@ -259,5 +259,5 @@ def _refused(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _links(status: int, *operations: str) -> dict[int | str, dict[str, Any]]:
     """Return the follow-up requests for a created object in the document; its id is in the response."""
-    found = {name: {"operationId": name, "parameters": {"id": "$response.body#/data/id"}} for name in operations}
-    return {status: {"description": "Done.", "links": found}}
+    links = {name: {"operationId": name, "parameters": {"id": "$response.body#/data/id"}} for name in operations}
+    return {status: {"description": "Done.", "links": links}}

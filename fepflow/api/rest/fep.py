@@ -125,10 +125,10 @@ def fep_router(service: FepService) -> APIRouter:
         },
     )
     async def get(evaluation_id: str) -> Response:
-        found = await service.find_json(evaluation_id)
-        if isinstance(found, Pending):
-            return JSONResponse(found.model_dump(), 202)
-        return await _streamed(found)
+        stored = await service.find_json(evaluation_id)
+        if isinstance(stored, Pending):
+            return JSONResponse(stored.model_dump(), 202)
+        return await _streamed(stored)
 
     @router.get(
         "/health",
@@ -192,16 +192,16 @@ def _case_parts(case: TestCaseResult) -> Iterator[str]:
 
 
 async def _lines(evaluation: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
-    told = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
+    counts = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
     try:
         async for progress in evaluation:
-            told = {
+            counts = {
                 "evaluation_id": progress.evaluation_id,
                 "status": progress.status,
                 "completed_test_cases": progress.completed_test_cases,
                 "total_test_cases": progress.total_test_cases,
             }
-            before, after = _line(progress.status, json.dumps(told)[1:-1], as_events=as_events)
+            before, after = _line(progress.status, json.dumps(counts)[1:-1], as_events=as_events)
             parts: list[Iterable[str]] = [[before]]
             if progress.result is not None:
                 parts += [[',"result":'], _case_parts(progress.result)]
@@ -212,7 +212,7 @@ async def _lines(evaluation: AsyncIterator[EvaluationProgress], *, as_events: bo
                 await asyncio.sleep(0)
     except FepflowError as error:  # the status has gone out: the stream itself says how it ended
         body = bytes(error_response(error.http_status, error).body).decode()
-        text = ",".join([json.dumps({**told, "status": "failed"})[1:-1], f'"error":{body}'])
+        text = ",".join([json.dumps({**counts, "status": "failed"})[1:-1], f'"error":{body}'])
         yield "".join(_line("failed", text, as_events=as_events))
 
 
