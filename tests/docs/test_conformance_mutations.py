@@ -171,11 +171,11 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "tests/fepflow/api/grpc/test_evaluation.py::test_an_evaluation_is_carried_out_and_found_again": Mutation(
         "fepflow/api/grpc/services.py",
-        "return await asyncio.to_thread(result_message, found)",
-        "return fep_pb2.EvaluationRunResult()",
+        "raise PendingError(result)\n        return await asyncio.to_thread(result_message, result)",
+        "raise PendingError(result)\n        return fep_pb2.EvaluationRunResult()",
     ),
     "tests/fepflow/api/grpc/test_batch.py::test_results_are_in_the_order_of_their_evaluations": Mutation(
-        "fepflow/api/grpc/services.py", "done = sorted(self._results)", "done = sorted(self._results, reverse=True)"
+        "fepflow/api/grpc/services.py", "for index in sorted(results)],", "for index in sorted(results, reverse=True)],"
     ),
     "tests/e2e/serve/test_grpc_operations.py::test_an_operation_comes_to_the_result_of_an_evaluation": Mutation(
         FEP, 'elif run.is_requested and run.status == "completed":', "elif False:"
