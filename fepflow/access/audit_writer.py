@@ -47,6 +47,10 @@ class _Item:
     is_in_file: bool = False
 
 
+_Queue = asyncio.Queue[_Item | None]
+_Write = Callable[[Sequence[AuditEntry]], None]
+
+
 class AuditWriter:
     """A writer that commits the entries of concurrent requests together; used as an async context manager.
 
@@ -59,16 +63,18 @@ class AuditWriter:
         self._store = store.waiting(STORE_WAIT)  # as runs wait for one that another process holds
         self._folder = folder
         self._retention = timedelta(seconds=retention)
-        self._file = _GroupWriter(partial(append_lines, folder), f"The audit log in {folder}", self._on_file)
-        self._table = _GroupWriter(self._store.access.add_audit_entries, "The audit log", _on_table)
+        self._for_file, self._for_table = _Queue(), _Queue()
+        self._threads = ThreadPoolExecutor(2, thread_name_prefix="fepflow-audit")
+        self._writing: list[tuple[_Queue, asyncio.Task[None]]] = []
         self._daily: asyncio.Task[None] | None = None
         self._closed = True
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._prepare)
         self._closed = False
-        self._file.start()
-        self._table.start()
+        file = self._write_groups(self._for_file, partial(append_lines, self._folder), self._on_file)
+        table = self._write_groups(self._for_table, self._store.access.add_audit_entries, _on_table)
+        self._writing = [(self._for_file, asyncio.create_task(file)), (self._for_table, asyncio.create_task(table))]
         self._daily = asyncio.create_task(self._delete_old_daily())
         return self
 
@@ -76,8 +82,10 @@ class AuditWriter:
         self._closed = True
         if self._daily is not None:
             self._daily.cancel()
-        await self._file.close()
-        await self._table.close()
+        for queue, task in self._writing:  # in this order: the file hands entries on to the table
+            queue.put_nowait(None)
+            await task
+        self._threads.shutdown()
 
     async def write(self, entry: AuditEntry, *, may_be_late: bool = False) -> None:
         """Write an entry, and return once it is in the file and in the table. Raises InfrastructureError.
@@ -90,16 +98,16 @@ class AuditWriter:
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         written.add_done_callback(lambda done: done.cancelled() or done.exception())  # maybe nobody waits any more
         item = _Item(entry, written)
-        self._file.put(item)
+        self._for_file.put_nowait(item)
         if may_be_late:
             await asyncio.wait({written}, timeout=LATE_SECONDS)
-            if not written.done() and item.is_in_file and self._table.waiting <= MAX_LATE:
+            if not written.done() and item.is_in_file and self._for_table.qsize() <= MAX_LATE:
                 return
         await written
 
     def _on_file(self, item: _Item) -> None:
         item.is_in_file = True
-        self._table.put(item)
+        self._for_table.put_nowait(item)
 
     def _prepare(self) -> None:
         try:
@@ -125,72 +133,39 @@ class AuditWriter:
         self._store.access.delete_audit_entries(before)
         delete_files(self._folder, before.date())
 
-
-class _GroupWriter:
-    """A thread that passes entries of concurrent requests in groups to `write`, and then to `hand_on`.
-
-    `name` is for the log.
-    """
-
-    def __init__(
-        self, write: Callable[[Sequence[AuditEntry]], None], name: str, hand_on: Callable[[_Item], None]
-    ) -> None:
-        self._write = write
-        self._name = name
-        self._hand_on = hand_on
-        self._queue: asyncio.Queue[_Item | None] = asyncio.Queue()
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="fepflow-audit")
-        self._task: asyncio.Task[None] | None = None
-
-    @property
-    def waiting(self) -> int:
-        """Return the number of entries that wait to be written."""
-        return self._queue.qsize()
-
-    def start(self) -> None:
-        """Start to write."""
-        self._task = asyncio.create_task(self._write_groups())
-
-    def put(self, item: _Item) -> None:
-        """Write an entry after those before it."""
-        self._queue.put_nowait(item)
-
-    async def close(self) -> None:
-        """Write the remaining entries."""
-        self._queue.put_nowait(None)
-        if self._task is not None:
-            await self._task
-        self._thread.shutdown()
-
-    async def _write_groups(self) -> None:
-        while (first := await self._queue.get()) is not None:
+    async def _write_groups(self, queue: _Queue, write: _Write, hand_on: Callable[[_Item], None]) -> None:
+        """Pass the entries of a queue in groups to `write`, in a thread, and then to `hand_on`, until None comes."""
+        while (first := await queue.get()) is not None:
             group = [first]
-            while not self._queue.empty() and len(group) < MAX_GROUP:
-                following = self._queue.get_nowait()
+            while not queue.empty() and len(group) < MAX_GROUP:
+                following = queue.get_nowait()
                 if following is None:
-                    self._queue.put_nowait(None)
+                    queue.put_nowait(None)
                     break
                 group.append(following)
-            problem = await self._written([item.entry for item in group])
+            problem = await self._problem(write, [item.entry for item in group])
             for item in group:
                 if problem is None:
-                    self._hand_on(item)
+                    hand_on(item)
                 elif not item.written.done():
                     item.written.set_exception(InfrastructureError(problem))
 
-    async def _written(self, entries: Sequence[AuditEntry]) -> str | None:
+    async def _problem(
+        self, write: Callable[[Sequence[AuditEntry]], None], entries: Sequence[AuditEntry]
+    ) -> str | None:
         """Write a group, and return the error as text, if there was one."""
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._write, entries)
+            await asyncio.get_running_loop().run_in_executor(self._threads, write, entries)
         except OSError as error:
-            problem = f"{self._name} cannot be written ({error.strerror})"
+            reason = f"in {self._folder}: {error.strerror}"
         except FepflowError as error:
-            problem = f"{self._name} cannot be written: {error}"
+            reason = str(error)
         except Exception as error:
-            problem = f"{self._name} cannot be written ({type(error).__name__})"
+            reason = type(error).__name__
         else:
             return None
-        logger.error("%s; %d requests are refused, or their entries are in the file only", problem, len(entries))
+        text = "the audit log cannot be written (%s); %d requests are refused, or their entries are in the file only"
+        logger.error(text, reason, len(entries))
         return "The audit log cannot be written, and without it nothing is done: try again later."
 
 

@@ -14,10 +14,9 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
@@ -167,11 +166,17 @@ class GitHubReport:
             return
         # Runs of a repository's workflows have growing numbers; one that is started again keeps its own.
         run = self._env.get("GITHUB_RUN_ID", "")
-        marker = _Marker(hashlib.sha256(path.encode()).hexdigest()[:32], int(run) if run.isdecimal() else 0)
+        suite, run_number = hashlib.sha256(path.encode()).hexdigest()[:32], int(run) if run.isdecimal() else 0
         api = self._env.get("GITHUB_API_URL") or "https://api.github.com"
+        headers = {
+            "Authorization": f"Bearer {self._token}",
+            "Accept": "application/vnd.github+json",
+            "X-GitHub-Api-Version": API_VERSION,
+            "User-Agent": "fepflow",
+        }
         try:
-            with _client(api, self._token) as client:
-                _put_comment(client, f"{api}/repos/{self._repository}/issues", number, marker, body)
+            with httpx.Client(headers=headers, timeout=TIMEOUT) as client:
+                _put_comment(client, f"{api}/repos/{self._repository}/issues", number, suite, run_number, body)
         except _RefusedError as error:
             self._annotate("notice", f"No comment: {error}")
         except httpx.HTTPError as error:
@@ -179,46 +184,23 @@ class GitHubReport:
             self._annotate("notice", f"No comment: GitHub's API at {api} did not answer ({why}).")
 
 
-def _client(api: str, token: str) -> httpx.Client:
-    headers = {
-        "Authorization": f"Bearer {token}",
-        "Accept": "application/vnd.github+json",
-        "X-GitHub-Api-Version": API_VERSION,
-        "User-Agent": "fepflow",
-    }
-    return httpx.Client(headers=headers, timeout=TIMEOUT)
-
-
-@dataclass(frozen=True)
-class _Marker:
-    """The hidden beginning of fepflow's comment: the suite, and the workflow run that wrote it."""
-
-    suite: str
-    run: int
-
-    def __str__(self) -> str:
-        return f"<!-- fepflow:{self.suite} run:{self.run} -->"
-
-    @classmethod
-    def of(cls, body: str) -> Self | None:
-        """Return the marker of a comment, if it has one."""
-        marker = re.match(r"<!-- fepflow:([0-9a-f]{32}) run:(\d{1,20}) -->", body)
-        return cls(marker[1], int(marker[2])) if marker else None
-
-
-def _put_comment(client: httpx.Client, issues: str, number: object, marker: _Marker, body: str) -> None:
+def _put_comment(client: httpx.Client, issues: str, number: object, suite: str, run: int, body: str) -> None:
     """Edit the comment about this suite, or write a new one. Keep a comment about a newer push."""
-    text = {"body": f"{marker}\n{body}"}
-    comment = _find_comment(client, f"{issues}/{number}/comments", marker.suite)
+    text = {"body": f"<!-- fepflow:{suite} run:{run} -->\n{body}"}
+    comment = _find_comment(client, f"{issues}/{number}/comments", suite)
     if comment is not None:
         comment_id, written_by = comment
-        if written_by > marker.run:
+        if written_by > run:
             raise _RefusedError("the one that is there is of a newer run of the workflow.")
         response = client.patch(f"{issues}/comments/{comment_id}", json=text)
         if response.status_code != httpx.codes.NOT_FOUND:  # deleted meanwhile
             _require_done(response)
             return
     _require_done(client.post(f"{issues}/{number}/comments", json=text))
+
+
+_MARKER = re.compile(r"<!-- fepflow:([0-9a-f]{32}) run:(\d{1,20}) -->")
+"""Hidden beginning of fepflow's comment: the suite, and the workflow run that wrote it."""
 
 
 def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int, int] | None:
@@ -232,9 +214,9 @@ def _find_comment(client: httpx.Client, comments: str, suite: str) -> tuple[int,
         except ValueError:
             raise _RefusedError("GitHub's API did not answer with JSON.") from None
         for item in page if isinstance(page, list) else ():
-            marker = _Marker.of(str(item.get("body") or "")) if _is_ours(item) else None
-            if marker is not None and marker.suite == suite:
-                return int(item["id"]), marker.run
+            marker = _MARKER.match(str(item.get("body") or "")) if _is_ours(item) else None
+            if marker is not None and marker[1] == suite:
+                return int(item["id"]), int(marker[2])
         following = response.links.get("next", {}).get("url", "")
         if not following:
             return None
