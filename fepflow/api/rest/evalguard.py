@@ -50,23 +50,19 @@ class Page(Parameters):
     offset: WholeNumber = Field(0, ge=0, le=2**31 - 1)
 
 
-class _Source(Parameters):
+class ModelsPage(Page):
+    """A part of the models, or of those from one source."""
+
     model_source: Text = _NOT_GIVEN
 
 
-class ModelsPage(Page, _Source):
-    """A part of the models, or of those from one source."""
+class ReportsPage(Page):
+    """A part of the reports that have all of this."""
 
-
-class _Filters(Parameters):
     model_name: Text = _NOT_GIVEN
     model_source: Text = _NOT_GIVEN
     task_ref: Text = _NOT_GIVEN
     metric: Text = _NOT_GIVEN
-
-
-class ReportsPage(Page, _Filters):
-    """A part of the reports that have all of this."""
 
 
 class ReportQuery(ReportsPage):

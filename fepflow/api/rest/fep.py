@@ -191,16 +191,14 @@ def _case_parts(case: TestCaseResult) -> Iterator[str]:
     yield "]}"
 
 
+_COUNTS = ("evaluation_id", "status", "completed_test_cases", "total_test_cases")
+
+
 async def _lines(evaluation: AsyncIterator[EvaluationProgress], *, as_events: bool) -> AsyncIterator[str]:
-    counts = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
+    counts: dict[str, Any] = {"evaluation_id": "", "completed_test_cases": 0, "total_test_cases": 0}
     try:
         async for progress in evaluation:
-            counts = {
-                "evaluation_id": progress.evaluation_id,
-                "status": progress.status,
-                "completed_test_cases": progress.completed_test_cases,
-                "total_test_cases": progress.total_test_cases,
-            }
+            counts = {name: getattr(progress, name) for name in _COUNTS}
             before, after = _line(progress.status, json.dumps(counts)[1:-1], as_events=as_events)
             parts: list[Iterable[str]] = [[before]]
             if progress.result is not None:

@@ -95,7 +95,7 @@ def test_variants_are_shown_by_their_own_id_and_listed_by_the_suite(cli: Cli, ru
     listed = cli("list", "--name", "s").stdout
     assert "s [of=a]" in listed
     assert "s [of=b]" in listed
-    assert "name one, such as 's [of=a]', 's [of=b]'" in cli("trends", "s").stderr
+    assert "name one, for example 's [of=a]', 's [of=b]'" in cli("trends", "s").stderr
 
 
 def test_all_variants_are_cancelled_at_once(cli: Cli, store: Store, runs: list[RunRecord]) -> None:
