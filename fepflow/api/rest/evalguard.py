@@ -50,19 +50,23 @@ class Page(Parameters):
     offset: WholeNumber = Field(0, ge=0, le=2**31 - 1)
 
 
-class ModelsPage(Page):
-    """A part of the models, or of those from one source."""
-
+class _Source(Parameters):
     model_source: Text = _NOT_GIVEN
 
 
-class ReportsPage(Page):
-    """A part of the reports that have all of this."""
+class ModelsPage(Page, _Source):
+    """A part of the models, or of those from one source."""
 
+
+class _Filters(Parameters):
     model_name: Text = _NOT_GIVEN
     model_source: Text = _NOT_GIVEN
     task_ref: Text = _NOT_GIVEN
     metric: Text = _NOT_GIVEN
+
+
+class ReportsPage(Page, _Filters):
+    """A part of the reports that have all of this."""
 
 
 class ReportQuery(ReportsPage):
