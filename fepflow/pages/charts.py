@@ -22,6 +22,25 @@ TARGET = "target"
 """The name of a layer that is marked while the mouse is over it."""
 
 
+_COLOUR = {"field": "colour", "type": "nominal", "scale": None}
+_OUTCOMES = {"pass": "var(--pass)", "fail": "var(--fail)", "inconclusive": "var(--inconclusive)"}
+_WAYS = {"better": "var(--pass)", "worse": "var(--fail)"}
+_WITH_INTERVAL = [{"filter": "isValid(datum.low) && isValid(datum.high)"}]
+
+
+def _layer(
+    kind: str, encoding: Mapping[str, Any], rows: Sequence[Mapping[str, Any]] | None = None, **mark: Any
+) -> dict[str, Any]:
+    """Return marks of a kind; without `rows`, those of the chart are drawn."""
+    data = {} if rows is None else {"data": {"values": rows}}
+    return {**data, "mark": {"type": kind, **mark}, "encoding": encoding}
+
+
+def _linear(low: float, high: float, ticks: int) -> dict[str, Any]:
+    scale = {"domain": [low, high], "nice": False, "zero": False}
+    return {"type": "quantitative", "scale": scale, "axis": _axis(ticks)}
+
+
 def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]) -> Markup | None:
     """Draw a metric's value as a point and its interval as a line, over bands of thresholds (`{impact, min, max}`).
 
@@ -31,24 +50,15 @@ def interval_chart(metric: Mapping[str, Any], bands: Sequence[Mapping[str, Any]]
         return None
     edges = [metric.get(name) for name in ("value", "low", "high", "threshold", "maximum")]
     low, high = _domain(edges, bands)
-    x = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(5)}
+    x = _linear(low, high, 5)
     bounds = [bound for bound in (metric.get("low"), metric.get("high")) if bound is not None]
     layers = [_bands(bands, (low, high), "x", x)]
     if len(bounds) == 2:
-        layers.append(
-            {
-                "data": {"values": [{"low": bounds[0], "high": bounds[1]}]},
-                "mark": {"type": "rule", "stroke": INK, "strokeWidth": 3, "clip": True},
-                "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}},
-            }
-        )
-    layers.append(
-        {
-            "data": {"values": [{"value": metric["value"]}]},
-            "mark": {"type": "point", "shape": "diamond", "filled": True, "color": INK, "size": 110, "opacity": 1},
-            "encoding": {"x": {**x, "field": "value"}},
-        }
-    )
+        rows = [{"low": bounds[0], "high": bounds[1]}]
+        interval = {"x": {**x, "field": "low"}, "x2": {"field": "high"}}
+        layers.append(_layer("rule", interval, rows, stroke=INK, strokeWidth=3, clip=True))
+    point = {"shape": "diamond", "filled": True, "color": INK, "size": 110, "opacity": 1}
+    layers.append(_layer("point", {"x": {**x, "field": "value"}}, [{"value": metric["value"]}], **point))
     return _svg({"width": _WIDTH, "height": _HEIGHT, "layer": layers})
 
 
@@ -61,43 +71,29 @@ def trend_chart(points: Sequence[Mapping[str, Any]], bands: Sequence[Mapping[str
     if not points:
         return None
     low, high = _domain([point[name] for point in points for name in ("value", "low", "high")], bands)
-    y = {"type": "quantitative", "scale": {"domain": [low, high], "nice": False, "zero": False}, "axis": _axis(5)}
+    y = _linear(low, high, 5)
     dates = json.dumps([point["when"] for point in points])
-    x = {
-        "field": "index",
-        "type": "ordinal",
-        "axis": {
-            **_axis(12),
-            "labelAngle": 0,
-            "labelOverlap": True,
-            "labelSeparation": 8,
-            "labelExpr": f"{dates}[datum.value - 1]",
-        },
+    labels = {"labelAngle": 0, "labelOverlap": True, "labelSeparation": 8, "labelExpr": f"{dates}[datum.value - 1]"}
+    x = {"field": "index", "type": "ordinal", "axis": {**_axis(12), **labels}}
+    rows = [
+        {**point, "index": index, "colour": _OUTCOMES.get(str(point.get("outcome")), INK)}
+        for index, point in enumerate(points, 1)
+    ]
+    interval = {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}}
+    point_of_run = {
+        "x": x,
+        "y": {**y, "field": "value"},
+        "fill": _COLOUR,
+        "shape": {"condition": {"test": "datum.alarm", "value": "triangle-up"}, "value": "circle"},
+        "size": {"condition": {"test": "datum.alarm", "value": 160}, "value": 70},
     }
-    rows = [{**point, "index": index} for index, point in enumerate(points, 1)]
-    colours = {"pass": "var(--pass)", "fail": "var(--fail)", "inconclusive": "var(--inconclusive)"}
-    for row in rows:
-        row["colour"] = colours.get(str(row.get("outcome")), INK)
     layers = [
         _bands(bands, (low, high), "y", y),
-        {"mark": {"type": "line", "stroke": INK, "strokeWidth": 1}, "encoding": {"x": x, "y": {**y, "field": "value"}}},
-        {
-            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-            "mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "clip": True},
-            "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "opacity": 1, "stroke": INK, "strokeWidth": 1},
-            "encoding": {
-                "x": x,
-                "y": {**y, "field": "value"},
-                "fill": {"field": "colour", "type": "nominal", "scale": None},
-                "shape": {"condition": {"test": "datum.alarm", "value": "triangle-up"}, "value": "circle"},
-                "size": {"condition": {"test": "datum.alarm", "value": 160}, "value": 70},
-            },
-        },
+        _layer("line", {"x": x, "y": {**y, "field": "value"}}, stroke=INK, strokeWidth=1),
+        {"transform": _WITH_INTERVAL, **_layer("rule", interval, stroke=INK, strokeWidth=2, clip=True)},
+        _layer("point", point_of_run, filled=True, opacity=1, stroke=INK, strokeWidth=1),
         # The mouse need not meet the point: all that is above and below it counts.
-        {"name": TARGET, "mark": {"type": "rect", "fill": INK, "fillOpacity": 0}, "encoding": {"x": x, **MOUSE}},
+        {"name": TARGET, **_layer("rect", {"x": x, **MOUSE}, fill=INK, fillOpacity=0)},
     ]
     return interactive({"width": 420, "height": 170, "data": {"values": rows}, "layer": layers})
 
@@ -133,32 +129,17 @@ def forest_chart(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
         return None
     edges = [row[name] for row in rows for name in ("value", "low", "high") if row[name] is not None]
     most = max(*map(abs, edges), 1e-9) * 1.1
-    colours = {"better": "var(--pass)", "worse": "var(--fail)"}
-    data = [{**row, "colour": colours.get(str(row.get("way")), INK)} for row in rows]
-    x = {"type": "quantitative", "scale": {"domain": [-most, most], "nice": False}, "axis": _axis(7)}
-    y = {
-        "field": "label",
-        "type": "nominal",
-        "sort": None,
-        "axis": {**_axis(0), "ticks": False, "domain": False, "labelLimit": 180},
-    }
-    colour = {"field": "colour", "type": "nominal", "scale": None}
+    data = [{**row, "colour": _WAYS.get(str(row.get("way")), INK)} for row in rows]
+    x = _linear(-most, most, 7)
+    axis = {**_axis(0), "ticks": False, "domain": False, "labelLimit": 180}
+    y = {"field": "label", "type": "nominal", "sort": None, "axis": axis}
+    interval = {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "stroke": _COLOUR}
+    point = {"x": {**x, "field": "value"}, "y": y, "fill": _COLOUR}
     layers = [
-        {
-            "data": {"values": [{"zero": 0}]},
-            "mark": {"type": "rule", "stroke": FAINT, "strokeDash": [4, 3]},
-            "encoding": {"x": {**x, "field": "zero"}},
-        },
-        {
-            "transform": [{"filter": "isValid(datum.low) && isValid(datum.high)"}],
-            "mark": {"type": "rule", "strokeWidth": 3, "clip": True},
-            "encoding": {"x": {**x, "field": "low"}, "x2": {"field": "high"}, "y": y, "stroke": colour},
-        },
-        {
-            "mark": {"type": "point", "filled": True, "opacity": 1, "size": 90},
-            "encoding": {"x": {**x, "field": "value"}, "y": y, "fill": colour},
-        },
-        {"name": TARGET, "mark": {"type": "rect", "fill": INK, "fillOpacity": 0}, "encoding": {"y": y, **MOUSE}},
+        _layer("rule", {"x": {**x, "field": "zero"}}, [{"zero": 0}], stroke=FAINT, strokeDash=[4, 3]),
+        {"transform": _WITH_INTERVAL, **_layer("rule", interval, strokeWidth=3, clip=True)},
+        _layer("point", point, filled=True, opacity=1, size=90),
+        {"name": TARGET, **_layer("rect", {"y": y, **MOUSE}, fill=INK, fillOpacity=0)},
     ]
     return interactive({"width": 420, "height": {"step": 28}, "data": {"values": data}, "layer": layers})
 
@@ -171,20 +152,14 @@ def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
         {**attempt, "colour": "var(--error)" if attempt["failed"] else "var(--pass)", "number": str(attempt["number"])}
         for attempt in attempts
     ]
-    return _svg(
-        {
-            "width": 420,
-            "height": {"step": 18},
-            "data": {"values": rows},
-            "mark": {"type": "bar", "minBandSize": 4, "stroke": INK, "strokeWidth": 0.5},
-            "encoding": {
-                "x": {"field": "start", "type": "quantitative", "axis": {**_axis(6), "title": "seconds"}},
-                "x2": {"field": "end"},
-                "y": {"field": "number", "type": "ordinal", "sort": None, "axis": {**_axis(10), "title": "attempt"}},
-                "fill": {"field": "colour", "type": "nominal", "scale": None},
-            },
-        }
-    )
+    encoding = {
+        "x": {"field": "start", "type": "quantitative", "axis": {**_axis(6), "title": "seconds"}},
+        "x2": {"field": "end"},
+        "y": {"field": "number", "type": "ordinal", "sort": None, "axis": {**_axis(10), "title": "attempt"}},
+        "fill": _COLOUR,
+    }
+    bars = _layer("bar", encoding, rows, minBandSize=4, stroke=INK, strokeWidth=0.5)
+    return _svg({"width": 420, "height": {"step": 18}, **bars})
 
 
 def _bands(
@@ -199,15 +174,8 @@ def _bands(
         }
         for band in bands
     ]
-    return {
-        "data": {"values": rows},
-        "mark": {"type": "rect", "clip": True},
-        "encoding": {
-            axis: {**encoding, "field": "from"},
-            f"{axis}2": {"field": "to"},
-            "fill": {"field": "colour", "type": "nominal", "scale": None},
-        },
-    }
+    sides = {axis: {**encoding, "field": "from"}, f"{axis}2": {"field": "to"}}
+    return _layer("rect", {**sides, "fill": _COLOUR}, rows, clip=True)
 
 
 def _domain(edges: Sequence[float | None], bands: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
