@@ -66,9 +66,8 @@ def test_what_the_function_raises_is_an_error_of_its_case_and_no_fail() -> None:
     assert "(test_called.py:" in failure["message"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
+def test_what_cannot_be_repeated_is_refused_before_anything_is_called() -> None:
+    for arguments, says in [
         ({"outputs": [1, 2], "repeats": 2}, "outputs that are there cannot be repeated"),
         ({"outputs": len, "repeats": 0}, "0 is no number of repeats"),
         ({"outputs": len, "test_cases": []}, "there are no test cases"),
@@ -77,11 +76,9 @@ def test_what_the_function_raises_is_an_error_of_its_case_and_no_fail() -> None:
         ({"outputs": len, "test_cases": {"input": [1]}}, "test_cases: must be a list, not a single dict"),
         ({"outputs": "ab"}, "outputs: must be a list, not a single str"),
         ({"outputs": len, "checks": {"type": "exact_match"}}, "checks: must be a list, not a single dict"),
-    ],
-)
-def test_what_cannot_be_repeated_is_refused_before_anything_is_called(arguments: dict[str, Any], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        fepflow.evaluate(**{"test_cases": CASES, "checks": [SAME], **arguments})
+    ]:
+        with pytest.raises(InputError, match=says):
+            fepflow.evaluate(**{"test_cases": CASES, "checks": [SAME], **arguments})
 
 
 def test_an_answer_that_passes_is_returned_with_its_results() -> None:

@@ -28,9 +28,8 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("metadata", "sentence"),
-    [
+def test_it_fails_for_what_does_not_fit() -> None:
+    for metadata, sentence in [
         ({"structuredContent": {"total": "9"}}, "total: '9' is not of type 'number'"),
         ({"structuredContent": {}}, "'total' is a required property"),
         ({"structuredContent": '{"total": 9.5}'}, """'{"total": 9.5}' is not of type 'object'"""),
@@ -39,34 +38,27 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
             "the result has no structuredContent, which a tool with an outputSchema must give",
         ),
         ({"outcome": "error"}, "the tool answered with an error"),
-    ],
-)
-def test_it_fails_for_what_does_not_fit(metadata: dict[str, Any], sentence: str) -> None:
-    result = declared(**{**ANSWER, **metadata})
-    assert (result.passed, explain(result)) == (False, sentence)
+    ]:
+        result = declared(**{**ANSWER, **metadata})
+        assert (result.passed, explain(result)) == (False, sentence)
 
 
 def test_it_passes_for_an_error_that_the_case_expects() -> None:
     assert declared(outcome="refusal", outputSchema=SCHEMA).passed is True
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
+def test_without_a_schema_that_can_be_followed_it_is_an_error_and_never_a_pass() -> None:
+    for schema, words in [
         (None, "the tool declares no outputSchema"),
         ({"type": "nothing"}, "the tool's outputSchema must be a JSON Schema"),
         ({"$ref": "http://127.0.0.1:1/schema"}, "which is not in it"),
         ({"$ref": "#"}, "the schema refers to itself without end"),
         ({"pattern": "(a+)+$", "type": "string"}, None),
-    ],
-)
-def test_without_a_schema_that_can_be_followed_it_is_an_error_and_never_a_pass(
-    schema: dict[str, Any] | None, words: str | None
-) -> None:
-    data = "a" * 30 + "!" if words is None else {"total": 9.5}
-    result = declared(**{**ANSWER, "outputSchema": schema, "structuredContent": data})
-    assert result.passed is not True
-    assert words is None or (result.error is not None and words in result.error.message)
+    ]:
+        data = "a" * 30 + "!" if words is None else {"total": 9.5}
+        result = declared(**{**ANSWER, "outputSchema": schema, "structuredContent": data})
+        assert result.passed is not True
+        assert words is None or (result.error is not None and words in result.error.message)
 
 
 @pytest.mark.parametrize("outcome", ["error", "refusal"])

@@ -30,10 +30,8 @@ WITHOUT_A_PATH = {"attribute_exists", "declared", *SCORED_JUDGES}
 
 HERE = [name for name in CHECKS if not name.startswith("ragas.") or is_installed("ragas")]
 """Types that can be evaluated here."""
-EVALUATED = [
-    name if name in HERE else pytest.param(name, marks=pytest.mark.skip("ragas is not installed here"))
-    for name in CHECKS
-]
+OF_THE_AUTHOR = {"custom_function", "semantic_similarity", "attribute_exists", "declared", *JUDGES}
+"""Types with arguments that only code or the suite can give."""
 
 NEEDS_CODE = {name for name, example in examples().items() if "python" in example}
 
@@ -76,146 +74,148 @@ def test_each_has_an_example_and_a_constant():
     assert set(CHECKS) <= set(list_checks())
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_its_class_is_exported_by_the_package(name):
-    check_class = find_check(name)
-    assert getattr(fepflow, check_class.__name__) is check_class
+def test_its_class_is_exported_by_the_package():
+    for name in CHECKS:
+        check_class = find_check(name)
+        assert getattr(fepflow, check_class.__name__) is check_class
 
 
-@pytest.mark.parametrize("name", EVALUATED)
-def test_its_example_gives_its_documented_result(name):
-    for check in checks_of_example(name):
-        result = ask(check, name)
-        assert (result.status, result.results) == ("completed", examples()[name]["results"]), result.error
+def test_its_example_gives_its_documented_result():
+    for name in HERE:
+        for check in checks_of_example(name):
+            result = ask(check, name)
+            assert (result.status, result.results) == ("completed", examples()[name]["results"]), result.error
 
 
-@pytest.mark.parametrize("name", EVALUATED)
-def test_its_failing_example_says_the_documented_sentence(name):
-    example = examples()[name]
-    for check in checks_of_example(name):
-        output = Output(value=example.get("failing", example["output"]))
-        result = evaluate([case_of(example)], [output], [check]).results[0].check_results[0]
-        assert (result.passed, explain(result)) == (False, example["says"])
+def test_its_failing_example_says_the_documented_sentence():
+    for name in HERE:
+        example = examples()[name]
+        for check in checks_of_example(name):
+            output = Output(value=example.get("failing", example["output"]))
+            result = evaluate([case_of(example)], [output], [check]).results[0].check_results[0]
+            assert (result.passed, explain(result)) == (False, example["says"])
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_typed_and_declared_are_the_same_thing(name):
-    declared, typed = checks_of_example(name)
-    again = typed.to_check()
-    assert again == declared.model_copy(update={"version": "1.0.0"})
-    assert without_times(ask(typed, name)) == without_times(ask(again, name)) == without_times(ask(declared, name))
+def test_typed_and_declared_are_the_same_thing():
+    for name in CHECKS:
+        declared, typed = checks_of_example(name)
+        again = typed.to_check()
+        assert again == declared.model_copy(update={"version": "1.0.0"})
+        assert without_times(ask(typed, name)) == without_times(ask(again, name)) == without_times(ask(declared, name))
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name not in NEEDS_CODE])
-def test_it_survives_a_round_trip_through_yaml(name):
-    _, typed = checks_of_example(name)
-    read = Check(**yaml_of(typed.to_check().model_dump()))
-    assert read == typed.to_check()
-    assert find_check(name)(**read.arguments) == typed
+def test_it_survives_a_round_trip_through_yaml():
+    for name in [name for name in CHECKS if name not in NEEDS_CODE]:
+        _, typed = checks_of_example(name)
+        read = Check(**yaml_of(typed.to_check().model_dump()))
+        assert read == typed.to_check()
+        assert find_check(name)(**read.arguments) == typed
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_it_has_version_time_and_every_argument_in_its_result(name):
-    result = ask(checks_of_example(name)[0], name)
-    assert result.metadata["check_version"] == "1.0.0"
-    assert result.metadata["execution_time_ms"] >= 0
-    assert set(result.resolved_arguments) - set(MODIFIERS) == argument_fields(find_check(name)).keys() - set(MODIFIERS)
+def test_it_has_version_time_and_every_argument_in_its_result():
+    for name in CHECKS:
+        result = ask(checks_of_example(name)[0], name)
+        assert result.metadata["check_version"] == "1.0.0"
+        assert result.metadata["execution_time_ms"] >= 0
+        assert set(result.resolved_arguments) - set(MODIFIERS) == argument_fields(find_check(name)).keys() - set(
+            MODIFIERS
+        )
 
 
-@pytest.mark.parametrize("name", EVALUATED)
-def test_one_instance_serves_many_cases_and_stays_what_it_was(name):
-    example = examples()[name]
-    declared, typed = checks_of_example(name)
-    before, arguments = typed.model_dump(), copy.deepcopy(yaml_safe(declared.arguments))
-    cases = [case_of(example, str(index)) for index in range(50)]
-    result = evaluate(cases, [Output(value=example["output"])] * 50, [typed, declared])
-    answers = [item.results for case in result.results for item in case.check_results]
-    assert answers == [example["results"]] * 100
-    assert typed.model_dump() == before
-    assert yaml_safe(declared.arguments) == arguments
+def test_one_instance_serves_many_cases_and_stays_what_it_was():
+    for name in HERE:
+        example = examples()[name]
+        declared, typed = checks_of_example(name)
+        before, arguments = typed.model_dump(), copy.deepcopy(yaml_safe(declared.arguments))
+        cases = [case_of(example, str(index)) for index in range(50)]
+        result = evaluate(cases, [Output(value=example["output"])] * 50, [typed, declared])
+        answers = [item.results for case in result.results for item in case.check_results]
+        assert answers == [example["results"]] * 100
+        assert typed.model_dump() == before
+        assert yaml_safe(declared.arguments) == arguments
 
 
 def yaml_safe(arguments):
     return {name: value for name, value in arguments.items() if not callable(value)}
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_an_instance_cannot_be_changed(name):
-    _, typed = checks_of_example(name)
-    field = next(iter(type(typed).model_fields))
-    with pytest.raises(ValueError, match="frozen"):
-        setattr(typed, field, "other")
+def test_an_instance_cannot_be_changed():
+    for name in CHECKS:
+        _, typed = checks_of_example(name)
+        field = next(iter(type(typed).model_fields))
+        with pytest.raises(ValueError, match="frozen"):
+            setattr(typed, field, "other")
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if any(each.default is None for each in arguments_of(name))])
-def test_without_arguments_the_error_names_the_missing_ones(name):
-    result = ask(Check(type=name), name)
-    assert result.error.type == "validation_error"
-    required = [argument.name for argument in arguments_of(name) if argument.default is None]
-    for argument in required:
-        assert argument in result.error.message
+def test_without_arguments_the_error_names_the_missing_ones():
+    for name in [name for name in CHECKS if any(each.default is None for each in arguments_of(name))]:
+        result = ask(Check(type=name), name)
+        assert result.error.type == "validation_error"
+        required = [argument.name for argument in arguments_of(name) if argument.default is None]
+        for argument in required:
+            assert argument in result.error.message
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name not in WITHOUT_A_PATH])
-def test_a_path_to_nothing_is_a_jsonpath_error(name):
-    declared, _ = checks_of_example(name)
-    text = json.dumps(yaml_safe(with_default_paths(declared).arguments)).replace("$.output.value", "$.output.nothing")
-    functions = {key: value for key, value in declared.arguments.items() if callable(value)}
-    result = ask(Check(type=name, arguments={**json.loads(text), **functions}), name)
-    assert (result.results, result.error.type) == ({}, "jsonpath_error")
-    assert "$.output.nothing" in result.error.message
+def test_a_path_to_nothing_is_a_jsonpath_error():
+    for name in [name for name in CHECKS if name not in WITHOUT_A_PATH]:
+        declared, _ = checks_of_example(name)
+        text = json.dumps(yaml_safe(with_default_paths(declared).arguments)).replace(
+            "$.output.value", "$.output.nothing"
+        )
+        functions = {key: value for key, value in declared.arguments.items() if callable(value)}
+        result = ask(Check(type=name, arguments={**json.loads(text), **functions}), name)
+        assert (result.results, result.error.type) == ({}, "jsonpath_error")
+        assert "$.output.nothing" in result.error.message
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_every_argument_may_come_from_a_path(name):
+def test_every_argument_may_come_from_a_path():
     """Each argument is moved into the test case's metadata, with a path to it in its place."""
-    if name in {"custom_function", "semantic_similarity", "attribute_exists", "declared", *JUDGES}:
-        pytest.skip("has arguments that only code or the suite can give")
-    declared, _ = checks_of_example(name)
-    example = examples()[name]
-    moved = {key: value for key, value in declared.arguments.items() if "$." not in json.dumps(value)}
-    case = case_of(example).model_copy(update={"metadata": moved})
-    paths = {key: f"$.test_case.metadata['{key}']" for key in moved}
-    check = Check(
-        type=name,
-        arguments={**declared.arguments, **{k: p.replace("['", ".").replace("']", "") for k, p in paths.items()}},
-    )
-    result = evaluate([case], [Output(value=example["output"])], [check]).results[0].check_results[0]
-    assert (result.status, result.results) == ("completed", example["results"]), result.error
+    for name in [name for name in CHECKS if name not in OF_THE_AUTHOR]:
+        declared, _ = checks_of_example(name)
+        example = examples()[name]
+        moved = {key: value for key, value in declared.arguments.items() if "$." not in json.dumps(value)}
+        case = case_of(example).model_copy(update={"metadata": moved})
+        paths = {key: f"$.test_case.metadata['{key}']" for key in moved}
+        check = Check(
+            type=name,
+            arguments={**declared.arguments, **{k: p.replace("['", ".").replace("']", "") for k, p in paths.items()}},
+        )
+        result = evaluate([case], [Output(value=example["output"])], [check]).results[0].check_results[0]
+        assert (result.status, result.results) == ("completed", example["results"]), result.error
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_called_directly_with_a_path_it_refuses(name):
-    _, typed = checks_of_example(name)
-    if not any(isinstance(value, JSONPath) for value in vars(typed).values()):
-        pytest.skip("its example has paths inside of other arguments only")
-    with pytest.raises(fepflow.FepflowError, match="called directly, a check takes values only"):
-        typed()
+def test_called_directly_with_a_path_it_refuses():
+    for name in CHECKS:
+        _, typed = checks_of_example(name)
+        if not any(isinstance(value, JSONPath) for value in vars(typed).values()):
+            continue  # its example has paths inside of other arguments only
+        with pytest.raises(fepflow.FepflowError, match="called directly, a check takes values only"):
+            typed()
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_its_schema_is_one_and_takes_its_example(name):
-    schema = check_schema(name)
-    Draft202012Validator.check_schema(schema)
-    declared = checks_of_example(name)[0].model_dump()
-    declared["arguments"] = yaml_safe(declared.get("arguments", {}))
-    Draft202012Validator(schema).validate(json.loads(json.dumps(declared)))
+def test_its_schema_is_one_and_takes_its_example():
+    for name in CHECKS:
+        schema = check_schema(name)
+        Draft202012Validator.check_schema(schema)
+        declared = checks_of_example(name)[0].model_dump()
+        declared["arguments"] = yaml_safe(declared.get("arguments", {}))
+        Draft202012Validator(schema).validate(json.loads(json.dumps(declared)))
 
 
 # A test case must not decide how much is asked, and paid for.
 NEVER_FROM_A_PATH = {(name, argument) for name in JUDGES for argument in ("samples", "jury", "pass_at")}
 
 
-@pytest.mark.parametrize("name", CHECKS)
-def test_its_schema_takes_a_path_for_any_argument(name):
-    schema = check_schema(name)["properties"]["arguments"]
-    for argument, told in schema["properties"].items():
-        if (name, argument) in NEVER_FROM_A_PATH:
-            continue
-        (
-            Draft202012Validator({**told, "$defs": check_schema(name).get("$defs", {})}).validate("$.output.value"),
-            argument,
-        )
+def test_its_schema_takes_a_path_for_any_argument():
+    for name in CHECKS:
+        schema = check_schema(name)["properties"]["arguments"]
+        for argument, told in schema["properties"].items():
+            if (name, argument) in NEVER_FROM_A_PATH:
+                continue
+            (
+                Draft202012Validator({**told, "$defs": check_schema(name).get("$defs", {})}).validate("$.output.value"),
+                argument,
+            )
 
 
 json_values = st.recursive(

@@ -300,15 +300,13 @@ def result_of(check: AnyCheck, value: Any, expected: Any = "Paris") -> CheckResu
     return evaluate([case], [Output(value=value)], [check]).results[0].check_results[0]
 
 
-@pytest.mark.parametrize(("check_type", "arguments", "value", "sentence"), SENTENCES)
-def test_a_failed_check_says_what_it_wanted_and_what_it_got(
-    check_type: str, arguments: dict[str, Any], value: Any, sentence: str
-) -> None:
-    result = result_of(Check(type=check_type, arguments=arguments), value)
-    assert result.passed is False, result
-    assert explain(result) == sentence
-    again = CheckResult.model_validate_json(result.model_dump_json())
-    assert explain(again) == sentence, "as it was stored"
+def test_a_failed_check_says_what_it_wanted_and_what_it_got() -> None:
+    for check_type, arguments, value, sentence in SENTENCES:
+        result = result_of(Check(type=check_type, arguments=arguments), value)
+        assert result.passed is False, result
+        assert explain(result) == sentence
+        again = CheckResult.model_validate_json(result.model_dump_json())
+        assert explain(again) == sentence, "as it was stored"
 
 
 def test_every_check_type_has_its_sentence() -> None:
@@ -387,9 +385,8 @@ def test_arguments_are_without_the_output_configuration_and_keys() -> None:
 HUGE = {"items": ["long"] * 100_000}
 
 
-@pytest.mark.parametrize(
-    ("check_type", "arguments", "filled_in", "left_out"),
-    [
+def test_a_large_value_is_cut_and_one_that_was_left_out_is_named() -> None:
+    for check_type, arguments, filled_in, left_out in [
         (
             "contains",
             {"text": OUTPUT, "phrases": "q"},
@@ -406,17 +403,13 @@ HUGE = {"items": ["long"] * 100_000}
         ("regex", {"text": OUTPUT, "pattern": "q"}, '/q/ is not found in: "xxxx', f"in: (a large value at {OUTPUT})"),
         ("json_valid", {"text": OUTPUT}, "is not valid JSON: ", "is not valid JSON: "),
         ("is_empty", {"value": OUTPUT}, 'got "xxxx', f"got (a large value at {OUTPUT}), wanted nothing"),
-    ],
-)
-def test_a_large_value_is_cut_and_one_that_was_left_out_is_named(
-    check_type: str, arguments: dict[str, Any], filled_in: str, left_out: str
-) -> None:
-    case, output = TestCase(id="a", input="q"), Output(value="x" * 1_000_000)
-    (result,) = evaluate([case], [output], [Check(type=check_type, arguments=arguments)]).results[0].check_results
-    assert explain(result).startswith(filled_in)
-    assert len(explain(result)) <= MAX_SENTENCE
-    (stored,) = leave_out_large([result])
-    assert explain(stored).endswith(left_out) or left_out in explain(stored)
+    ]:
+        case, output = TestCase(id="a", input="q"), Output(value="x" * 1_000_000)
+        (result,) = evaluate([case], [output], [Check(type=check_type, arguments=arguments)]).results[0].check_results
+        assert explain(result).startswith(filled_in)
+        assert len(explain(result)) <= MAX_SENTENCE
+        (stored,) = leave_out_large([result])
+        assert explain(stored).endswith(left_out) or left_out in explain(stored)
 
 
 def test_a_sentence_about_huge_values_is_short() -> None:

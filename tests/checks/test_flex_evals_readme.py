@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from io import StringIO
 
-import pytest
 from pydantic import BaseModel, Field
 from ruamel.yaml import YAML
 
@@ -91,22 +90,19 @@ def test_checks_of_each_test_case():
     assert verdicts(evaluate(test_cases, outputs, checks=None)) == [[True], [True]]
 
 
-@pytest.mark.parametrize(
-    ("path", "found"),
-    [
+def test_paths_reach_everything_in_the_context():
+    for path, found in [
         ("$.test_case.input", "What is the capital of France?"),
         ("$.test_case.expected", "Paris"),
         ("$.output.value", "The capital of France is Paris"),
         ("$.output.metadata.model", "gpt-4"),
         ("$.test_case.metadata.category", "geography"),
-    ],
-)
-def test_paths_reach_everything_in_the_context(path, found):
-    test_case = TestCase(
-        id="test_001", input="What is the capital of France?", expected="Paris", metadata={"category": "geography"}
-    )
-    output = Output(value="The capital of France is Paris", metadata={"model": "gpt-4", "tokens": 25})
-    assert verdicts(evaluate([test_case], [output], [ExactMatchCheck(actual=path, expected=found)])) == [[True]]
+    ]:
+        test_case = TestCase(
+            id="test_001", input="What is the capital of France?", expected="Paris", metadata={"category": "geography"}
+        )
+        output = Output(value="The capital of France is Paris", metadata={"model": "gpt-4", "tokens": 25})
+        assert verdicts(evaluate([test_case], [output], [ExactMatchCheck(actual=path, expected=found)])) == [[True]]
 
 
 def test_paths_into_structured_outputs():

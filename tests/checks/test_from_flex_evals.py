@@ -114,10 +114,10 @@ PARIS = Output(value="Paris", metadata={"tokens": 2})
 CHECK = ContainsCheck(text="$.output.value", phrases=["Paris"])
 
 
-@pytest.mark.parametrize("name", FLEX_EVALS)
-def test_a_name_of_flex_evals_is_here_or_on_the_page(name: str) -> None:
-    code = " ".join(re.findall(r"`([^`]+)`", PAGE))
-    assert name in fepflow.__all__ or re.search(rf"\b{name}\b", code), name
+def test_a_name_of_flex_evals_is_here_or_on_the_page() -> None:
+    for name in FLEX_EVALS:
+        code = " ".join(re.findall(r"`([^`]+)`", PAGE))
+        assert name in fepflow.__all__ or re.search(rf"\b{name}\b", code), name
 
 
 def test_the_imports_that_the_page_shows_work() -> None:

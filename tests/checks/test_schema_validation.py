@@ -75,9 +75,8 @@ def test_the_first_20_errors_are_listed(results):
     assert len(validate(results, {"items": {"type": "string"}}, list(range(100)))["validation_errors"]) == 20
 
 
-@pytest.mark.parametrize(
-    ("schema", "why"),
-    [
+def test_an_invalid_schema_is_refused_with_the_reason(refused):
+    for schema, why in [
         ({"type": "strin"}, "is not valid under any of the given schemas"),
         ({"minimum": "1"}, "minimum: '1' is not of type 'number'"),
         ({"pattern": "("}, "is not a 'regex'"),
@@ -86,10 +85,8 @@ def test_the_first_20_errors_are_listed(results):
         ("[]", "must be a mapping"),
         (True, "must be a mapping"),
         (None, "must be a mapping"),
-    ],
-)
-def test_an_invalid_schema_is_refused_with_the_reason(refused, schema, why):
-    assert why in refused("schema_validation", schema=schema, data={})
+    ]:
+        assert why in refused("schema_validation", schema=schema, data={})
 
 
 def test_references_are_followed_inside_the_schema_and_to_the_standard_itself(results):
@@ -117,25 +114,22 @@ def test_a_reference_without_end_is_refused(refused, schema):
     assert "refers to itself without end" in refused("schema_validation", schema=schema, data={})
 
 
-@pytest.mark.parametrize(
-    ("name", "good", "bad"),
-    [
+def test_these_formats_are_checked(results):
+    for name, good, bad in [
         ("date", "2024-02-29", "2023-02-29"),
         ("date-time", "2024-02-29T12:00:00Z", "2024-02-29"),
         ("email", "a@b.c", "a.b.c"),
         ("ipv4", "127.0.0.1", "256.0.0.1"),
         ("ipv6", "::1", "1::2::3"),
         ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123e4567"),
-    ],
-)
-def test_these_formats_are_checked(results, name, good, bad):
-    assert validate(results, {"format": name}, json.dumps(good))["passed"]
-    assert not validate(results, {"format": name}, json.dumps(bad))["passed"]
+    ]:
+        assert validate(results, {"format": name}, json.dumps(good))["passed"]
+        assert not validate(results, {"format": name}, json.dumps(bad))["passed"]
 
 
-@pytest.mark.parametrize("name", ["regex", "uri", "hostname", "duration", "anything"])
-def test_other_formats_are_remarks(results, name):
-    assert validate(results, {"format": name}, '"("')["passed"]
+def test_other_formats_are_remarks(results):
+    for name in ["regex", "uri", "hostname", "duration", "anything"]:
+        assert validate(results, {"format": name}, '"("')["passed"]
 
 
 ORDINARY: list[tuple[dict[str, Any], list[Any]]] = [
@@ -166,10 +160,10 @@ ORDINARY: list[tuple[dict[str, Any], list[Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("schema", "data"), [(schema, item) for schema, items in ORDINARY for item in items])
-def test_the_guarded_keywords_say_what_the_librarys_own_say(results, schema, data):
-    expected = Draft202012Validator(schema).is_valid(data)
-    assert validate(results, schema, json.dumps(data))["passed"] is expected
+def test_the_guarded_keywords_say_what_the_librarys_own_say(results):
+    for schema, data in [(schema, item) for schema, items in ORDINARY for item in items]:
+        expected = Draft202012Validator(schema).is_valid(data)
+        assert validate(results, schema, json.dumps(data))["passed"] is expected
 
 
 BOMB, TEXT = r"(?:(a+)\1)+$|(a|aa)+$", "a" * 5_000 + "!"

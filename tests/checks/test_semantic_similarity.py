@@ -35,9 +35,8 @@ def similar(text, reference="east", function=embed, **more):
     return evaluate([TestCase(id="a", input="?")], [Output(value=text)], [check]).results[0].check_results[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "metric", "score", "raw"),
-    [
+def test_the_score_is_clamped_to_0_to_1_and_the_raw_one_reported():
+    for text, metric, score, raw in [
         ("east", "cosine", 1.0, 1.0),
         ("far east", "cosine", 1.0, 1.0),
         ("north", "cosine", 0.0, 0.0),
@@ -48,17 +47,14 @@ def similar(text, reference="east", function=embed, **more):
         ("east", "euclidean", 1.0, 1.0),
         ("west", "euclidean", 1 / 3, 1 / 3),
         ("huge", "cosine", math.sqrt(0.5), math.sqrt(0.5)),
-    ],
-)
-def test_the_score_is_clamped_to_0_to_1_and_the_raw_one_reported(text, metric, score, raw):
-    results = similar(text, similarity_metric=metric).results
-    assert results["response"] == {"score": pytest.approx(score)}
-    assert results["metadata"] == {"similarity_metric": metric, "raw_score": pytest.approx(raw), "dimensions": 2}
+    ]:
+        results = similar(text, similarity_metric=metric).results
+        assert results["response"] == {"score": pytest.approx(score)}
+        assert results["metadata"] == {"similarity_metric": metric, "raw_score": pytest.approx(raw), "dimensions": 2}
 
 
-@pytest.mark.parametrize(
-    ("text", "threshold", "passes"),
-    [
+def test_it_passes_or_fails_only_with_a_threshold():
+    for text, threshold, passes in [
         ("north-east", {"min_value": 0.7}, True),
         ("north-east", {"min_value": 0.8}, False),
         ("east", {"min_value": 1.0}, True),
@@ -67,27 +63,22 @@ def test_the_score_is_clamped_to_0_to_1_and_the_raw_one_reported(text, metric, s
         ("north-east", {"min_value": 0.5, "max_value": 0.9}, True),
         ("north-east", {"min_value": 0.8, "negate": True}, True),
         ("west", {"max_value": 0}, True),
-    ],
-)
-def test_it_passes_or_fails_only_with_a_threshold(text, threshold, passes):
-    assert similar(text, threshold=threshold).results["response"]["passed"] is passes
-    assert "passed" not in similar(text).results["response"]
+    ]:
+        assert similar(text, threshold=threshold).results["response"]["passed"] is passes
+        assert "passed" not in similar(text).results["response"]
 
 
-@pytest.mark.parametrize(
-    ("threshold", "why"),
-    [
+def test_an_invalid_threshold_is_refused(refused):
+    for threshold, why in [
         ({}, "give min_value, max_value, or both"),
         ({"min_value": 2}, "must be at most 1"),
         ({"min_value": -0.5}, "must be at least 0"),
         ({"min_value": "high"}, "must be a number"),
         ({"minimum": 0.5, "min_value": 0.5}, "minimum is not known here"),
         (0.8, "threshold: must be a mapping"),
-    ],
-)
-def test_an_invalid_threshold_is_refused(refused, threshold, why):
-    message = refused("semantic_similarity", text="a", reference="b", threshold=threshold, embedding_function=embed)
-    assert why in message
+    ]:
+        message = refused("semantic_similarity", text="a", reference="b", threshold=threshold, embedding_function=embed)
+        assert why in message
 
 
 def test_a_bound_may_be_a_path_in_both_forms():
@@ -100,9 +91,8 @@ def test_a_bound_may_be_a_path_in_both_forms():
         assert result.resolved_arguments["threshold"] == {"value": {"min_value": 0.5}}
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_an_invalid_embedding_is_an_error_and_not_a_score_of_0():
+    for text, why in [
         ("3d", "3 and 2 dimensions"),
         ("zero", "no direction"),
         ("nothing", "at least one"),
@@ -110,12 +100,10 @@ def test_a_bound_may_be_a_path_in_both_forms():
         ("text", "a list of numbers"),
         ("words", "a list of numbers"),
         ("number", "a list of numbers"),
-    ],
-)
-def test_an_invalid_embedding_is_an_error_and_not_a_score_of_0(text, why):
-    result = similar(text)
-    assert (result.results, result.error.type) == ({}, "validation_error")
-    assert why in result.error.message
+    ]:
+        result = similar(text)
+        assert (result.results, result.error.type) == ({}, "validation_error")
+        assert why in result.error.message
 
 
 def test_numbers_that_overflow_are_an_error():

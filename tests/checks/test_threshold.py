@@ -3,9 +3,8 @@ import pytest
 from fepflow.checks.threshold import ThresholdCheck
 
 
-@pytest.mark.parametrize(
-    ("value", "bounds", "within"),
-    [
+def test_a_number_is_compared_with_its_bounds(passed):
+    for value, bounds, within in [
         (0.8, {"min_value": 0.8}, True),
         (0.8, {"min_value": 0.8, "min_inclusive": False}, False),
         (0.81, {"min_value": 0.8, "min_inclusive": False}, True),
@@ -21,20 +20,18 @@ from fepflow.checks.threshold import ThresholdCheck
         (0, {"min_value": -0.0}, True),
         (2**53 + 1, {"max_value": 2**53}, False),
         (10**400, {"min_value": 1}, True),
-    ],
-)
-def test_a_number_is_compared_with_its_bounds(passed, value, bounds, within):
-    assert passed("threshold", value=value, **bounds) is within
-    assert passed("threshold", value=value, **bounds, negate=True) is not within
+    ]:
+        assert passed("threshold", value=value, **bounds) is within
+        assert passed("threshold", value=value, **bounds, negate=True) is not within
 
 
-@pytest.mark.parametrize("answer", [True, False, "0.9", "", None, [0.9], {"score": 0.9}])
-def test_a_value_that_is_not_a_number_is_refused_in_every_argument(refused, answer):
-    assert "value: must be a number" in refused("threshold", answer=answer, value="$.output.value", min_value=0)
-    if answer != "0.9":
-        assert "value: must be a number" in refused("threshold", value=answer, min_value=0)
-    if answer is not None:
-        assert "min_value: must be a number" in refused("threshold", value=1, min_value=answer)
+def test_a_value_that_is_not_a_number_is_refused_in_every_argument(refused):
+    for answer in [True, False, "0.9", "", None, [0.9], {"score": 0.9}]:
+        assert "value: must be a number" in refused("threshold", answer=answer, value="$.output.value", min_value=0)
+        if answer != "0.9":
+            assert "value: must be a number" in refused("threshold", value=answer, min_value=0)
+        if answer is not None:
+            assert "min_value: must be a number" in refused("threshold", value=1, min_value=answer)
 
 
 @pytest.mark.parametrize("answer", [float("nan"), float("inf"), float("-inf")])

@@ -100,24 +100,20 @@ def test_null_does_not_tell_that_no_tool_was_called(refused, arguments):
     assert "calls: must be a list" in refused("tool_usage", answer=None, calls="$.output.value", **arguments)
 
 
-@pytest.mark.parametrize(
-    ("calls", "why"),
-    [
+def test_a_value_that_is_not_a_list_of_calls_is_refused_with_its_path(refused):
+    for calls, why in [
         ("search", "calls: must be a list"),
         ([{"name": "a"}, "b"], "calls[1]: must be a mapping"),
         ([{"arguments": {}}], "calls[0] must have a name"),
         ([{"name": 5}], "calls[0] must have a name"),
         ([{"name": "a", "arguments": [1]}], "calls[0].arguments must be an object"),
         ([{"name": "a"}, {"name": "a", "arguments": "{"}], "calls[1].arguments is not valid JSON"),
-    ],
-)
-def test_a_value_that_is_not_a_list_of_calls_is_refused_with_its_path(refused, calls, why):
-    assert why in refused("tool_usage", answer=calls, calls="$.output.value")
+    ]:
+        assert why in refused("tool_usage", answer=calls, calls="$.output.value")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
+def test_wrong_arguments_are_refused(refused):
+    for arguments, why in [
         ({"min_count": -1}, "min_count: must be at least 0"),
         ({"min_count": 1.5}, "min_count: must be a whole number"),
         ({"max_count": True}, "max_count: must be a whole number"),
@@ -126,10 +122,8 @@ def test_a_value_that_is_not_a_list_of_calls_is_refused_with_its_path(refused, c
         ({"order": "search"}, "order: must be a list"),
         ({"name": 5}, "name: must be a text"),
         ({"arguments": ["a"]}, "arguments: must be a mapping"),
-    ],
-)
-def test_wrong_arguments_are_refused(refused, arguments, why):
-    assert why in refused("tool_usage", calls=[], **arguments)
+    ]:
+        assert why in refused("tool_usage", calls=[], **arguments)
 
 
 def test_it_can_be_called_directly():
@@ -176,8 +170,6 @@ def test_an_assistants_message_without_calls_tells_that_there_was_none(results, 
     assert results("tool_usage", answer=answer, calls=calls, name="search") == {"passed": False, **none}
 
 
-@pytest.mark.parametrize(
-    "answer", [{"content": "No."}, {"role": "user"}, {"role": "assistant", "tool_calls": "none"}, "No.", None]
-)
-def test_nothing_else_tells_that_no_tool_was_called(ask, answer):
-    assert ask("tool_usage", answer=answer, calls="$.output.value.tool_calls", max_count=0).status == "error"
+def test_nothing_else_tells_that_no_tool_was_called(ask):
+    for answer in [{"content": "No."}, {"role": "user"}, {"role": "assistant", "tool_calls": "none"}, "No.", None]:
+        assert ask("tool_usage", answer=answer, calls="$.output.value.tool_calls", max_count=0).status == "error"

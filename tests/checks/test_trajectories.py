@@ -158,20 +158,17 @@ def test_the_calls_of_all_steps_are_one_list(results):
     assert results("tool_usage", answer={"steps": steps[:1]}, **{**arguments, "expected": ["search"]})["passed"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "passes"),
-    [
+def test_a_step_that_does_not_tell_its_calls_is_no_trouble_where_more_calls_change_nothing(results):
+    for arguments, passes in [
         ({"expected": ["search"], "match": "any_order"}, True),
         ({"expected": ["lookup"], "match": "any_order"}, False),
         ({"expected": ["lookup"], "match": "exact"}, False),
         ({"name": "search"}, True),
         ({"order": ["search"]}, True),
-    ],
-)
-def test_a_step_that_does_not_tell_its_calls_is_no_trouble_where_more_calls_change_nothing(results, arguments, passes):
-    answer = {"steps": [{"tool_calls": [SEARCH]}, {"tool_calls": None}]}
-    calls = "$.output.value.steps[*].tool_calls"
-    assert results("tool_usage", answer=answer, calls=calls, **arguments)["passed"] is passes
+    ]:
+        answer = {"steps": [{"tool_calls": [SEARCH]}, {"tool_calls": None}]}
+        calls = "$.output.value.steps[*].tool_calls"
+        assert results("tool_usage", answer=answer, calls=calls, **arguments)["passed"] is passes
 
 
 @pytest.mark.parametrize(
@@ -192,18 +189,15 @@ def test_a_step_that_does_not_tell_its_calls_is_an_error_where_a_pass_needs_that
 SPAN = {"name": "search", "arguments": None, "result": None, "error": None, "ms": 3.0, "span_id": "a" * 16}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "passes"),
-    [
+def test_a_span_need_not_tell_arguments_that_are_not_compared(passed):
+    for arguments, passes in [
         ({"expected": ["search"]}, True),
         ({"expected": [SEARCH], "match_arguments": "ignore"}, True),
         ({"expected": [LOOKUP]}, False),
         ({"name": "search"}, True),
         ({"name": "lookup", "arguments": {"id": 7}, "max_count": 0}, True),
-    ],
-)
-def test_a_span_need_not_tell_arguments_that_are_not_compared(passed, arguments, passes):
-    assert passed("tool_usage", answer=[SPAN], calls="$.output.value", **arguments) is passes
+    ]:
+        assert passed("tool_usage", answer=[SPAN], calls="$.output.value", **arguments) is passes
 
 
 @pytest.mark.parametrize(
@@ -225,9 +219,8 @@ def test_nothing_expected_is_not_met_by_calls_that_are_not_told(refused, match):
     assert "null does not tell" in refused("tool_usage", answer=None, calls="$.output.value", expected=[], match=match)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
+def test_wrong_expectations_are_refused(refused):
+    for arguments, why in [
         ({"expected": "search"}, "expected: must be a list"),
         ({"expected": [5]}, "expected[0]"),
         ({"expected": [{"arguments": {}}]}, "expected[0] must have a name"),
@@ -242,15 +235,12 @@ def test_nothing_expected_is_not_met_by_calls_that_are_not_told(refused, match):
         ({"match_arguments": "ignore"}, "match_arguments: says how calls agree"),
         ({"expected": ["a"] * 1_001}, "expected: must have at most 1000"),
         ({"expected": "$.test_case.expected"}, "expected: must be a list: null does not tell"),
-    ],
-)
-def test_wrong_expectations_are_refused(refused, arguments, why):
-    assert why in refused("tool_usage", calls=[], **arguments)
+    ]:
+        assert why in refused("tool_usage", calls=[], **arguments)
 
 
-@pytest.mark.parametrize(
-    ("calls", "arguments", "sentence"),
-    [
+def test_a_trajectory_that_does_not_match_is_explained(ask):
+    for calls, arguments, sentence in [
         (
             [SEARCH, REFUND],
             {"expected": ["search", "lookup", "refund"], "match": "in_order"},
@@ -279,10 +269,8 @@ def test_wrong_expectations_are_refused(refused, arguments, why):
             {"expected": ["search"], "match": "in_order", "max_count": 1},
             "called any tool 2 times; wanted at most once",
         ),
-    ],
-)
-def test_a_trajectory_that_does_not_match_is_explained(ask, calls, arguments, sentence):
-    assert explain(ask("tool_usage", answer=calls, calls="$.output.value", **arguments)) == sentence
+    ]:
+        assert explain(ask("tool_usage", answer=calls, calls="$.output.value", **arguments)) == sentence
 
 
 CALLS = st.builds(

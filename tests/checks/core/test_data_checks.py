@@ -58,18 +58,15 @@ def test_forbidden_settings_in_data_are_an_error_of_that_check(
     assert good.error is None
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
+def test_settings_of_how_to_judge_are_allowed_in_data() -> None:
+    for arguments in [
         {},
         {"model_config": {"temperature": 0.5}},
         {"model_config": {"model": "openai/suite"}},
         {"model_config": {"model": "openai/of-a-check"}},
         {"provider_config": {"timeout": 5, "max_retries": 0}},
-    ],
-)
-def test_settings_of_how_to_judge_are_allowed_in_data(arguments: dict[str, Any]) -> None:
-    assert rules().refusal(check(**arguments)) is None
+    ]:
+        assert rules().refusal(check(**arguments)) is None
 
 
 def test_the_suites_part_of_a_check_is_not_taken_for_the_datas(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,8 @@ def scored():
     return "scored"
 
 
-@pytest.mark.parametrize(
-    ("answer", "extract", "expected"),
-    [
+def test_a_check_sees_the_part_of_a_text_that_is_extracted(passed):
+    for answer, extract, expected in [
         ("The answer is 42.", {"regex": r"answer is (\d+)"}, "42"),
         ("The answer is 42.", {"regex": r"\d+"}, "42"),
         (THOUGHT, {"strip": ["think"]}, "The answer is 42."),
@@ -42,17 +41,14 @@ def scored():
         (" -1,234.50 ", {"as": "number"}, -1234.5),
         (42, {"as": "number"}, 42.0),
         (THOUGHT, {"as": "number", "regex": r"(\d+)", "strip": ["think"]}, 42),
-    ],
-)
-def test_a_check_sees_the_part_of_a_text_that_is_extracted(passed, answer, extract, expected):
-    arguments = {"answer": answer, "actual": "$.output.value", "expected": expected, "extract": extract}
-    assert passed("equals", **arguments)
-    assert not passed("equals", **arguments, negate=True)
+    ]:
+        arguments = {"answer": answer, "actual": "$.output.value", "expected": expected, "extract": extract}
+        assert passed("equals", **arguments)
+        assert not passed("equals", **arguments, negate=True)
 
 
-@pytest.mark.parametrize(
-    ("answer", "extract", "says"),
-    [
+def test_what_does_not_match_is_an_error_also_with_negate(refused):
+    for answer, extract, says in [
         ("I do not know", {"regex": r"\d+"}, r'extract: /\d+/ is not found in "I do not know"'),
         ("b", {"regex": "(a)?b"}, 'extract: /(a)?b/ is not found in "b"'),
         ("<think>42", {"strip": ["think"]}, "extract: <think> is not closed"),
@@ -70,12 +66,10 @@ def test_a_check_sees_the_part_of_a_text_that_is_extracted(passed, answer, extra
         (None, {"as": "json"}, "extract: as reads a text, and this is null"),
         ({"a": 1}, {"regex": "1"}, 'extract: regex reads a text, and this is {"a": 1}'),
         ("a" * 1_000_001, {"regex": "a"}, "1,000,000 characters"),
-    ],
-)
-def test_what_does_not_match_is_an_error_also_with_negate(refused, answer, extract, says):
-    for negate in (False, True):
-        arguments = {"actual": "$.output.value", "expected": "x", "negate": negate, "extract": extract}
-        assert says in refused("exact_match", answer=answer, **arguments)
+    ]:
+        for negate in (False, True):
+            arguments = {"actual": "$.output.value", "expected": "x", "negate": negate, "extract": extract}
+            assert says in refused("exact_match", answer=answer, **arguments)
 
 
 def test_a_pattern_that_takes_long_is_a_timeout_and_holds_up_nothing(ask):
@@ -84,19 +78,16 @@ def test_a_pattern_that_takes_long_is_a_timeout_and_holds_up_nothing(ask):
     assert (result.status, result.error.type) == ("error", "timeout_error")
 
 
-@pytest.mark.parametrize(
-    ("extract", "says"),
-    [
+def test_an_extraction_that_cannot_be_is_refused(refused):
+    for extract, says in [
         ({}, "extract: must have at least one of strip, fence, regex and as"),
         ("json", "extract: must be a mapping"),
         ({"regexp": "a"}, "extract.regexp"),
         ({"regex": "("}, "extract.regex: the pattern is not a regular expression"),
         ({"as": "yaml"}, "extract.as"),
         ({"strip": ["<think>"]}, 'extract.strip: "<think>" is no name of a tag'),
-    ],
-)
-def test_an_extraction_that_cannot_be_is_refused(refused, extract, says):
-    assert says in refused("exact_match", answer="a", actual="$.output.value", expected="a", extract=extract)
+    ]:
+        assert says in refused("exact_match", answer="a", actual="$.output.value", expected="a", extract=extract)
 
 
 def test_a_pattern_may_begin_as_a_path_does(ask):
@@ -116,15 +107,15 @@ def test_a_score_passes_from_pass_at_on(results, scored, pass_at, is_passed):
     assert "passed" not in results(scored)
 
 
-@pytest.mark.parametrize("score", [float("nan"), True, "0.9", None, [1], float("inf"), 1.01, -0.01])
-def test_a_score_that_is_none_is_an_error_and_no_pass(refused, scored, score):
-    assert refused(scored, score=score, pass_at=0.1)
-    assert refused(scored, score=score)
+def test_a_score_that_is_none_is_an_error_and_no_pass(refused, scored):
+    for score in [float("nan"), True, "0.9", None, [1], float("inf"), 1.01, -0.01]:
+        assert refused(scored, score=score, pass_at=0.1)
+        assert refused(scored, score=score)
 
 
-@pytest.mark.parametrize("pass_at", [True, "0.7", float("nan"), 1.5, 0, [0.5], "$.test_case.expected"])
-def test_a_pass_at_that_is_no_score_is_refused(refused, scored, pass_at):
-    assert "pass_at" in refused(scored, pass_at=pass_at)
+def test_a_pass_at_that_is_no_score_is_refused(refused, scored):
+    for pass_at in [True, "0.7", float("nan"), 1.5, 0, [0.5], "$.test_case.expected"]:
+        assert "pass_at" in refused(scored, pass_at=pass_at)
 
 
 def test_a_check_without_a_score_is_no_pass_at_any_score(refused):
@@ -155,15 +146,13 @@ def test_a_type_may_have_a_pass_at_of_its_own(ask, scored):
     assert ask("strict_by_itself", score=0.5).resolved_arguments["pass_at"] == {"value": 0.7}
 
 
-@pytest.mark.parametrize(
-    ("expected", "is_passed"), [(["a", "b"], True), (["c"], False), ("b", True), ("bc", False), ([["b"]], False)]
-)
-def test_any_of_several_expected_values_counts_and_with_negate_none_may(passed, expected, is_passed):
-    arguments = {"answer": "b", "actual": "$.output.value", "any": True}
-    for check_type in ("exact_match", "equals"):
-        assert passed(check_type, expected=expected, **arguments) is is_passed
-        assert passed(check_type, reference=expected, expected="$.test_case.expected", **arguments) is is_passed
-        assert passed(check_type, expected=expected, negate=True, **arguments) is not is_passed
+def test_any_of_several_expected_values_counts_and_with_negate_none_may(passed):
+    for expected, is_passed in [(["a", "b"], True), (["c"], False), ("b", True), ("bc", False), ([["b"]], False)]:
+        arguments = {"answer": "b", "actual": "$.output.value", "any": True}
+        for check_type in ("exact_match", "equals"):
+            assert passed(check_type, expected=expected, **arguments) is is_passed
+            assert passed(check_type, reference=expected, expected="$.test_case.expected", **arguments) is is_passed
+            assert passed(check_type, expected=expected, negate=True, **arguments) is not is_passed
 
 
 def test_any_of_no_value_is_an_error_also_with_negate(refused):

@@ -1,7 +1,5 @@
 import json
 
-import pytest
-
 from fepflow.checks.constants import SCORED_JUDGES
 from fepflow.checks.core.argument_paths import with_default_paths
 from fepflow.checks.models.judge_spec import judges_of
@@ -43,42 +41,37 @@ def test_it_is_identified_without_the_environment():
     assert one.fields == {"passed": ("boolean", ()), "score": ("number", ()), "tone": ("word", ("rude", "kind"))}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
+def test_what_changes_no_verdict_is_the_same_judge():
+    for changes in [
         {"model_config": {"model": "openai/gpt-4o-mini", "temperature": 0.0}},
         {"model_config": {"model": "gpt-4o-mini"}, "provider_config": {"provider_name": "openai", **BASE}},
         {"response_format": json.dumps(SCHEMA)},
         {"samples": 1},
         {"provider_config": {"api_key": "${OTHER_KEY}", **BASE, "timeout": 5, "max_retries": 0}},
-    ],
-    ids=["the default said", "the provider said apart", "the schema as text", "one sample said", "another key"],
-)  # fmt: skip
-def test_what_changes_no_verdict_is_the_same_judge(changes):
-    assert identity(**changes) == identity()
+    ]:
+        assert identity(**changes) == identity()
 
 
-@pytest.mark.parametrize(
-    ("changes", "other_judge"),
-    [
+def test_another_model_is_another_judge_and_another_question_another_rubric():
+    for changes, other_judge in [
         ({"model_config": {"model": "openai/gpt-4o"}}, True),
         ({"model_config": {"model": "openai/gpt-4o-mini", "temperature": 0.5}}, True),
         ({"provider_config": {"api_base": "https://elsewhere.test"}}, True),
         ({"prompt": "Is {{$.output.value}} kind?"}, False),
         ({"response_format": {**SCHEMA, "required": ["passed"]}}, False),
-    ],
-)
-def test_another_model_is_another_judge_and_another_question_another_rubric(changes, other_judge):
-    (judge_before, rubric_before), (judge_after, rubric_after) = identity(), identity(**changes)
-    assert (judge_before != judge_after) is other_judge
-    assert (rubric_before != rubric_after) is not other_judge
+    ]:
+        (judge_before, rubric_before), (judge_after, rubric_after) = identity(), identity(**changes)
+        assert (judge_before != judge_after) is other_judge
+        assert (rubric_before != rubric_after) is not other_judge
 
 
-@pytest.mark.parametrize("check_type", SCORED_JUDGES)
-def test_a_judge_is_the_same_with_its_default_paths_filled_in_as_in_the_snapshot_of_a_run(check_type):
-    declared = Check(type=check_type, arguments={"criteria": "Polite", "model_config": {"model": "openai/gpt-4o-mini"}})
-    ((suites, runs),) = zip(judges_of([declared]), judges_of([with_default_paths(declared)]), strict=True)
-    assert (suites.judge, suites.rubric) == (runs.judge, runs.rubric)
+def test_a_judge_is_the_same_with_its_default_paths_filled_in_as_in_the_snapshot_of_a_run():
+    for check_type in SCORED_JUDGES:
+        declared = Check(
+            type=check_type, arguments={"criteria": "Polite", "model_config": {"model": "openai/gpt-4o-mini"}}
+        )
+        ((suites, runs),) = zip(judges_of([declared]), judges_of([with_default_paths(declared)]), strict=True)
+        assert (suites.judge, suites.rubric) == (runs.judge, runs.rubric)
 
 
 def test_samples_change_the_rubric_and_the_temperature():

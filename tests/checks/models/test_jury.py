@@ -136,9 +136,8 @@ class TestOverASocket:
 RUBRIC = {"criteria": "Polite", "model_config": {"model": "openai/a"}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
+def test_a_jury_that_is_none_is_refused(refused):
+    for changes, why in [
         ({"judges": ["openai/a", "openai/b"]}, "must be an odd number"),
         ({"judges": ["openai/a", "openai/b", "openai/a"]}, "openai/a appears twice"),
         ({"judges": ["openai/a"]}, "one model is no jury"),
@@ -158,10 +157,8 @@ RUBRIC = {"criteria": "Polite", "model_config": {"model": "openai/a"}}
             "anthropic, openai cannot share provider_config.api_key",
         ),
         ({"jury": "unanimous"}, "majority"),
-    ],
-)  # fmt: skip
-def test_a_jury_that_is_none_is_refused(refused, changes, why):
-    assert why in refused("rubric", answer="x", **{**RUBRIC, **changes})
+    ]:
+        assert why in refused("rubric", answer="x", **{**RUBRIC, **changes})
 
 
 def test_an_even_jury_may_decide_by_the_mean(ask):

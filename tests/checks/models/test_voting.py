@@ -215,14 +215,17 @@ class TestAFunction:
         assert "a majority for each member, but not for all together" in result.error.message
 
 
-@pytest.mark.parametrize(
-    ("given", "why"),
-    [(2, "odd number"), (0, "at least 1"), (17, "at most 15"), ("3", "whole number"), (True, "whole number"),
-     ("$.test_case.input", "whole number")],
-)  # fmt: skip
-def test_invalid_numbers_of_samples_are_refused(refused, given, why):
-    config = {"model": "openai/any"}
-    assert why in refused("llm_judge", prompt="?", response_format=SCHEMA, model_config=config, samples=given)
+def test_invalid_numbers_of_samples_are_refused(refused):
+    for samples, why in [
+        (2, "odd number"),
+        (0, "at least 1"),
+        (17, "at most 15"),
+        ("3", "whole number"),
+        (True, "whole number"),
+        ("$.test_case.input", "whole number"),
+    ]:
+        config = {"model": "openai/any"}
+        assert why in refused("llm_judge", prompt="?", response_format=SCHEMA, model_config=config, samples=samples)
 
 
 FORMAT = {

@@ -7,9 +7,8 @@ from fepflow.jsonpath.template import TextTemplate, compile_template
 DOCUMENT = {"test_case": {"input": "why?", "tags": ["a", "b"]}, "output": {"value": {"answer": 42}}}
 
 
-@pytest.mark.parametrize(
-    ("template", "rendered"),
-    [
+def test_paths_are_replaced_and_everything_else_stays():
+    for template, rendered in [
         ("$.test_case.input", "why?"),
         ("\\$.test_case.input", "$.test_case.input"),
         ("$", "$"),
@@ -27,10 +26,8 @@ DOCUMENT = {"test_case": {"input": "why?", "tags": ["a", "b"]}, "output": {"valu
         ({"a": "$.test_case.input", "b": {"c": "$.output.value.answer"}}, {"a": "why?", "b": {"c": 42}}),
         ({"$.test_case.input": 1}, {"$.test_case.input": 1}),
         ("$.test_case.tags[*]", ["a", "b"]),
-    ],
-)
-def test_paths_are_replaced_and_everything_else_stays(template, rendered):
-    assert compile_template(template).render(DOCUMENT) == rendered
+    ]:
+        assert compile_template(template).render(DOCUMENT) == rendered
 
 
 @pytest.mark.parametrize("template", ["$.nothing", {"a": "$.nothing"}, {"a": {"b": ["$.nothing"]}}])
@@ -77,9 +74,8 @@ def test_it_knows_which_renderings_may_take_long(template, quick):
     assert compile_template(template).is_quick is quick
 
 
-@pytest.mark.parametrize(
-    ("text", "filled"),
-    [
+def test_placeholders_in_a_text_are_filled():
+    for text, filled in [
         ("", ""),
         ("no placeholder", "no placeholder"),
         ("{{$.test_case.input}}", "why?"),
@@ -89,10 +85,8 @@ def test_it_knows_which_renderings_may_take_long(template, quick):
         ("{{input}} {$.test_case.input} {{}} }}", "{{input}} {$.test_case.input} {{}} }}"),
         ("{{\\$.test_case.input}}", "{{$.test_case.input}}"),
         ("{{$.test_case.tags[*]}}", '["a", "b"]'),
-    ],
-)
-def test_placeholders_in_a_text_are_filled(text, filled):
-    assert TextTemplate(text).resolve(DOCUMENT) == filled
+    ]:
+        assert TextTemplate(text).resolve(DOCUMENT) == filled
 
 
 def test_what_fills_a_placeholder_is_not_looked_at_again():

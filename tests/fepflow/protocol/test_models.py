@@ -139,18 +139,15 @@ class TestCheckResult:
         assert trusted.error is None
 
 
-@pytest.mark.parametrize(
-    ("statuses", "status"),
-    [
+def test_an_error_outweighs_a_skip_and_a_skip_the_rest():
+    for statuses, status in [
         ([], "completed"),
         (["completed"], "completed"),
         (["completed", "skip"], "skip"),
         (["skip", "skip"], "skip"),
         (["skip", "error", "completed"], "error"),
-    ],
-)
-def test_an_error_outweighs_a_skip_and_a_skip_the_rest(statuses, status):
-    assert status_of(statuses) == status
+    ]:
+        assert status_of(statuses) == status
 
 
 def test_a_summary_counts_each_status():

@@ -79,27 +79,26 @@ ODD: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "read"), ODD, ids=range(len(ODD)))
-def test_no_answer_is_too_odd_for_a_row(value: Any, read: Any) -> None:
-    base = evaluate(["a"], ["b"], [FOUR])
-    result = base.results[0]
-    case = TestCase.model_construct(id="a", input=value, expected=value, metadata={"of": value})
-    context = result.execution_context.model_copy(
-        update={"test_case": case, "output": Output.model_construct(value=value)}
-    )
-    check = result.check_results[0].model_copy(update={"results": {"passed": True, "score": value}})
-    odd = result.model_copy(update={"execution_context": context, "check_results": [check]})
-    (row,) = base.model_copy(update={"results": [odd]}).to_dataframe().to_dict("records")
-    for name in ("input", "expected", "output"):
-        row[name].encode()
-        assert (row[name] if isinstance(value, str) else json.loads(row[name])) == read
-    assert json.loads(row["results"]) if read != "(int)" else row["results"] == '"(dict)"'
-    assert row["passed"] is True
+def test_no_answer_is_too_odd_for_a_row() -> None:
+    for value, read in ODD:
+        base = evaluate(["a"], ["b"], [FOUR])
+        result = base.results[0]
+        case = TestCase.model_construct(id="a", input=value, expected=value, metadata={"of": value})
+        context = result.execution_context.model_copy(
+            update={"test_case": case, "output": Output.model_construct(value=value)}
+        )
+        check = result.check_results[0].model_copy(update={"results": {"passed": True, "score": value}})
+        odd = result.model_copy(update={"execution_context": context, "check_results": [check]})
+        (row,) = base.model_copy(update={"results": [odd]}).to_dataframe().to_dict("records")
+        for name in ("input", "expected", "output"):
+            row[name].encode()
+            assert (row[name] if isinstance(value, str) else json.loads(row[name])) == read
+        assert json.loads(row["results"]) if read != "(int)" else row["results"] == '"(dict)"'
+        assert row["passed"] is True
 
 
-@pytest.mark.parametrize(
-    ("results", "score"),
-    [
+def test_the_score_is_a_number() -> None:
+    for results, score in [
         ({"score": 2}, 2.0),
         ({"response": {"score": 0.5, "passed": True}}, 0.5),
         ({"value": 7.5}, 7.5),
@@ -108,14 +107,12 @@ def test_no_answer_is_too_odd_for_a_row(value: Any, read: Any) -> None:
         ({"score": 10**400}, None),
         ({"score": "2"}, None),
         ({"passed": True}, None),
-    ],
-)
-def test_the_score_is_a_number(results: dict[str, Any], score: float | None) -> None:
-    base = evaluate(["a"], ["b"], [FOUR])
-    check = base.results[0].check_results[0].model_copy(update={"results": results})
-    changed = base.model_copy(update={"results": [base.results[0].model_copy(update={"check_results": [check]})]})
-    (found,) = changed.to_dataframe()["score"].tolist()
-    assert (found == score) if score is not None else math.isnan(found)
+    ]:
+        base = evaluate(["a"], ["b"], [FOUR])
+        check = base.results[0].check_results[0].model_copy(update={"results": results})
+        changed = base.model_copy(update={"results": [base.results[0].model_copy(update={"check_results": [check]})]})
+        (found,) = changed.to_dataframe()["score"].tolist()
+        assert (found == score) if score is not None else math.isnan(found)
 
 
 def test_usage_of_judges_is_shown_where_it_is_known() -> None:
