@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-# Loaded here, the first and the last one are not loaded anew for each of the sessions that run in this process.
+# Loaded here, `statistics` and the last one are not loaded anew for each of the sessions that run in this process.
+import re
 import statistics  # noqa: F401
 import textwrap
+from collections.abc import Iterable
 
 import pytest
 import ruamel.yaml  # noqa: F401
@@ -44,6 +46,18 @@ class Project:
         # What other tests in this process have imported is no business of this one.
         ours = ("-W", "ignore:Module already imported:pytest.PytestAssertRewriteWarning")
         return self.pytester.runpytest_inprocess(*WITHOUT, *ours, *options)
+
+    def run_each(self, codes: Iterable[str]) -> tuple[list[str], list[str]]:
+        """pytest once, on a file for each of these: the characters of its tests' outcomes, and the text of its error at
+        collection."""
+        written = list(codes)
+        for number, code in enumerate(written):
+            self.write(code, f"test_{number:02}")
+        text = text_of(self.run(""))
+        outcomes = dict(re.findall(r"^test_(\d\d)\.py (\S+)", text, re.MULTILINE))
+        errors = dict(re.findall(r"ERROR collecting test_(\d\d)\.py _+\n(.*?)(?=\n_+ |\n=+ )", text, re.DOTALL))
+        names = [f"{number:02}" for number in range(len(written))]
+        return [outcomes.get(name, "") for name in names], [errors.get(name, "") for name in names]
 
     def run_alone(self, code: str, *options: str) -> pytest.RunResult:
         """pytest in a process of its own."""

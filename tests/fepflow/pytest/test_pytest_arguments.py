@@ -4,50 +4,46 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fepflow.pytest.pytest_project import Project, text_of
+from tests.fepflow.pytest.pytest_project import Project
+
+WRONG = [
+    ("[], CHECKS", "evaluate: test_cases: there are no test cases"),
+    ("CASES", "evaluate: test_cases[0]: no check judges 'france'"),
+    ("CASES, []", "evaluate: test_cases[0]: no check judges 'france'"),
+    ("[*CASES, CASES[0]], CHECKS", "evaluate: test_cases[2]: the id 'france' is that of test_cases[0] too"),
+    ("['france'], CHECKS", "evaluate: test_cases[0]: is a str, not a TestCase"),
+    ("CASES, ['contains']", "evaluate: checks[0]: is a str, not a check"),
+    ("CASES, [Check(type='contians', arguments={})]", "there is no check type contians (did you mean contains?)"),
+    ("CASES, [Check(type='regex', arguments={})]", "evaluate: check regex: regex cannot take these"),
+    ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is no number of samples"),
+    ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is no number of samples"),
+    ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is no share"),
+    ("CASES, CHECKS, success_threshold=float('nan')", "evaluate: success_threshold: nan is no share"),
+    ("CASES, CHECKS, success_threshold=True", "evaluate: success_threshold: True is no share"),
+    (
+        "CASES, CHECKS, pass_rule='any'",
+        "evaluate: pass_rule: there is no 'any' (known are case, sample, each_case)",
+    ),
+    ("CASES, CHECKS, pass_mode='any'", "evaluate: pass_mode: there is no 'any' (known are per_test_case, sample)"),
+    ("CASES, CHECKS, pass_threshold=0.5, success_threshold=0.6", "pass_threshold and pass_mode go without it"),
+    ("CASES, CHECKS, pass_mode='sample', pass_rule='sample'", "pass_threshold and pass_mode go without it"),
+    ("CASES, CHECKS, shown=True", "evaluate: shown: no sample can show that a rate reaches or misses 1"),
+    ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
+]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("[], CHECKS", "evaluate: test_cases: there are no test cases"),
-        ("CASES", "evaluate: test_cases[0]: no check judges 'france'"),
-        ("CASES, []", "evaluate: test_cases[0]: no check judges 'france'"),
-        ("[*CASES, CASES[0]], CHECKS", "evaluate: test_cases[2]: the id 'france' is that of test_cases[0] too"),
-        ("['france'], CHECKS", "evaluate: test_cases[0]: is a str, not a TestCase"),
-        ("CASES, ['contains']", "evaluate: checks[0]: is a str, not a check"),
-        ("CASES, [Check(type='contians', arguments={})]", "there is no check type contians (did you mean contains?)"),
-        ("CASES, [Check(type='regex', arguments={})]", "evaluate: check regex: regex cannot take these"),
-        ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is no number of samples"),
-        ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is no number of samples"),
-        ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is no share"),
-        ("CASES, CHECKS, success_threshold=float('nan')", "evaluate: success_threshold: nan is no share"),
-        ("CASES, CHECKS, success_threshold=True", "evaluate: success_threshold: True is no share"),
-        (
-            "CASES, CHECKS, pass_rule='any'",
-            "evaluate: pass_rule: there is no 'any' (known are case, sample, each_case)",
-        ),
-        ("CASES, CHECKS, pass_mode='any'", "evaluate: pass_mode: there is no 'any' (known are per_test_case, sample)"),
-        ("CASES, CHECKS, pass_threshold=0.5, success_threshold=0.6", "pass_threshold and pass_mode go without it"),
-        ("CASES, CHECKS, pass_mode='sample', pass_rule='sample'", "pass_threshold and pass_mode go without it"),
-        ("CASES, CHECKS, shown=True", "evaluate: shown: no sample can show that a rate reaches or misses 1"),
-        ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
-    ],
-)
-def test_invalid_arguments_are_an_error_at_collection(project: Project, arguments: str, complaint: str) -> None:
-    result = project.run(
-        f"""
-        @evaluate({arguments})
-        def test_capitals(test_case):
-            print("it was called")
-        """
-    )
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    report = text_of(result)
-    assert complaint in report
-    assert f"@evaluate({arguments})" in report
-    assert "it was called" not in report
-    assert "plan.py" not in report
+def test_invalid_arguments_are_an_error_at_collection(project: Project, subtests: pytest.Subtests) -> None:
+    code = """
+    @evaluate({arguments})
+    def test_capitals(test_case):
+        print("it was called")
+    """
+    _, errors = project.run_each(code.format(arguments=arguments) for arguments, _ in WRONG)
+    for (arguments, complaint), error in zip(WRONG, errors, strict=True):
+        with subtests.test(arguments):
+            assert complaint in error
+            assert f"@evaluate({arguments})" in error
+            assert "plan.py" not in error
 
 
 def test_a_unittest_case_is_refused_as_it_has_no_fixtures(project: Project) -> None:

@@ -70,29 +70,27 @@ def test_each_case_counts_clusters_and_a_rate_that_has_to_be_shown_has_no_interv
     assert "all such cases" not in text_of(result)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        ("cluster=7", "evaluate: cluster: 7 is neither a path nor a function"),
-        ("cluster='document'", "evaluate: cluster: 'document' is no path of a test case (give a path such as"),
-        ("cluster='$.output.value'", "evaluate: cluster: '$.output.value' is no path of a test case"),
-        ("cluster='$.test_case.metadata['", "evaluate: cluster: "),
-        ("cluster='$.test_case.metadata.page'", "evaluate: cluster: no test case has a $.test_case.metadata.page"),
-        ("cluster=lambda case: None", "evaluate: cluster: no test case gets a value from the function"),
-        ("cluster=lambda case: case.metadata['page']", "evaluate: cluster: the function raised KeyError for the case"),
-        (
-            "cluster=lambda case: object()",
-            "the function returned object, which names no cluster",
-        ),
-        ("cluster='$.test_case.id', pass_rule='sample'", "evaluate: cluster: a sample is of all test cases"),
-    ],
-)
-def test_a_cluster_that_tells_nothing_is_an_error_at_collection(
-    project: Project, arguments: str, complaint: str
-) -> None:
-    result = project.run(DOCUMENTS.format(arguments=arguments))
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert complaint in text_of(result)
+NO_CLUSTERS = [
+    ("cluster=7", "evaluate: cluster: 7 is neither a path nor a function"),
+    ("cluster='document'", "evaluate: cluster: 'document' is no path of a test case (give a path such as"),
+    ("cluster='$.output.value'", "evaluate: cluster: '$.output.value' is no path of a test case"),
+    ("cluster='$.test_case.metadata['", "evaluate: cluster: "),
+    ("cluster='$.test_case.metadata.page'", "evaluate: cluster: no test case has a $.test_case.metadata.page"),
+    ("cluster=lambda case: None", "evaluate: cluster: no test case gets a value from the function"),
+    ("cluster=lambda case: case.metadata['page']", "evaluate: cluster: the function raised KeyError for the case"),
+    (
+        "cluster=lambda case: object()",
+        "the function returned object, which names no cluster",
+    ),
+    ("cluster='$.test_case.id', pass_rule='sample'", "evaluate: cluster: a sample is of all test cases"),
+]
+
+
+def test_a_cluster_that_tells_nothing_is_an_error_at_collection(project: Project, subtests: pytest.Subtests) -> None:
+    _, errors = project.run_each(DOCUMENTS.format(arguments=arguments) for arguments, _ in NO_CLUSTERS)
+    for (arguments, complaint), error in zip(NO_CLUSTERS, errors, strict=True):
+        with subtests.test(arguments):
+            assert complaint in error
 
 
 def test_duplicates_and_cases_without_a_cluster_are_warned_of_at_collection(project: Project) -> None:

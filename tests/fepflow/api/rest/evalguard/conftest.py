@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -75,21 +75,22 @@ def matches(template: str, path: str) -> bool:
 Serve = Callable[[Path | None], Client]
 
 
+@contextmanager
+def served(store: Store, folder: Path | None) -> Iterator[Client]:
+    """Serve the API, with the definitions of a folder."""
+
+    @asynccontextmanager
+    async def evalguard() -> AsyncIterator[ASGIApp]:
+        yield create_app([evalguard_router(Catalogue(folder), store)], Errors({"/v1": evalguard_error}), operations())
+
+    with served_by(evalguard) as http:
+        yield Client(http)
+
+
 @pytest.fixture
 def serve(store: Store) -> Iterator[Serve]:
-    """Serves the API, with the definitions of a folder."""
     with ExitStack() as running:
-
-        def start(folder: Path | None) -> Client:
-            @asynccontextmanager
-            async def evalguard() -> AsyncIterator[ASGIApp]:
-                yield create_app(
-                    [evalguard_router(Catalogue(folder), store)], Errors({"/v1": evalguard_error}), operations()
-                )
-
-            return Client(running.enter_context(served_by(evalguard)))
-
-        yield start
+        yield lambda folder: running.enter_context(served(store, folder))
 
 
 @pytest.fixture

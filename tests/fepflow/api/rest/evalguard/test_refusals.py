@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from fepflow.api.rest.evalguard import MAX_BODY
-from tests.fepflow.api.rest.evalguard.conftest import Client
+from fepflow.store.store import Store
+from tests.fepflow.api.rest.evalguard.conftest import DEMO, Client, served
 
 PATHS = ["/reports", "/reports/x", "/reports/x/metrics", "/thresholds", "/models", "/tasks"]
 HOSTILE = {
@@ -43,6 +45,14 @@ HOSTILE = {
     "&".join(f"a{number}=1" for number in range(21)): "The query cannot be read: at most 20",
     f"{'x' * 20_000}=1": "There is no parameter 'xxx",
 }
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], str]) -> Iterator[Client]:
+    """One server for all tests here: what is refused changes nothing."""
+    url = new_store(f"sqlite:///{tmp_path_factory.mktemp('refusals') / 'store.db'}")
+    with Store.open(url) as store, served(store, DEMO) as client:
+        yield client
 
 
 class TestHostile:
