@@ -179,9 +179,8 @@ class RunContext:
 
         A resumed run has spent a part of its budget, and the runs of other variants spend the same budget.
         """
-        self.target_client.budget.spent = dict.fromkeys(
-            self.target_client.budget.spent, 0.0
-        )  # it may have been counted before
+        budget = self.target_client.budget
+        budget.spent = dict.fromkeys(budget.spent, 0.0)  # it may have been counted before
         variants_id = self.run.variants_id
         others = self.store.runs.of_variants(variants_id) if variants_id is not None else []
         for run in (self.run, *(other for other in others if other.id != self.run.id)):
@@ -193,9 +192,9 @@ class RunContext:
         for start in range(calls.start // run.repeats, last, 1_000):
             for stored in self.store.results.outputs(run.id, start, min(start + 1_000, last), whole=False).values():
                 self.spend(stored.output)
-        for found in usages(self.store, run.id):
-            if calls.start <= found.case_index * run.repeats + found.repeat < calls.stop:
-                self.target_client.budget.spend(found.usage)
+        for usage in usages(self.store, run.id):
+            if calls.start <= usage.case_index * run.repeats + usage.repeat < calls.stop:
+                self.target_client.budget.spend(usage.usage)
 
     def _notify(self) -> None:
         begun = local_run.get()

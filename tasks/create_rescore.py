@@ -1,7 +1,7 @@
-"""A run whose outputs are those of an earlier one: its checks, metrics and gate are the suite's as they are now.
+"""A run whose outputs are those of an earlier one, judged by the present checks, metrics and gate of the suite.
 
-Nobody asks the target. So an output counts for a case only if the case still asks the same: a case whose input has
-changed, or whose request reads a part of the case that has changed, has none, and neither has a new case.
+The target is not called. So an output counts for a case only if the request is the same: a case has no output if its
+input has changed, or a part of it that the request reads, or if it is new.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from fepflow.text import listed, listed_first, plural
 
 CASES_AT_ONCE = 1_000
 _named = partial(listed_first, most=10, width=120)
-"""Lists cases, or checks with how often they failed."""
+"""Returns a list of cases, or of checks and how often they failed, in words."""
 
 JUDGING = ("task", "metrics", "thresholds", "slices", "cluster", "gate", "baseline")
-"""Sections that say what becomes of the results of checks."""
+"""Sections of a suite that turn the results of checks into a verdict."""
 
 FOREIGN = {"pytest": "by a test", "evaluate": "by a request to evaluate outputs", "imported": "by an import"}
-"""Kinds of a run's target that no suite has, as something else asked for its outputs, and by what that was."""
+"""Kinds of targets that only runs without a suite file have, and by what such a run was made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rescorable:
-    """A run with outputs, and the suite that is to judge them; `told` says which one that is."""
+    """A run with outputs, and the suite that is to judge them; `told` names that suite in words."""
 
     source: RunRecord
     validation: SuiteValidation
@@ -75,11 +75,11 @@ class CaseChanges:
     removed_failed: int = 0
     """Removed cases that had not passed."""
     checked_again: int = 0
-    """Cases with the same question, and something else that checks may read."""
+    """Cases with the same question, but other data that checks may read."""
     otherwise_checked: list[str] = field(default_factory=list)
-    """Cases whose own checks are other ones."""
+    """Cases whose own checks have changed."""
     own_checks: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
-    """Ids of the checks that such cases had themselves, and have now."""
+    """Ids of the cases' own checks, then and now."""
 
     @property
     def unanswered(self) -> list[int]:
@@ -132,15 +132,15 @@ def _validated(path: Path, source: RunRecord) -> SuiteValidation:
 
 
 def _of_target(path: Path, source: RunRecord) -> list[Replacement]:
-    """Return what the run had replaced in its own suite (`--set`) that says whom it asks: its outputs are of that."""
+    """Return the values that the run had replaced in the target of its own suite (`--set`): its outputs are of that."""
     if source.suite_path is None or path.resolve() != Path(source.suite_path):
         return []
     replaced = (Replacement(tuple(steps), value) for steps, value in (source.options or {}).get(REPLACED, ()))
-    return [each for each in replaced if each.path[0] in ("target", "user")]
+    return [replacement for replacement in replaced if replacement.path[0] in ("target", "user")]
 
 
 def _with_set(path: Path, source: RunRecord) -> str:
-    options = [each.option for each in _of_target(path, source)]
+    options = [replacement.option for replacement in _of_target(path, source)]
     return f", with {listed(options)} as the run had it" if options else ""
 
 
@@ -153,7 +153,7 @@ def _validated_snapshot(store: Store, source: RunRecord) -> SuiteValidation:
 
 
 def stored_cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
-    """Yield the cases that a run has taken in, a thousand in memory."""
+    """Yield the cases that a run has taken in; a thousand at a time are in memory."""
     for start in range(0, run.n_cases, CASES_AT_ONCE):
         yield from store.runs.cases(run.id, start, start + CASES_AT_ONCE)
 
@@ -186,7 +186,7 @@ def create_rescore(
         changes = CaseChanges()
         cases: Iterable[TestCase] = stored_cases(store, source)
         _require_known(store, source, suite, wanted)
-        notes += _notes_of_unseen(store, source, validation, wanted)
+        notes += _notes_of_unseen_cases(store, source, validation)
     else:
         snapshot = wanted
         changes, cases = _changes(store, source, validation, suite)
@@ -195,7 +195,7 @@ def create_rescore(
         if suite.repeats != source.repeats:
             had = f"Run {source.id[:8]} has {plural(source.repeats, 'repeat')} of each case, not {suite.repeats}"
             notes.append(f"{had} as the suite asks for.")
-    notes += _notes_of_suite(store, source, snapshot, changes)
+    notes += _notes_of_suite(store, source, wanted, changes)
     notes += _notes_of_source(store, source)
     asked = _asked_run(store, source)
     other_target = source.rescoring.get("target")
@@ -234,7 +234,7 @@ def create_rescore(
 
 
 _KEPT = (FILTERS, "suite_cases", "sample", "origin", REUSE_OUTPUTS, REPLACED)
-"""Options of a run that are as true of its outputs when they are judged anew."""
+"""Options of a run that also hold for a run that judges its outputs again."""
 
 
 def _suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str | None:
@@ -245,13 +245,13 @@ def _suite_hash(snapshot: dict[str, Any], repeats: int, folder: Path) -> str | N
 
 
 def _with_judging(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Return the suite of an earlier run with the metrics and the gate of another one."""
+    """Return the suite of an earlier run with the metrics and the gate of the present one."""
     kept = {name: section for name, section in then.items() if name not in JUDGING}
     return copy.deepcopy({**kept, **{name: now[name] for name in JUDGING if name in now}})
 
 
 def _require_known(store: Store, source: RunRecord, suite: Suite, snapshot: Mapping[str, Any]) -> None:
-    """Raise UserError if metrics or the gate are about checks of which the run has no result."""
+    """Raise UserError if metrics or the gate need checks that the run has no results of."""
     require_repeats(suite, source.repeats, f"the run that is rescored has {source.repeats}")
     known = {counts.check_id for counts in store.results.check_totals(source.id)}
     wanted = {metric.check for metric in suite.metrics or () if metric.check is not None}
@@ -266,18 +266,13 @@ def _require_known(store: Store, source: RunRecord, suite: Suite, snapshot: Mapp
         )
 
 
-def _notes_of_unseen(
-    store: Store, source: RunRecord, validation: SuiteValidation, snapshot: Mapping[str, Any]
-) -> Iterator[str]:
-    """Yield what has changed of a suite's checks and cases that are not looked at, as the results are of before."""
-    then, now = declared_checks(source.suite), declared_checks(snapshot)
-    if changed := [check_id for check_id in now if check_id in then and then[check_id] != now[check_id]]:
-        yield f"Checks that have changed since, and whose results are those of before: {_named(changed)}."
+def _notes_of_unseen_cases(store: Store, source: RunRecord, validation: SuiteValidation) -> Iterator[str]:
+    """Yield a sentence about new and edited cases of a suite of which only the gate is used."""
     new, edited, waiting = 0, 0, iter(validation.cases)
     while chunk := list(islice(waiting, CASES_AT_ONCE)):
-        there = store.runs.cases_by_id(source.id, (case.id for case in chunk))
-        new += len(chunk) - len(there)
-        edited += sum(there[case.id][1] != case for case in chunk if case.id in there)
+        stored = store.runs.cases_by_id(source.id, (case.id for case in chunk))
+        new += len(chunk) - len(stored)
+        edited += sum(stored[case.id][1] != case for case in chunk if case.id in stored)
     in_part = _is_in_part(source)
     parts = [f"{count} {what}" for count, what in ((0 if in_part else new, "new"), (edited, "edited")) if count]
     if parts:
@@ -302,16 +297,16 @@ def _changes(
     kept: set[str] = set()
     waiting = iter(validation.cases)
     while chunk := list(islice(waiting, CASES_AT_ONCE)):
-        there = store.runs.cases_by_id(source.id, (case.id for case in chunk))
+        stored = store.runs.cases_by_id(source.id, (case.id for case in chunk))
         for case in chunk:
-            if case.id not in there:
+            if case.id not in stored:
                 if not in_part:
                     changes.places[case.id] = len(changes.places)
                     changes.new.append(case.id)
                 continue
             kept.add(case.id)
             changes.places[case.id] = len(changes.places)
-            then = there[case.id][1]
+            then = stored[case.id][1]
             if not asked.the_same(then, case):
                 changes.changed.append(case.id)
             elif without_checks(then) != without_checks(case):
@@ -342,14 +337,14 @@ def without_checks(case: TestCase) -> str:
 
 
 class _Asked:
-    """Requests of a suite's target for cases. The target is opened for a case that has changed, and never called."""
+    """The requests of a suite's target. It is opened if a case has changed, and never called."""
 
     def __init__(self, validation: SuiteValidation, suite: Suite) -> None:
         self._validation, self._suite = validation, suite
         self._target: Target | None = None
 
     def the_same(self, then: TestCase, now: TestCase) -> bool:
-        """Return whether the target is asked the same for both. Of an erased case nobody knows."""
+        """Return whether the request is the same for both cases. For an erased case, it is not known."""
         if ERASED in (then.metadata or {}):
             return False
         if (then.input, then.is_conversation) != (now.input, now.is_conversation):
@@ -387,7 +382,7 @@ def _tried_again(
 
 
 def _asked_run(store: Store, source: RunRecord) -> RunRecord | None:
-    """Return the run in which the target was asked; None if it is not there any more."""
+    """Return the run in which the target was called; None if it was deleted."""
     if source.rescored_from is None:
         return source
     try:
@@ -407,13 +402,13 @@ _LEFT_OUT = {
     "stream",
     "poll_interval",
 }
-"""Fields that say how a call is made, and not what is asked of whom."""
+"""Fields of a target that change how a call is made, but neither its request nor its receiver."""
 
 
 def _other_target(asked: RunRecord, snapshot: dict[str, Any]) -> str | None:
-    """Return in a sentence how the suite's target is another one than that which gave the outputs."""
+    """Return a sentence if the suite's target differs from the one that gave the outputs."""
     if asked.is_requested or any(kind in (asked.suite.get("target") or {}) for kind in FOREIGN):
-        return None  # no suite has asked for them
+        return None  # the outputs come from no suite's target
     then, now = _asked_of(asked.suite), _asked_of(snapshot)
     parts = sorted(name for name in {*then, *now} if then.get(name) != now.get(name))
     if not parts:
@@ -422,9 +417,9 @@ def _other_target(asked: RunRecord, snapshot: dict[str, Any]) -> str | None:
 
 
 def _moved_target(asked: RunRecord, validation: SuiteValidation, suite: Suite) -> str | None:
-    """Return in a sentence that the target of the same text is another one, by the values of its variables.
+    """Return a sentence if the target differs only by the values of its variables.
 
-    Those that are not set are not known, and neither is what was asked in a run with shards. Code is left out: its hash
+    Variables that are not set are unknown, and so are the requests of a run with shards. Code is left out: its hash
     changes with every repair.
     """
     target = suite.target
@@ -449,7 +444,7 @@ def _no_verdict(asked: RunRecord, how: str) -> str:
 
 
 def _asked_of(suite: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what decides whom a suite asks, and how, by names for people."""
+    """Return what a suite's requests and their receiver depend on, by names for people."""
     target = suite.get("target") or {}
     asked = {"target.version": target.get("version"), "user": suite.get("user")}
     for kind, section in target.items():
@@ -480,7 +475,7 @@ def _notes_of_cases(source: RunRecord, changes: CaseChanges) -> Iterator[str]:
 
 
 def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any], changes: CaseChanges) -> Iterator[str]:
-    """Yield sentences about checks and rules that are other ones than the earlier run had."""
+    """Yield sentences about checks and rules that have changed since the earlier run."""
     then, now = declared_checks(source.suite), declared_checks(snapshot)
     totals = {counts.check_id: counts for counts in store.results.check_totals(source.id)}
     own_then, own_now = changes.own_checks
@@ -501,12 +496,12 @@ def _notes_of_suite(store: Store, source: RunRecord, snapshot: dict[str, Any], c
 
 
 def declared_checks(suite: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the checks that all cases of a suite share, by id, with what its sections give them."""
+    """Return the checks that all cases of a suite share, by id, completed by its sections `judge` and `embedding`."""
     return declared(suite, [Check.model_validate(check) for check in suite.get("checks") or ()])
 
 
 def declared(suite: Mapping[str, Any], checks: Sequence[Check], taken: Sequence[str] = ()) -> dict[str, Any]:
-    """Return checks by id, with what the suite's sections `judge` and `embedding` give them; `taken` are other ids."""
+    """Return checks by id, completed by the suite's sections `judge` and `embedding`; `taken` are other ids."""
     judge, embedding = suite.get("judge"), suite.get("embedding")
     defaults = CheckDefaults(
         JudgeDefaults.model_validate(judge) if judge else None,

@@ -19,11 +19,10 @@ from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
-from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.store.leases import new_owner
-from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, RunRecord
+from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, FailureKind, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
@@ -34,29 +33,29 @@ from fepflow.tasks.local_run import LEASE_SECONDS
 
 @dataclass(frozen=True)
 class RunOptions:
-    """A caller's wishes for a run beyond the suite file; None leaves the file's word standing."""
+    """Options of a run that override its suite file; None: as the file has it."""
 
     limit: float | None = None
-    """Size of a random sample of the cases; below 1 a fraction of them."""
+    """Number of cases in a random sample, or a fraction below 1."""
     seed: int = DEFAULT_SEED
     """Seed of the sample."""
     repeats: int | None = None
     concurrency: int | None = None
     timeout: float | None = None
-    """Seconds that one call may take; of an ECP agent, its start and each step."""
+    """Seconds for one call; for an ECP agent, for its start and for each step."""
     tags: Sequence[str] = ()
     metadata: dict[str, str] = field(default_factory=dict)
     """Values that the metadata of cases must have."""
     failing_in: str | None = None
-    """A run; only cases that did not pass in it are taken."""
+    """Id of a run; only cases that did not pass in it are taken."""
     errors_in: str | None = None
-    """A run; only its cases with a call that had no answer, or a check that ended in an error, are taken."""
+    """Id of a run; only its cases with an unanswered call or a check in error are taken."""
     case_patterns: Sequence[str] = ()
-    """Ids of cases, in which `*`, `?` and `[…]` stand for characters, as in the names of files."""
+    """Ids of cases, or patterns of ids with `*`, `?` and `[…]`, as for file names."""
     cases: frozenset[str] | None = None
     """Ids of the cases."""
     first: int | None = None
-    """Number of these that are taken, in the order of the suite."""
+    """Number of cases to take of these, in the order of the suite."""
     verdict_mode: str | None = None
     cache: bool | None = None
     """True if kept answers of models may be used."""
@@ -100,8 +99,7 @@ def create_run(
     repeats = options.repeats or suite.repeats
     require_repeats(suite, repeats, f"set repeats (or --repeats), which is {repeats}")
     _require_top_up(suite.gate, options)
-    _require_version(suite, options)
-    _require_own_outputs(suite, options)
+    _require_pooled(suite, options)
     cases, run_options, n_cases = _wanted(store, validation, options, suite)
     if validation.origin is not None:
         run_options["origin"] = validation.origin.data()
@@ -182,10 +180,6 @@ def _require_top_up(gate: Gate | None, options: RunOptions) -> None:
         raise UserError(f"The gate tops up to {most} repeats: {options.repeats} from the beginning are more than that.")
 
 
-def _max_cases(gate: Gate | None) -> int | None:
-    return gate.top_up.max_cases if gate and gate.top_up else None
-
-
 def suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuite:
     """Return the suite as the run has it: with its options, its thresholds read in, and its snapshot to store."""
     loaded, suite = validation.loaded, validation.require()
@@ -220,8 +214,8 @@ def suite_of_run(validation: SuiteValidation, options: RunOptions) -> LoadedSuit
     return loaded.changed(snapshot, changes)
 
 
-def _require_version(suite: Suite, options: RunOptions) -> None:
-    """Raise UserError if the runs of a version are judged together, and none is named, or this one goes by values."""
+def _require_pooled(suite: Suite, options: RunOptions) -> None:
+    """Raise UserError if the runs of a version are judged together, and this one cannot be one of them."""
     if suite.gate is None or suite.gate.looks is None:
         return
     if (options.version or suite.target.version) is None:
@@ -231,11 +225,7 @@ def _require_version(suite: Suite, options: RunOptions) -> None:
         )
     if options.verdict_mode == "point":
         raise UserError("Runs that are pooled are judged by intervals: leave out --verdict point, or gate.looks.")
-
-
-def _require_own_outputs(suite: Suite, options: RunOptions) -> None:
-    """Raise UserError for outputs of earlier runs where these are judged together with the run."""
-    if options.reuse_outputs and suite.gate is not None and suite.gate.looks is not None:
+    if options.reuse_outputs:
         raise UserError(
             "gate.looks: pooled judges earlier runs together with this one, so their outputs would count twice: leave "
             "out --reuse-outputs."
@@ -252,7 +242,7 @@ def _wanted(
     """
     cases, case_filter = validation.cases, CaseFilter(store, validation.cases, options)
     is_wanted, count, case_options = case_filter.is_wanted, case_filter.count, case_filter.as_options()
-    most = _max_cases(suite.gate)
+    most = suite.gate.top_up.max_cases if suite.gate and suite.gate.top_up else None
     size = min(sample_size(count, options.limit), most or count)
     if size == count and most is None:
         return filter(is_wanted, cases), case_options, 0
@@ -279,9 +269,6 @@ def _wanted(
     return [by_id[case_id] for case_id in drawn], case_options, first
 
 
-SHORT_ID = 8
-
-
 class CaseFilter:
     """The test cases that the options select, and their number.
 
@@ -295,12 +282,12 @@ class CaseFilter:
         self._ids: frozenset[str] | None = None
         if options.failing_in is not None:
             run = store.runs.get(options.failing_in)
-            self.phrases.append(f"--filter-failing {run.id[:SHORT_ID]}")
-            self._and(frozenset(_did_not_pass(store, run)))
+            self.phrases.append(f"--filter-failing {run.short_name}")
+            self._and(_failed_cases(store, run))
         if options.errors_in is not None:
             run = store.runs.get(options.errors_in)
-            self.phrases.append(f"--errors {run.id[:SHORT_ID]}")
-            self._and(frozenset(_in_error(store, run)))
+            self.phrases.append(f"--errors {run.short_name}")
+            self._and(_failed_cases(store, run, "error"))
         for pattern in options.case_patterns:
             self.phrases.append(f"--case {pattern}")
         if options.case_patterns:
@@ -330,30 +317,20 @@ class CaseFilter:
         self._ids = ids if self._ids is None else self._ids & ids
 
 
-def _did_not_pass(store: Store, run: RunRecord) -> Iterator[str]:
-    return (result.case.id for result in store.results.by_case(run.id, failed_only=True, whole=False))
-
-
-def _in_error(store: Store, run: RunRecord) -> Iterator[str]:
-    return (
-        result.case.id
-        for result in store.results.by_case(run.id, failed_only=True, whole=False)
-        if (result.output is not None and result.output.failure is not None) or any(map(_has_error, result.checks))
-    )
-
-
-def _has_error(check: CheckResult) -> bool:
-    return check.error is not None
+def _failed_cases(store: Store, run: RunRecord, kind: FailureKind | None = None) -> frozenset[str]:
+    """Return the ids of the cases that did not pass in a run, or of those with an error."""
+    ids = list(store.runs.ids_of_cases(run.id))
+    return frozenset(ids[index] for index in store.results.failed_case_indices(run.id, kind=kind))
 
 
 def _matching(ids: Sequence[str], patterns: Sequence[str]) -> Iterator[str]:
     """Yield the ids that a pattern matches. An id that equals the pattern comes first, whatever its characters."""
     known = frozenset(ids)
     for pattern in patterns:
-        found = [pattern] if pattern in known else [each for each in ids if fnmatchcase(each, pattern)]
-        if not found:
+        matches = [pattern] if pattern in known else [case_id for case_id in ids if fnmatchcase(case_id, pattern)]
+        if not matches:
             raise UserError(f"--case {pattern}: no test case has such an id ({did_you_mean(pattern, ids)})")
-        yield from found
+        yield from matches
 
 
 def _text(value: Any) -> str:

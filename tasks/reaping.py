@@ -1,10 +1,9 @@
 """Zombie runs, whose executor is gone: they are marked as ended in the store, and in Prefect.
 
-A run of a deployment is taken over a few times: its flow run is scheduled anew, as the UI's Retry does it, and
-whichever worker gets it resumes the run, so nothing that was committed is asked again. It is given up, too, if no flow
-run of a takeover gets as far as the run. A run that was requested over
-the network, and whose flow run came to nothing before it began, is dispatched again in the same way, without end:
-somebody was told that his evaluation is accepted.
+A run of a deployment is taken over a few times: its flow run is scheduled again, as the UI's Retry does, and whichever
+worker gets it resumes the run, so no committed answer is asked for again. The run is given up if its flow run ends many
+times before it reaches the run. A run that was requested over the network is dispatched again without such a limit if
+its flow run ended before it began, because a caller was told that the evaluation is accepted.
 """
 
 from __future__ import annotations
@@ -37,6 +36,7 @@ from prefect.states import AwaitingRetry, Cancelled, Crashed, Failed
 
 from fepflow.errors import NotFoundError
 from fepflow.protocol.model import utc_now
+from fepflow.store.database import chunks
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.flow_state import handed_over_state, mark_flow_run, not_evaluated, stored_state
@@ -68,8 +68,8 @@ logger = logging.getLogger("fepflow.run")
 async def reap(store: Store) -> list[str]:
     """Mark the runs whose executor is gone, and set the state in Prefect of runs that are over.
 
-    Gives the ids of the runs that were marked. Raises InfrastructureError when the store is unavailable; when
-    Prefect is, the next call repeats it.
+    Returns the ids of the marked runs. Raises InfrastructureError if the store is unavailable. If Prefect is, the next
+    call repeats its part.
     """
     marked = await asyncio.to_thread(store.leases.reap)
     try:
@@ -87,15 +87,14 @@ async def reap(store: Store) -> list[str]:
 async def report_replaced_executor(flow_run_id: str) -> None:
     """Mark a flow run as crashed in Prefect, whose run another flow run has just resumed.
 
-    The store does not know it any more, so nothing else would. When Prefect is unavailable, it stays as it is.
+    The store no longer knows the old flow run, so nothing else would end it. If Prefect is unavailable, it stays.
     """
     try:
         async with asyncio.timeout(PREFECT_TIMEOUT), get_client() as client:
             state = (await client.read_flow_run(UUID(flow_run_id))).state
             if state is not None and (state.is_scheduled() or state.type in (StateType.RUNNING, StateType.CANCELLING)):
                 message = not_evaluated("its executor is gone; another flow run continues the run")
-                gone: State[None] = Crashed(message=message)
-                await client.set_flow_run_state(UUID(flow_run_id), gone)
+                await _set_state(client, UUID(flow_run_id), Crashed(message=message))
     except Exception as error:
         logger.debug("the state of flow run %s could not be set in Prefect: %s", flow_run_id, error)
 
@@ -145,13 +144,11 @@ async def _report_variants(
     if max(changes) + UNCLAIMED > utc_now():
         return
     if flow_run.state.is_cancelling():
-        cancelled: State[None] = Cancelled(message="cancelled while it was running")
-        await client.set_flow_run_state(flow_run.id, cancelled)
+        await _set_state(client, flow_run.id, Cancelled(message="cancelled while it was running"))
         return
     left = any(run.outcome is None for run in variants)
     then = f"`fepflow run --resume {variants[0].variants_id}` goes on" if left else "another flow run went on"
-    gone: State[None] = Crashed(message=not_evaluated(f"its executor is gone; {then}"))
-    await client.set_flow_run_state(flow_run.id, gone)
+    await _set_state(client, flow_run.id, Crashed(message=not_evaluated(f"its executor is gone; {then}")))
     await mark_flow_run(client, flow_run, None)
 
 
@@ -161,7 +158,8 @@ async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun
         return
     if flow_run.deployment_id is not None:
         if await worker_is_gone(client, flow_run):
-            await client.set_flow_run_state(flow_run.id, _unbegun("the worker that had taken it is gone"))
+            message = not_evaluated("the worker that had taken it is gone")
+            await _set_state(client, flow_run.id, Crashed(message=message))
         return
     run_id = str(flow_run.parameters.get("run_id"))
     try:
@@ -170,15 +168,15 @@ async def _report_unbegun(store: Store, client: PrefectClient, flow_run: FlowRun
         return
     if attended:
         return
-    is_cancelled = run.status == "cancelled" or flow_run.state.is_cancelling()
-    cancelled: State[None] = Cancelled(message=run.error)
-    await client.set_flow_run_state(
-        flow_run.id, cancelled if is_cancelled else _unbegun("its executor ended before it began")
-    )
+    if run.status == "cancelled" or flow_run.state.is_cancelling():
+        await _set_state(client, flow_run.id, Cancelled(message=run.error))
+    else:
+        message = not_evaluated("its executor ended before it began")
+        await _set_state(client, flow_run.id, Crashed(message=message))
 
 
-def _unbegun(why: str) -> State[None]:
-    return Crashed(message=not_evaluated(why))
+async def _set_state(client: PrefectClient, flow_run_id: UUID, state: State[Any]) -> None:
+    await client.set_flow_run_state(flow_run_id, state)
 
 
 async def _report_shards(store: Store, client: PrefectClient) -> None:
@@ -188,10 +186,10 @@ async def _report_shards(store: Store, client: PrefectClient) -> None:
         run_id, shard = flow_run.parameters["run_id"], flow_run.parameters["shard"]
         holder = await asyncio.to_thread(store.leases.shard_holder, run_id, shard)
         if holder is not None and not holder.alive:
-            await client.set_flow_run_state(flow_run.id, Crashed(message="Its executor is gone."))
+            await _set_state(client, flow_run.id, Crashed(message="Its executor is gone."))
         # Prefect cancels the children of what was cancelled, also one that has ended, which then never ends again.
         elif holder is None and flow_run.state is not None and flow_run.state.is_cancelling():
-            await client.set_flow_run_state(flow_run.id, Cancelled(message="What was stored is kept."))
+            await _set_state(client, flow_run.id, Cancelled(message="What was stored is kept."))
 
 
 async def _end_task_runs(client: PrefectClient) -> None:
@@ -214,32 +212,31 @@ async def _end_task_runs(client: PrefectClient) -> None:
 
 
 async def _flow_runs(client: PrefectClient, wanted: FlowRunFilter, flows: Sequence[str]) -> list[FlowRun]:
-    """Return all flow runs of these flows that are wanted, those that began first at the beginning."""
-    found: list[FlowRun] = []
-    while len(found) % PAGE == 0:
-        page = await client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
-            flow_run_filter=wanted,
-            sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
-            limit=PAGE,
-            offset=len(found),
-        )
-        if not page:
+    """Return all wanted flow runs of these flows, the oldest first."""
+    flow_runs: list[FlowRun] = []
+    while page := await client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=list(flows))),
+        flow_run_filter=wanted,
+        sort=FlowRunSort.START_TIME_ASC,  # the oldest are the ones without an executor
+        limit=PAGE,
+        offset=len(flow_runs),
+    ):
+        flow_runs += page
+        if len(page) < PAGE:
             break
-        found += page
-    return found
+    return flow_runs
 
 
 async def _by_id(
     client: PrefectClient, ids: Iterable[UUID], state: FlowRunFilterState | None = None
 ) -> dict[UUID, FlowRun]:
-    """Return the flow runs that there are of these ids, in one of the states."""
-    left, found = list(ids), dict[UUID, FlowRun]()
-    while left:
-        page, left = left[:PAGE], left[PAGE:]
-        wanted = FlowRunFilter(id=FlowRunFilterId(any_=page), state=state)
-        found |= {flow_run.id: flow_run for flow_run in await client.read_flow_runs(flow_run_filter=wanted, limit=PAGE)}
-    return found
+    """Return the existing flow runs with these ids, by id; with `state`, only those in it."""
+    flow_runs: dict[UUID, FlowRun] = {}
+    for page in chunks(list(ids), PAGE):
+        wanted = FlowRunFilter(id=FlowRunFilterId(any_=list(page)), state=state)
+        for flow_run in await client.read_flow_runs(flow_run_filter=wanted, limit=PAGE):
+            flow_runs[flow_run.id] = flow_run
+    return flow_runs
 
 
 def _in(*types: StateType) -> FlowRunFilterState:
@@ -323,11 +320,10 @@ async def _replace_deleted(store: Store, run: RunRecord, flow_run_id: UUID, now:
 async def _have_taken_over(store: Store, client: PrefectClient, run: RunRecord, flow_run: FlowRun) -> None:
     """Schedule the flow run again whose executor is gone; one that waits, or has begun since, is left alone."""
     if flow_run.state is not None and flow_run.state.type in _STARTED and _ended_since(run, flow_run):
-        if not flow_run.state.is_cancelling():
-            await client.set_flow_run_state(flow_run.id, handed_over_state(run.error or "its executor is gone"))
+        if flow_run.state.is_cancelling():
+            await _set_state(client, flow_run.id, Cancelled(message="cancelled while it was running"))
         else:
-            cancelled: State[None] = Cancelled(message="cancelled while it was running")
-            await client.set_flow_run_state(flow_run.id, cancelled)
+            await _set_state(client, flow_run.id, handed_over_state(run.error or "its executor is gone"))
         flow_run = await client.read_flow_run(flow_run.id)
     await _dispatch_again(store, client, run, flow_run)
 
@@ -341,8 +337,7 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
         await asyncio.to_thread(store.requests.end_unbegun, run.id, "cancelled", "cancelled before it began")
     if gone:  # scheduled again at the next look, if it has not begun until then
         message = "The process that was to execute it is gone; it had not begun."
-        crashed: State[None] = Crashed(message=message)
-        await client.set_flow_run_state(flow_run.id, crashed)
+        await _set_state(client, flow_run.id, Crashed(message=message))
     elif state.is_final() and not state.is_cancelled():
         states = await client.read_flow_run_states(flow_run.id)
         times = sum(each.is_scheduled() for each in states)
@@ -359,8 +354,8 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
             return
         message = f"{message} Before: {cause}"
         logger.warning("run %s: %s", run.id, message)
-        again: State[None] = AwaitingRetry(message=message, scheduled_time=utc_now() + pause(times))
-        await client.set_flow_run_state(flow_run.id, again)
+        due = utc_now() + pause(times)
+        await _set_state(client, flow_run.id, AwaitingRetry(message=message, scheduled_time=due))
 
 
 def pause(times: int) -> timedelta:

@@ -384,7 +384,13 @@ class Results(Repository):
 
     def complete_outputs(self, run_id: str, checks: int) -> list[OutputFacts]:
         """Return the outputs of a run that have at least so many check results, by case index and repeat."""
-        return [OutputFacts(*row) for row in self._rows(_complete(run_id, checks))]
+        table, result = OUTPUT.c, CHECK_RESULT.c
+        facts = select(table.case_index, table.repeat, table.failed, table.metadata).where(table.run_id == run_id)
+        if checks:
+            checked = select(result.case_index, result.repeat).where(result.run_id == run_id)
+            whole = checked.group_by(result.case_index, result.repeat).having(func.count() >= checks).subquery()
+            facts = facts.join(whole, and_(whole.c.case_index == table.case_index, whole.c.repeat == table.repeat))
+        return [OutputFacts(*row) for row in self._rows(facts.order_by(table.case_index, table.repeat))]
 
     def grid_rows(
         self, run_id: str, case_indices: Sequence[int], *, whole: bool = False, scores: bool = False
@@ -547,23 +553,6 @@ def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -
         .where(checks.run_id == run_id, checks.case_index.in_(case_indices))
         .order_by(checks.case_index, checks.repeat)
     )
-
-
-def _complete(run_id: str, checks: int) -> Select[Any]:
-    columns = OUTPUT.c.case_index, OUTPUT.c.repeat, OUTPUT.c.failed, OUTPUT.c.metadata
-    facts = select(*columns).where(OUTPUT.c.run_id == run_id).order_by(OUTPUT.c.case_index, OUTPUT.c.repeat)
-    if not checks:
-        return facts
-    table = CHECK_RESULT.c
-    checked = (
-        select(table.case_index, table.repeat)
-        .where(table.run_id == run_id)
-        .group_by(table.case_index, table.repeat)
-        .having(func.count() >= checks)
-        .subquery()
-    )
-    same = and_(checked.c.case_index == OUTPUT.c.case_index, checked.c.repeat == OUTPUT.c.repeat)
-    return facts.join(checked, same)
 
 
 def _usd(picousd: Any) -> float | None:

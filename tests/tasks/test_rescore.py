@@ -216,7 +216,8 @@ async def test_the_gate_alone_needs_no_check(plan: Plan, store: Store, agent: Ag
     assert any("was fail by the rules that it had" in warning for warning in verdict.warnings)
     assert list(store.results.check_rows(run.id)) == list(store.results.check_rows(first))
     said = " ".join(verdict.warnings)
-    assert "whose results are those of before: exact_match." in said
+    assert "Its check results are taken as they are." in said
+    assert "Checks that have changed since: exact_match." in said
     edit(test_cases=cases("a", "b", "d", b={"expected": "c"}))
     assert "not looked at: 1 new and 1 edited." in " ".join(new_run(store, first, gate_only=True).rescoring["notes"])
     edit(gate={"min": {"polite": 0.5}}, checks=[{**SAME, "id": "polite"}])
