@@ -25,6 +25,7 @@ from prefect.types import SecretDict
 from pydantic import SecretStr
 
 from fepflow.errors import NotFoundError, UserError
+from fepflow.security.addresses import address_problem
 from fepflow.services.prefect_api import suite_tag
 from fepflow.settings import settings
 from fepflow.tasks.events import CHANGE, DRIFT, RESOURCE, WORSENED, resource_id
@@ -57,10 +58,6 @@ _PLACE = (
     "{% if event.payload.machine %} ({% if event.payload.deployment %}deployment {{ event.payload.deployment }}, "
     "{% endif %}on {{ event.payload.machine }}){% endif %}"
 )
-_WHERE = (
-    "{% if event.payload.machine %}\n{% if event.payload.deployment %}Deployment: {{ event.payload.deployment }}\n"
-    "{% endif %}Machine: {{ event.payload.machine }}{% endif %}"
-)
 _LINK = '{{ (flow_run | ui_url) or "" }}\n'
 _LINKS = "{% if event.payload.page %}{{ event.payload.page }}\n{% endif %}" + _LINK
 
@@ -80,9 +77,9 @@ TEXTS = {
     ),
     "worsened": Text(
         "{{ event.payload.suite }}: {{ event.payload.outcome }}, was {{ event.payload.baseline.outcome }}",
-        "{{ event.payload.suite }} has worsened: {{ event.payload.outcome }} in run {{ event.payload.run_id[:8] }}, "
-        "{{ event.payload.baseline.outcome }} in run {{ event.payload.baseline.run_id[:8] }}."
-        + _WHERE
+        "{{ event.payload.suite }} has worsened: {{ event.payload.outcome }} in run {{ event.payload.run_id[:8] }}"
+        + _PLACE
+        + ", {{ event.payload.baseline.outcome }} in run {{ event.payload.baseline.run_id[:8] }}."
         + _REASONS
         + _RUN
         + _LINKS,
@@ -195,7 +192,8 @@ async def _action(
 ) -> CallWebhook | SendNotification:
     text = TEXTS[kind]
     if channel in ("webhook", "slack"):
-        _require_web_address(address)
+        if problem := address_problem(address):
+            raise UserError(f"The address to notify cannot be used: {problem[0]} ({problem[1]}).")
         block = Webhook(url=SecretStr(address), headers=SecretDict({"Content-Type": "application/json"}))
         saved = await block.save(slug(name), overwrite=True, client=client)
         return CallWebhook(block_document_id=saved, payload=_slack(kind) if channel == "slack" else _payload(kind))
@@ -232,18 +230,6 @@ def _rendered(kind: str) -> str:
     text = TEXTS[kind]
     parts = {"subject": text.subject, "body": text.body} | ({"suite": SUITE} if kind == "crashed" else {})
     return "".join(f"{{% set {name} %}}{template}{{% endset %}}" for name, template in parts.items())
-
-
-def _require_web_address(address: str) -> None:
-    try:
-        url = urlsplit(address)
-        usable = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise UserError(
-            "The address to notify is not an http:// or https:// URL (it is not shown here: it may be a secret)."
-        )
 
 
 def _mail_address(recipient: str) -> str:

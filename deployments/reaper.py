@@ -25,7 +25,6 @@ from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStat
 
 from fepflow.deployments.metrics_port import metrics_port
 from fepflow.deployments.pool import REQUESTED
-from fepflow.deployments.schedule import delete_removed
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.observability import logs
 from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
@@ -88,12 +87,6 @@ async def _reap(store: Store) -> None:
         click.echo(f"cannot look for dead runs, tries again: {error}")
     else:
         REAPER_LOOKED.set_to_current_time()
-    try:
-        async with get_client() as client:
-            await delete_removed(client)
-    except Exception as error:  # whatever it is: runs whose process is gone are still looked for
-        REAPER_ERRORS.labels("schedules").inc()
-        click.echo(f"cannot delete removed schedules, tries again: {type(error).__name__}: {error}")
 
 
 async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:

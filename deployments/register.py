@@ -50,29 +50,29 @@ So the server remembers what was registered, and an edit by a person differs fro
 def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate]:
     """Return the schedules of a deployment in prefect.yaml, by slug or number. Raises UserError."""
     written = entry.get("schedules") or ([entry["schedule"]] if isinstance(entry.get("schedule"), dict) else [])
-    found = {}
+    schedules = {}
     for number, config in enumerate(written, 1):
         try:
             made = DeploymentScheduleCreate(**_schedule_config_to_deployment_schedule(config))
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             reason = " ".join(str(error).split())
             raise UserError(f"deployment {entry['name']!r}: its schedule {number} cannot be used: {reason}") from None
-        found[made.slug or str(number)] = made
-    return found
+        schedules[made.slug or str(number)] = made
+    return schedules
 
 
 async def put_schedules(
     client: PrefectClient, deployment_id: UUID, wanted: Mapping[str, DeploymentScheduleCreate]
 ) -> None:
     """Apply to the server what has changed in the file since the last registration, but for `active`."""
-    there = await client.read_deployment_schedules(deployment_id)
-    registered = {one.slug.partition(MARK)[0]: one for one in there if one.slug and MARK in one.slug}
+    existing = await client.read_deployment_schedules(deployment_id)
+    registered = {old.slug.partition(MARK)[0]: old for old in existing if old.slug and MARK in old.slug}
     for key, schedule in wanted.items():
         definition = _definition(schedule)
         slug = f"{key}{MARK}{definition}"
         known = registered.pop(key, None)
         if known is None:  # `prefect deploy` may have made it
-            known = next((one for one in there if one.slug in (None, key) and _definition(one) == definition), None)
+            known = next((old for old in existing if old.slug in (None, key) and _definition(old) == definition), None)
         if known is None:
             await client.create_deployment_schedules(deployment_id, [schedule.model_copy(update={"slug": slug})])
         elif known.slug != slug:
@@ -131,8 +131,11 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     for entry in deployments:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise UserError(f"{file}: each of its deployments needs a name")
-    plain = [one for one in deployments if "{{" not in json.dumps([one["name"], one.get("schedules")], default=str)]
-    return document, plain
+    return document, [entry for entry in deployments if not _has_template(entry)]
+
+
+def _has_template(entry: Mapping[str, Any]) -> bool:
+    return "{{" in json.dumps([entry["name"], entry.get("schedules")], default=str)
 
 
 def _with_requested(
@@ -147,14 +150,14 @@ def _with_requested(
 
 async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
     """Return the deployments that a person has paused, each with its paused automations."""
-    found = {}
+    switched_off = {}
     for entry in entries:
         deployment = await _deployment(client, entry)
         if deployment is not None:
             automations = await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
-            found[entry["name"]] = {one.name for one in automations if not one.enabled}
+            switched_off[entry["name"]] = {automation.name for automation in automations if not automation.enabled}
             entry.setdefault("paused", deployment.paused)
-    return found
+    return switched_off
 
 
 async def _switch_off(client: PrefectClient, entries: Sequence[dict[str, Any]], off: dict[str, set[str]]) -> None:
@@ -168,16 +171,16 @@ async def _switch_off(client: PrefectClient, entries: Sequence[dict[str, Any]], 
 
 
 async def _deployment(client: PrefectClient, entry: dict[str, Any]) -> DeploymentResponse | None:
-    named = await client.read_deployments(
+    deployments = await client.read_deployments(
         deployment_filter=DeploymentFilter(name=DeploymentFilterName(any_=[entry["name"]]))
     )
-    return next((one for one in named if one.entrypoint == entry.get("entrypoint")), None)
+    return next((same for same in deployments if same.entrypoint == entry.get("entrypoint")), None)
 
 
 def _deploy(document: dict[str, Any], file: Path) -> None:
     """Let Prefect deploy the document, without the schedules that are registered here."""
     for entry in document["deployments"]:
-        if "{{" not in json.dumps([entry["name"], entry.get("schedules")], default=str):
+        if not _has_template(entry):
             entry.pop("schedules", None)
             entry.pop("schedule", None)
     with tempfile.TemporaryDirectory(prefix="fepflow-") as folder:
@@ -191,8 +194,8 @@ def _deploy(document: dict[str, Any], file: Path) -> None:
     if done.returncode != 0:
         # Without its frames and boxes, and without the traceback that it has for some errors.
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line[:1].isalnum()]
-        said = [line for line in lines if not line.startswith(("Traceback", "An exception occurred"))]
-        raise InfrastructureError("\n".join([f"{file} was not deployed; Prefect says:", *said[-4:]]))
+        reasons = [line for line in lines if not line.startswith(("Traceback", "An exception occurred"))]
+        raise InfrastructureError("\n".join([f"{file} was not deployed; Prefect says:", *reasons[-4:]]))
 
 
 def read_job_template(file: Path) -> dict[str, Any]:
@@ -204,7 +207,7 @@ def read_job_template(file: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{file} is not JSON: {error}") from None
     if not isinstance(template, dict) or not {"job_configuration", "variables"} <= set(template):
-        raise UserError(f"{file} is no base job template: it needs job_configuration and variables")
+        raise UserError(f"{file} is not a base job template: it needs job_configuration and variables")
     return template
 
 

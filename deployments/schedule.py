@@ -40,8 +40,6 @@ from fepflow.suite.folders import allow_below
 FLOW = "evaluate"
 TAG = "scheduled"
 """Tag of each deployment that `fepflow schedule` has made, and so of its runs."""
-REMOVED = "fepflow-removed"
-"""Tag of a deployment whose schedule was removed while a run of it was under way."""
 UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 SLUG = "fepflow"
 """Slug of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
@@ -78,9 +76,8 @@ async def put(
     ours = [DeploymentScheduleCreate(schedule=schedule, slug=SLUG)]
     if existing is not None:
         _require_same(existing, parameters["suite"])
-        tags = [tag for tag in existing.tags if tag != REMOVED]
         deployment_id = existing.id
-        await client.update_deployment(deployment_id, DeploymentUpdate(parameters=parameters, tags=tags))
+        await client.update_deployment(deployment_id, DeploymentUpdate(parameters=parameters))
         if before := next((before for before in existing.schedules if before.slug == SLUG), None):
             await client.update_deployment_schedule(deployment_id, before.id, schedule=schedule)
         else:
@@ -127,7 +124,7 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
     """Remove a deployment that was created here. Its runs stay: those under way continue, waiting ones are dropped.
 
     With the deployment, Prefect deletes its limit, breaks off the runs that hold a place under it, and can never record
-    their end. So the deployment is deleted after their end, see `delete_removed`.
+    their end. So the deployment stays, without its schedule, while a run is under way; a second call deletes it.
     """
     deployment = await _find(client, which)
     if TAG not in deployment.tags:
@@ -138,22 +135,13 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
     for run in waiting:
         await client.delete_flow_run(run.id)
     under_way = await _runs_in(client, deployment, UNDER_WAY)
-    if under_way:
-        await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*deployment.tags, REMOVED]))
-    else:
+    if not under_way:
         await client.delete_deployment(deployment.id)
     return {
         "name": f"{FLOW}/{deployment.name}",
         "under_way": [run.name for run in under_way],
         "dropped": len(waiting),
     }
-
-
-async def delete_removed(client: PrefectClient) -> None:
-    """Delete the removed deployments whose last run is over."""
-    for deployment in await evaluations(client):
-        if REMOVED in deployment.tags and not await _runs_in(client, deployment, UNDER_WAY):
-            await client.delete_deployment(deployment.id)
 
 
 async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states: Sequence[StateType]) -> list[FlowRun]:
@@ -176,7 +164,7 @@ async def listed(client: PrefectClient) -> dict[str, Any]:
 async def _find(client: PrefectClient, which: str) -> DeploymentResponse:
     """Return a deployment by its name, or by the suite at this path. Raises NotFoundError or UserError."""
     name, path = which.removeprefix(f"{FLOW}/"), await asyncio.to_thread(os.path.realpath, which)
-    deployments = [deployment for deployment in await evaluations(client) if REMOVED not in deployment.tags]
+    deployments = await evaluations(client)
     matches = [deployment for deployment in deployments if deployment.name == name] or [
         deployment for deployment in deployments if deployment.parameters.get("suite") == path and deployment.schedules
     ]

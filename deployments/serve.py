@@ -19,7 +19,7 @@ import signal
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from typing import Any
 import click
 import psutil
 from filelock import FileLock, Timeout
-from sqlalchemy.engine import make_url
 
 from fepflow.access.listening import listening_on
 from fepflow.asyncio_helpers import cancel_and_wait
@@ -70,7 +69,7 @@ class Stack:
 
     def __init__(self, mark: str, env: Mapping[str, str]) -> None:
         self._env = {**env, MARK: mark}
-        self._secrets = _secrets_of(env)
+        self._secrets = known_secrets(env)
         self._children: list[tuple[Child, asyncio.Task[None]]] = []
         self._processes: dict[str, Process] = {}
         self._relays: set[asyncio.Task[None]] = set()
@@ -78,7 +77,7 @@ class Stack:
     def say(self, name: str, line: str) -> None:
         """Print a line of a child, or about it."""
         if logs.is_json():
-            logs.write_line(line, name, self._secrets | known_secrets())
+            logs.write_line(line, name, self._secrets)
             return
         click.echo(f"{name:<8} │ {redact(line, self._secrets)[: logs.MOST_CHARACTERS]}")
 
@@ -262,14 +261,6 @@ def environment(config: Settings, api: prefect_api.PrefectApi) -> dict[str, str]
         "FEPFLOW_HOME": str(config.home.absolute()),
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def _secrets_of(env: Mapping[str, str]) -> frozenset[str]:
-    """Return values that no line of the log may show."""
-    passwords: Iterable[str | None] = (
-        make_url(url).password for url in (env.get("FEPFLOW_STORE_URL"), env["PREFECT_API_URL"]) if url
-    )
-    return frozenset(filter(None, [env.get("PREFECT_API_KEY"), env.get("PREFECT_API_AUTH_STRING"), *passwords]))
 
 
 def _alone(config: Settings) -> FileLock:

@@ -350,7 +350,7 @@ deployments:
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "is no base job template")],
+    [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "is not a base job template")],
 )
 def test_a_file_that_is_no_template_is_named(tmp_path: Path, text: str | None, problem: str) -> None:
     file = tmp_path / "template.json"

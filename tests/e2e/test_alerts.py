@@ -234,7 +234,7 @@ def test_a_scheduled_run_without_an_executor_is_reported_as_missed(receiver: Rec
     assert "has not begun" in note["body"]
 
 
-REFUSED = [(["--on", "fail", "--webhook", "ftp://canary"], "is no http:// or https:// URL")]
+REFUSED = [(["--on", "fail", "--webhook", "ftp://canary"], "an address starts with http:// or https://")]
 ALSO_REFUSED = [
     (["--remove", "nobody"], "There is no alert 'nobody'"),
     (["--on", "fail"], "say when and where"),

@@ -34,17 +34,6 @@ deployments:
       - {cron: "0 2 * * *", active: false}
       - {cron: "0 3 * * *", active: true}
 """
-DELETE = """
-import asyncio
-from prefect.client.orchestration import get_client
-from fepflow.deployments.schedule import delete_removed
-
-async def main():
-    async with get_client() as client:
-        await delete_removed(client)
-
-asyncio.run(main())
-"""
 BERLIN_TWICE = ("--timezone", "Europe/Berlin", "--repeats", "2")
 ANOTHER = """
   - name: second
@@ -140,8 +129,7 @@ def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(sta
             endpoint.held = False
             wait_for(lambda: stack.api.state_of(running)[0] == "COMPLETED", "its end")
             assert "removed" not in fepflow(workplace, "schedule", "--list").stdout
-            with workplace.running(code=DELETE, **stack.prefect) as process:
-                assert process.wait(60) == 0
+            fepflow(workplace, "schedule", "removed", "--remove")
             assert stack.api.get(f"/deployments/{deployment}").status_code == 404
         finally:
             stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": False})
