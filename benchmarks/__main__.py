@@ -39,7 +39,7 @@ MAX_COMMAND, MIN_FASTER, LINEAR = 1.6, 3.0, 1.25
 
 
 def engine() -> Iterator[Line]:
-    """Checks alone, on outputs that are there."""
+    """Measure the checks alone, on existing outputs."""
     costs = {}
     for count, times in ((SMALL, 5), (LARGE, 3), (HUGE, 1)):
         costs[count] = _microseconds("fepflow", count, times)
@@ -67,7 +67,7 @@ def _cost(microseconds: float) -> str:
 
 
 def help_page() -> Iterator[Line]:
-    """The time that `fepflow --help` takes."""
+    """Measure the time of `fepflow --help`."""
     seconds = middle(lambda: Started("-P", "-m", "fepflow.cli.main", "--help").end().seconds, 9)
     yield Line("fepflow --help", f"{seconds:.2f} s", f"{MAX_HELP:g} s", seconds < MAX_HELP)
 
@@ -91,7 +91,7 @@ def start() -> Iterator[Line]:
 
 
 def flow() -> Iterator[Line]:
-    """Time inside the run, against the ideal: calls times latency, divided by those under way at once."""
+    """Measure the time inside a run against the ideal: calls times latency, divided by the calls at once."""
     with house() as home:
         for latency, count, times, budget in MAX_FLOW:
             ideal = count * latency / CONCURRENCY
@@ -111,7 +111,7 @@ def flow() -> Iterator[Line]:
 
 
 def command() -> Iterator[Line]:
-    """The whole command, from start to exit, against others."""
+    """Measure the whole command, from start to exit, against other tools."""
     for absent in ("promptfoo", "inspect_ai"):
         yield Line(f"fepflow run against {absent}", "not measured: it is not installed")
     if find_spec("pydantic_evals") is None:
@@ -128,7 +128,7 @@ def command() -> Iterator[Line]:
 
 
 def memory() -> Iterator[Line]:
-    """The most memory of a long run, and how soon a killed one goes on."""
+    """Measure the peak memory of a long run, and how soon a killed one continues."""
     with house() as home, endpoint(0.0) as url:
         small = home.run(home.suite(url, LARGE, checks=3))[0].megabytes
         yield Line(f"memory, {LARGE:,} cases x 3 checks", f"{small:.0f} MB", f"{MAX_MEMORY:g} MB", small < MAX_MEMORY)
@@ -142,7 +142,7 @@ def memory() -> Iterator[Line]:
 
 
 def _kill_and_resume(home: House, url: str) -> tuple[float, float, float]:
-    """Megabytes of a run that is killed half-way, seconds until the next one calls, and its megabytes."""
+    """Return the megabytes of a run that is killed half-way, the seconds until the next call, and its megabytes."""
     before = calls_at(url)
     first = home.start("run", str(home.suite(url, HUGE, checks=3)), "-q")
     _wait_for_calls(url, before + HUGE // 2)

@@ -25,7 +25,7 @@ def decide(suite: str) -> str:
 
 @flow
 def bare(suite: str) -> str:
-    """One after the other."""
+    """Run the tasks, one after the other."""
     return decide(call(plan(suite)))
 
 

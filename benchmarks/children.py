@@ -43,11 +43,11 @@ BY_HAND: list[Callable[[Case, Reply], bool]] = [
     lambda case, reply: bool(reply["topic"] == case["expected"]),
     lambda case, reply: bool(reply["score"] >= 0.5),
 ]
-"""`CHECKS`, as somebody would write them who needs no framework."""
+"""`CHECKS`, written without a framework."""
 
 
 def cases(count: int) -> Iterator[Case]:
-    """The test cases, as a suite's file has them."""
+    """Yield the test cases, as a suite's file has them."""
     for number in range(count):
         yield {"id": f"case-{number}", "input": f"Where is my order, number {number}?", "expected": "delivery"}
 
@@ -84,7 +84,7 @@ async def endpoint(latency: float) -> None:
 
 
 async def bare(url: str, count: int) -> None:
-    """The least that this work can be: sixty-four workers, no store, no record, no retries."""
+    """Call with 64 workers, without a store, records or retries: the least that this work can be."""
     waiting = cases(count)
     passed = 0
 
@@ -101,7 +101,7 @@ async def bare(url: str, count: int) -> None:
 
 
 async def pydantic(url: str, count: int) -> None:
-    """The same with pydantic-evals."""
+    """Do the same with pydantic-evals."""
     library: Any = import_module("pydantic_evals")
     evaluators: Any = import_module("pydantic_evals.evaluators")
 

@@ -37,7 +37,7 @@ PARTS = {
 
 
 def evaluations() -> Iterator[Line]:
-    """Time from the request until the evaluation is completed."""
+    """Measure the time from the request until the evaluation is completed."""
     with (
         TemporaryDirectory(prefix="fepflow-bench-") as name,
         endpoint(0.0) as url,
@@ -63,7 +63,7 @@ def evaluations() -> Iterator[Line]:
 
 @contextmanager
 def _serving(home: House) -> Iterator[tuple[psutil.Process, str]]:
-    """Run `fepflow serve`, and give its process and the address of its REST interface once it executes runs."""
+    """Run `fepflow serve`; yield its process and the address of its REST interface once it executes runs."""
     home.env |= {"FEPFLOW_API_PORT": "0", "FEPFLOW_GRPC_PORT": "0", "FEPFLOW_AGENT_HOSTS": "127.0.0.1"}
     home.env |= dict.fromkeys(("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE"), "1000000")
     log = home.folder / "serve.log"

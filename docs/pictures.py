@@ -19,11 +19,11 @@ PAGE = Path(__file__).parent / "verdict.md"
 WIDTH = 50
 
 Row = tuple[str, tuple[float, float, float], str]
-"""The name of a line; its low end, value and high end; and the words at its end, in which `{}` is the outcome."""
+"""A line: its name; its low end, value and high end; and the words at its end, in which `{}` is the outcome."""
 
 
 def scale(ends: tuple[float, float], limit: float, marks: Sequence[float], rows: Iterable[Row]) -> str:
-    """Intervals one below the other, over an axis with a `limit`."""
+    """Return intervals, one below the other, over an axis with a `limit`."""
     rows = list(rows)
     first = max(len(row[0]) for row in rows) + 2
 
@@ -52,19 +52,19 @@ def scale(ends: tuple[float, float], limit: float, marks: Sequence[float], rows:
 
 
 def share(passed: int, n: int) -> tuple[float, float, float]:
-    """The interval of a share, with its value."""
+    """Return the interval of a share, with its value in the middle."""
     low, high = wilson_interval(passed / n, n)
     return low, passed / n, high
 
 
 def interval() -> str:
-    """Three agents against a minimum."""
+    """Draw three agents against a minimum."""
     rows: list[Row] = [(f"{passed} of 100", share(passed, 100), "{}") for passed in (96, 85, 66)]
     return scale((0.5, 1.0), 0.8, (0.5, 0.6, 0.7, 0.8, 0.9, 1.0), rows)
 
 
 def missing() -> str:
-    """Ten answers that never came."""
+    """Draw ten missing answers."""
     rows: list[Row] = [
         ("only the 90 that came", share(90, 90), "not what counts"),
         ("the 10 as failed", share(90, 100), "the worst"),
@@ -76,7 +76,7 @@ def missing() -> str:
 
 
 def repeats() -> str:
-    """Answers that come in bundles."""
+    """Draw repeats of the same cases."""
     cases = [[1.0] * 4] * 13 + [[0.0] * 4] * 3 + [[1.0, 1.0, 1.0, 0.0]] * 4
     n, passed = sum(map(len, cases)), int(sum(map(sum, cases)))
     estimate = mean_estimate(cases, Counts(n, n), scale=PROPORTION)
@@ -92,7 +92,7 @@ def repeats() -> str:
 
 
 def clusters() -> str:
-    """Questions that have a document in common."""
+    """Draw questions about the same documents."""
     documents = [[1.0] * 10] * 19 + [[0.0] * 10]
     n, passed = sum(map(len, documents)), int(sum(map(sum, documents)))
     estimate = mean_estimate(documents, Counts(n, n), scale=PROPORTION)
@@ -105,7 +105,7 @@ def clusters() -> str:
 
 
 def matched() -> str:
-    """Two runs of the same cases."""
+    """Draw two runs of the same cases."""
     base, new = "●●●●○●●●●●●●○●●●●●●●", "●●○●●●●●○●●●●●●○●●●●"
     marks = "".join(" " if a == b else "↓" if b == "○" else "↑" for a, b in zip(base, new, strict=True))
     low, high = tango_interval(3, 12, 100)
@@ -115,7 +115,7 @@ def matched() -> str:
 
 
 def drift() -> str:
-    """Evidence that adds up."""
+    """Draw evidence that grows from night to night."""
     passes = (47, 46, 46, 41, 40, 42)
     lines = []
     for number, (passed, log) in enumerate(
@@ -129,7 +129,7 @@ def drift() -> str:
 
 
 def judge() -> str:
-    """A judge that lets half of the wrong answers pass."""
+    """Draw a judge that passes half of the wrong answers."""
     raw = mean_estimate([[1.0]] * 920 + [[0.0]] * 80, Counts(1_000, 1_000), scale=PROPORTION)
     right = corrected(raw, JudgeLabels(82, 82, 18, 10, "by_verdict", of_run=True, share=0.92))
     assert right is not None
@@ -147,7 +147,7 @@ def judge() -> str:
 
 
 def looks() -> str:
-    """An agent that is looked at until it is clear."""
+    """Draw an agent that is tested until its verdict is clear."""
     rows: list[Row] = []
     for passed, n in ((51, 52), (79, 82), (125, 129), (158, 162)):
         low, high = confidence_sequence(Values(((0.0, n - passed), (1.0, passed))))
@@ -159,7 +159,7 @@ PICTURES: tuple[Callable[[], str], ...] = (clusters, interval, missing, repeats,
 
 
 def rewritten(page: str) -> str:
-    """The page with each picture below its mark. ValueError if one has no place."""
+    """Return the page with each picture below its mark. Raises ValueError if a mark is missing."""
     for picture in PICTURES:
         mark = f"<!-- picture: {picture.__name__} -->\n"
         if mark not in page:

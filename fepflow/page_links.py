@@ -18,7 +18,7 @@ def case_page(run_id: str, case_id: str) -> str | None:
 
 
 def cases_page(run_id: str, show: str, check: str) -> str | None:
-    """Return the cases of a run that came out in a way, on its page."""
+    """Return the page of a run with only its failed cases, or those in error."""
     return _below(cases_path(run_id, show, check))
 
 
@@ -43,27 +43,27 @@ def run_path(run_id: str) -> str:
 
 
 def case_path(run_id: str, case_id: str) -> str:
-    """The same of a test case. Its id is in the query: as a part of a path, `..` and `/` would not arrive."""
+    """Return the path of a test case's page. The id is in the query, because `..` and `/` in a path would be lost."""
     return f"{run_path(run_id)}/case?{_query(id=case_id)}"
 
 
 def cases_path(run_id: str, show: str, check: str = "") -> str:
-    """The same of a run's cases, filtered as its page does: `show` is `failed` or `errors`, of one check or of any."""
+    """Return the path of a run's cases; `show` is `failed` or `errors`, for one check or for any."""
     return f"{run_path(run_id)}?{_query(show=show, check=check)}#cases-title"
 
 
 def compare_path(base_id: str, new_id: str) -> str:
-    """The same of two runs beside each other."""
+    """Return the path of the comparison of two runs."""
     return f"/compare?{_query(base=base_id, new=new_id)}"
 
 
 def suite_path(suite: str) -> str:
-    """The same of a suite."""
+    """Return the path of a suite's page."""
     return f"/suite?{_query(suite=suite)}"
 
 
 def trends_path(suite: str) -> str:
-    """The same of a suite's metrics over its runs."""
+    """Return the path of the page of a suite's metrics over its runs."""
     return f"/trends?{_query(suite=suite)}"
 
 

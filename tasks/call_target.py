@@ -86,7 +86,7 @@ async def _reuse_outputs(context: RunContext, work: BatchWork) -> int:
     hashes = {unit: output_hash(context.target, work.case(unit), unit[1]) for unit in work.missing}
     known = await asyncio.to_thread(context.store.results.reusable, set(hashes.values()), context.run.id)
     if context.traces is not None:
-        known = {hashed: found for hashed, found in known.items() if is_traced(found[1].metadata)}
+        known = {hashed: output for hashed, output in known.items() if is_traced(output[1].metadata)}
     reused = {unit: (hashed, *known[hashed]) for unit, hashed in hashes.items() if hashed in known}
     for unit, (hashed, made_by, earlier) in reused.items():
         output = earlier.model_copy(update={"metadata": {**(earlier.metadata or {}), REUSED_FROM: made_by}})

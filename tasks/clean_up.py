@@ -23,6 +23,7 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 
+from fepflow.store.database import chunks
 from fepflow.store.store import Store
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.prune import Pruned, prune
@@ -50,9 +51,8 @@ async def prune_prefect_task(keep: float, flow_run_ids: Sequence[str]) -> int:
     old = FlowRunFilter(end_time=FlowRunFilterEndTime(before_=before))
     count = 0
     async with get_client() as client:
-        for start in range(0, len(flow_run_ids), AT_ONCE):
-            ids = [UUID(each) for each in flow_run_ids[start : start + AT_ONCE]]
-            chosen = FlowRunFilter(id=FlowRunFilterId(any_=ids))
+        for chunk in chunks(flow_run_ids, AT_ONCE):
+            chosen = FlowRunFilter(id=FlowRunFilterId(any_=list(map(UUID, chunk))))
             count += await _delete(client, await client.read_flow_runs(flow_run_filter=chosen, limit=AT_ONCE))
         while page := await client.read_flow_runs(flow_run_filter=old, deployment_filter=DEPLOYED_BY_US, limit=AT_ONCE):
             count += await _delete(client, page)
@@ -63,15 +63,14 @@ async def prune_prefect_task(keep: float, flow_run_ids: Sequence[str]) -> int:
 async def _delete(client: PrefectClient, flow_runs: Sequence[FlowRun]) -> int:
     if not flow_runs:
         return 0
-    of_these = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[each.id for each in flow_runs]))
+    of_these = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[flow_run.id for flow_run in flow_runs]))
     while artifacts := await client.read_artifacts(artifact_filter=of_these):  # no more than a page at a time
-        await _require_gone(client.delete_artifact(each.id) for each in artifacts)
-    await _require_gone(client.delete_flow_run(each.id) for each in flow_runs)
+        await _require_gone(client.delete_artifact(artifact.id) for artifact in artifacts)
+    await _require_gone(client.delete_flow_run(flow_run.id) for flow_run in flow_runs)
     return len(flow_runs)
 
 
 async def _require_gone(deletions: Iterable[Awaitable[None]]) -> None:
     for error in await asyncio.gather(*deletions, return_exceptions=True):
-        # What is not there any more is what was wanted.
         if isinstance(error, BaseException) and not isinstance(error, ObjectNotFound):
             raise error

@@ -100,8 +100,10 @@ class RunContext:
         self.defaults = CheckDefaults(suite.judge, suite.embedding)
         # By the run's copy of the suite: the cases themselves come from the store.
         from_data = run.is_requested or not isinstance(run.suite.get("test_cases"), list)
-        named = [] if run.is_requested else suite.checks
-        self._own_checks = data_checks.CaseChecks(self.defaults, named, settings().allowed_models, from_data=from_data)
+        declared = [] if run.is_requested else suite.checks
+        self._own_checks = data_checks.CaseChecks(
+            self.defaults, declared, settings().allowed_models, from_data=from_data
+        )
         if run.is_requested:  # whose checks, too, come from the network
             self.shared_checks = self._own_checks.compiled(suite.checks)
         elif rescoring is not None and rescoring.gate_only:

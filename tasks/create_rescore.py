@@ -293,7 +293,7 @@ def _changes(
     """
     changes, in_part = CaseChanges(), _is_in_part(source)
     asked = _Asked(validation, suite)
-    shared = [list(declared_checks(each)) for each in (source.suite, validation.loaded.snapshot)]
+    shared = [list(declared_checks(snapshot)) for snapshot in (source.suite, validation.loaded.snapshot)]
     kept: set[str] = set()
     waiting = iter(validation.cases)
     while chunk := list(islice(waiting, CASES_AT_ONCE)):
@@ -313,8 +313,8 @@ def _changes(
                 changes.checked_again += 1
             if (then.checks or []) != (case.checks or []):
                 changes.otherwise_checked.append(case.id)
-            for ids, taken, each in zip(changes.own_checks, shared, (then, case), strict=True):
-                ids.update(check_ids([to_check(check) for check in each.checks or ()], taken))
+            for ids, taken, version in zip(changes.own_checks, shared, (then, case), strict=True):
+                ids.update(check_ids([to_check(check) for check in version.checks or ()], taken))
     if not kept:
         raise UserError(f"No test case of {validation.path} is one of run {source.id[:8]}: they are matched by id.")
     ids_then, failed = list(store.runs.ids_of_cases(source.id)), set(store.results.failed_case_indices(source.id))
@@ -366,7 +366,7 @@ def _uncalled(validation: SuiteValidation, suite: Suite) -> Target:
     return open_target(
         suite.target,
         folder=validation.loaded.folder,
-        case_ids=lambda: [each.id for each in validation.cases],
+        case_ids=lambda: [case.id for case in validation.cases],
         roots=settings().allowed_roots,
         secrets=validation.loaded.secrets,
         is_called=False,

@@ -82,10 +82,10 @@ def drift_payload(run: RunRecord, verdict: Verdict, drifted: Sequence[Series]) -
     return {
         **_about(run, verdict),
         "metrics": [
-            {"id": each.metric, "value": each.points[-1].value, "rate": each.rate, "agreed_by": each.agreed_by}
-            for each in drifted[:MAX_METRICS]
+            {"id": series.metric, "value": series.points[-1].value, "rate": series.rate, "agreed_by": series.agreed_by}
+            for series in drifted[:MAX_METRICS]
         ],
-        "reasons": [one_line(each.sentence, MAX_REASON) for each in drifted[:MAX_REASONS]],
+        "reasons": [one_line(series.sentence, MAX_REASON) for series in drifted[:MAX_REASONS]],
     }
 
 

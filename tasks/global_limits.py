@@ -174,13 +174,13 @@ class SharedLimits:
         """
         began = monotonic()
         try:
-            given = await self._client.increment_concurrency_slots_with_lease(
+            answer = await self._client.increment_concurrency_slots_with_lease(
                 self._limits, places, "concurrency", LEASE_SECONDS
             )
         except httpx.HTTPStatusError as error:
             await self._require_refusal(error)
             return
-        document = given.json()
+        document = answer.json()
         if not document["limits"]:
             await self._read_limits()  # raises, as it was removed
         lease = UUID(document["lease_id"])
@@ -308,12 +308,12 @@ async def _request_slots(rates: Sequence[Limit], calls: int, granted: asyncio.Se
 
 async def read_limits() -> list[Limit]:
     """Return all global limits of Prefect's API, by name."""
-    found: list[Limit] = []
+    limits: list[Limit] = []
     async with get_client() as client:
-        while page := await client.read_global_concurrency_limits(limit=200, offset=len(found)):
-            found += page
+        while page := await client.read_global_concurrency_limits(limit=200, offset=len(limits)):
+            limits += page
     # Prefect keeps the concurrency limits of deployments among them; they are the deployments' own.
-    return sorted((limit for limit in found if not limit.name.startswith("deployment:")), key=lambda limit: limit.name)
+    return sorted((limit for limit in limits if not limit.name.startswith("deployment:")), key=lambda limit: limit.name)
 
 
 async def set_limit(name: str, concurrency: int | None, per_minute: float | None) -> None:

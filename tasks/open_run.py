@@ -1,8 +1,8 @@
-"""Opening a run, or a shard of it: the lease is taken and held, and on leaving the run has a truthful status.
+"""Opening a run, or a shard of it: the lease is taken and held, and at the end the run has a truthful status.
 
-Meanwhile it can be cancelled: by `fepflow cancel`, Cancel in Prefect's UI, or SIGTERM from a worker. Prefect does not
-kill a flow run that a process executes by itself, and a worker kills its processes without our store's knowing. So each
-executor polls for itself, and whatever the request's source, the run is stopped once, from inside, and says so.
+Meanwhile it can be cancelled by `fepflow cancel`, Cancel in Prefect's UI, or SIGTERM from a worker. Prefect does not
+kill a flow run that a process executes by itself, and a worker kills its processes without telling our store. So each
+executor polls for itself. Whoever requests it, the run is stopped once, from inside, and says so.
 """
 
 from __future__ import annotations
@@ -71,11 +71,10 @@ async def open_run(
     store: Store | None = None,
     loaded: LoadedSuite | None = None,
 ) -> AsyncIterator[RunContext]:
-    """Take the run's lease and hold it; on leaving, the run has a truthful status whatever happened.
+    """Take the run's lease and hold it; at the end, the run has a truthful status whatever happened.
 
-    `store` is the one that the run is in, if it is open already, `loaded` its suite, if it was read already.
-
-    Raises RunBusyError while another executor holds the lease, or as soon as this one has lost it.
+    `store` is the run's store, if it is open already, `loaded` its suite, if it was read already. Raises RunBusyError
+    while another executor holds the lease, or as soon as this one has lost it.
     """
     async with run_store() if store is None else nullcontext(store) as store:
         owner = new_owner()
@@ -117,7 +116,7 @@ async def open_run(
 
 @asynccontextmanager
 async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = None) -> AsyncIterator[RunContext]:
-    """Take the lease of a part of a run and hold it. The run's outcome is stored by the holder of the run's lease.
+    """Take the lease of a part of a run and hold it. The holder of the run's lease stores the run's outcome.
 
     Waits while another executor, which may have been given up too early, holds the lease.
     """
@@ -142,9 +141,9 @@ async def open_shard(run_id: str, spec: ShardSpec, flow_run_id: str | None = Non
 
 @asynccontextmanager
 async def hold_lease(renew: Callable[[], bool], what: str) -> AsyncIterator[None]:
-    """Renew the lease of `what` while the body runs; `renew` blocks, and gives False when the lease is lost.
+    """Renew the lease of `what` while the body runs; `renew` blocks, and returns False if the lease is lost.
 
-    Then the body is stopped, and RunBusyError raised: another executor has it.
+    Then the body is stopped, and RunBusyError is raised, because another executor has the lease.
     """
     body = asyncio.current_task()
     lost = False
@@ -193,7 +192,7 @@ async def _working(
 
 
 def _stored_suite(record: RunRecord) -> LoadedSuite:
-    # Nothing that a caller of the network has said is filled in from our environment.
+    # References in what a caller over the network has sent are not expanded from our environment.
     env: Mapping[str, str] = {} if record.is_requested else SUITE_VARIABLES
     if record.rescored_from is not None:
         env = UncalledTarget(record.suite, env)
@@ -201,7 +200,7 @@ def _stored_suite(record: RunRecord) -> LoadedSuite:
     if unknown := [problem for problem in loaded.problems if CANNOT_LOOK_UP in problem.message]:
         raise InfrastructureError("\n".join(map(str, unknown)))
     problems = [problem for problem in loaded.problems if problem.severity == "error"]
-    if record.rescored_from is not None:  # the target of another kind of run is none that a suite may have
+    if record.rescored_from is not None:  # e.g. the target of an imported run is not one that a suite may have
         problems = [problem for problem in problems if (problem.path or "").partition(".")[0] != "target"]
     if not record.rescoring.get("gate_only"):
         problems += load_plugins(loaded)
@@ -277,7 +276,7 @@ async def _close_spans(context: RunContext) -> None:
 
 
 async def _handed_over(context: RunContext) -> bool:
-    """Have a worker take the run over, if that may be; False if its end is to be recorded."""
+    """Have a worker take the run over if that is allowed; return False if its end is to be recorded."""
     try:
         handed_over: bool = await asyncio.to_thread(
             context.store.leases.hand_over, context.run.id, context.owner, _TAKEN_OVER
@@ -299,7 +298,7 @@ async def _end(context: RunContext, status: RunStatus, error: str) -> None:
 
 
 STORE_SECONDS = 1.0
-"""Interval of polling our own flag."""
+"""Interval of polling our own flag, in seconds."""
 PREFECT_SECONDS = 1.5
 """Interval of polling the flow run's state."""
 PREFECT_TIMEOUT = 4.0
@@ -330,10 +329,9 @@ async def stopped_on_request(
 ) -> AsyncIterator[None]:
     """Cancel the body, as asyncio does, soon after a request to cancel the run.
 
-    Where `own_flag` says that the body has raised the store's flag itself, for others, that is no request.
-
-    While the store or Prefect's API is unavailable, polling goes on. Raises RunInterruptedError
-    when the process got a SIGTERM that was no cancellation.
+    The flag in the store does not count while `own_flag` says that the body has set it itself, for its shards. Polling
+    goes on while the store or Prefect's API is unavailable. Raises RunInterruptedError if the process got a SIGTERM
+    that was not a cancellation.
     """
     stop = _Stop()
 
@@ -381,8 +379,8 @@ async def _answer(is_requested: StopRequest) -> bool:
         return False
 
 
-async def _watch(is_requested: StopRequest, pause: float, stop: _Stop) -> None:
-    await asyncio.sleep(pause)  # the flag has been looked at, and Prefect begins no run that is cancelling
+async def _watch(is_requested: StopRequest, pause: float, stop: Callable[[], None]) -> None:
+    await asyncio.sleep(pause)  # the flag was read before, and Prefect begins no run that is cancelling
     while not await _answer(is_requested):  # noqa: ASYNC110  # what is waited for is elsewhere
         await asyncio.sleep(pause)
     stop()
@@ -390,20 +388,15 @@ async def _watch(is_requested: StopRequest, pause: float, stop: _Stop) -> None:
 
 @asynccontextmanager
 async def interrupted_with(flow_run_id: str, interruption: Interruption) -> AsyncIterator[None]:
-    """Request the interruption soon after a flow run was cancelled in Prefect: that of a subflow is another one."""
-
-    async def watch() -> None:
-        while not await _answer(partial(is_cancelled, UUID(flow_run_id))):  # noqa: ASYNC110  # what is waited for is elsewhere
-            await asyncio.sleep(PREFECT_SECONDS)
-        interruption.request()
-
-    async with in_background(watch(), "fepflow-cancelling"):
+    """Request the interruption soon after a flow run was cancelled in Prefect. Its subflows do not see that."""
+    watch = _watch(partial(is_cancelled, UUID(flow_run_id)), PREFECT_SECONDS, interruption.request)
+    async with in_background(watch, "fepflow-cancelling"):
         yield
 
 
 @asynccontextmanager
 async def claims_kept(store: Store, runs: Sequence[RunRecord]) -> AsyncIterator[None]:
-    """Renew the claims of runs that wait for their turn: nobody is to take them for those of a dead process."""
+    """Renew the claims of runs that wait for their turn, so that nobody takes them for runs of a dead process."""
     claimed = {run.id: run.lease_owner for run in runs if run.status == "pending" and run.lease_owner is not None}
 
     async def renew_repeatedly() -> None:
@@ -422,18 +415,18 @@ async def claims_kept(store: Store, runs: Sequence[RunRecord]) -> AsyncIterator[
 
 @contextmanager
 def _sigterm(handler: Callable[[], Coroutine[Any, Any, None]], stop: _Stop) -> Iterator[None]:
-    """Hear of SIGTERM between two steps of the loop.
+    """Call the handler after SIGTERM, between two steps of the loop.
 
-    Prefect's own handler raises in the middle of whatever is at work, which may be what writes the results. Once the
-    run is stopping, ours stays: a worker's SIGTERM must not break off how the run ends.
+    Prefect's own handler raises in the middle of other work, for example while results are written. Once the run is
+    stopping, ours stays: a worker's SIGTERM must not break off how the run ends.
     """
-    if threading.current_thread() is not threading.main_thread():  # only it hears signals
+    if threading.current_thread() is not threading.main_thread():  # only it gets signals
         yield
         return
     loop = asyncio.get_running_loop()
     before = signal.getsignal(signal.SIGTERM)
-    heard: set[asyncio.Task[None]] = set()
-    loop.add_signal_handler(signal.SIGTERM, lambda: heard.add(loop.create_task(handler())))
+    handling: set[asyncio.Task[None]] = set()
+    loop.add_signal_handler(signal.SIGTERM, lambda: handling.add(loop.create_task(handler())))
     try:
         yield
     finally:

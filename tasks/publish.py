@@ -39,14 +39,18 @@ async def publish(context: RunContext, verdict: Verdict) -> None:
             failed_cases(store, run, verdict),
             reliability_of_judges(store, run),
             causes_of(store, run),
-            [each for each in series_of(run, store.runs.alike(run, MOST_RUNS), context.suite) if each.has_drifted],
+            [
+                series
+                for series in series_of(run, store.runs.alike(run, MOST_RUNS), context.suite)
+                if series.has_drifted
+            ],
             store.runs.decided_before(run),
         )
     )
     try:
         key = f"failed-cases-{part}"
         table = await acreate_table_artifact(failed.table(), key=key, description=failed.about) if failed.rows else None
-        drifts = [each.sentence for each in drifted]
+        drifts = [series.sentence for series in drifted]
         page = verdict_page(run, verdict, judges, failed, str(table) if table else None, causes, drifts)
         await acreate_markdown_artifact(page, key=f"verdict-{part}", description=verdict_summary(verdict))
         for drift in drifts:

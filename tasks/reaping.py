@@ -340,11 +340,11 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
         await _set_state(client, flow_run.id, Crashed(message=message))
     elif state.is_final() and not state.is_cancelled():
         states = await client.read_flow_run_states(flow_run.id)
-        times = sum(each.is_scheduled() for each in states)
+        times = sum(former.is_scheduled() for former in states)
         cause = one_line(f"{state.name}: {state.message or 'Prefect says no more'}", MAX_CAUSE)
         taken_over = f"Taken over (time {run.takeovers} of {run.takeovers + run.takeovers_left})."
         message = taken_over if run.takeovers else f"Dispatched again (number {times + 1}), as it had not begun."
-        dispatches = sum((each.message or "").startswith(taken_over) for each in states)
+        dispatches = sum((former.message or "").startswith(taken_over) for former in states)
         if not run.is_requested and dispatches >= MOST_DISPATCHES:
             error = (
                 f"It was to be taken over, and its flow run came to nothing {plural(dispatches, 'time')}: "

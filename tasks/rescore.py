@@ -103,33 +103,33 @@ async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
     def read() -> tuple[dict[int, tuple[int, TestCase]], dict[tuple[int, int], StoredOutput], list[dict[str, Any]]]:
         store, run_id = context.store, rescoring.source.id
         by_id = store.runs.cases_by_id(run_id, (case.id for case in cases.values()))
-        there = {index: by_id[case.id] for index, case in cases.items() if case.id in by_id}
-        indices = [index for index, _ in there.values()]
-        return there, store.results.outputs_at(run_id, indices), store.results.whole_check_rows(run_id, indices)
+        stored_cases = {index: by_id[case.id] for index, case in cases.items() if case.id in by_id}
+        indices = [index for index, _ in stored_cases.values()]
+        return stored_cases, store.results.outputs_at(run_id, indices), store.results.whole_check_rows(run_id, indices)
 
-    there, outputs, rows = await asyncio.to_thread(read)
+    stored_cases, outputs, rows = await asyncio.to_thread(read)
     by_unit: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
         by_unit.setdefault((row["case_index"], row["repeat"]), []).append(row)
     taken: list[dict[str, Any]] = []
-    failed, found = 0, 0
+    failed_calls = calls = 0
     same: dict[int, frozenset[str]] = {}
     for unit in units:
         index, repeat = unit
-        if index not in there or (stored := outputs.get((there[index][0], repeat))) is None:
+        if index not in stored_cases or (stored := outputs.get((stored_cases[index][0], repeat))) is None:
             continue
-        then_index, then = there[index]
+        then_index, then = stored_cases[index]
         if index not in same and not rescoring.gate_only:
             same[index] = rescoring.unchanged(then, cases[index])
         output = CaseOutput(cases[index], unit, stored.output, stored.content_hash)
         context.writer.add(outputs=[NewOutput(*unit, stored.content_hash, stored.output)])
         work.add_output(output)
-        found += 1
-        failed += stored.failed
+        calls += 1
+        failed_calls += stored.failed
         checks = {check.check_id: check for check in work.checks_of(unit)}
         for row in by_unit.get((then_index, repeat), ()):
             check_id = row["check_id"]
-            # What was found in an output that is lost by now cannot be seen again: its checks are errors.
+            # If an output is lost, its checks are errors, even if an earlier run had results.
             is_there = stored.blob is None and check_id in same.get(index, ())
             if rescoring.gate_only or (is_there and rescoring.stands(row, output, checks.get(check_id))):
                 taken.append({**row, "case_index": index, "result": _without_usage(row["result"])})
@@ -137,9 +137,9 @@ async def take_outputs(context: RunContext, work: BatchWork) -> Taken:
     await context.writer.committed()  # a check result without its output would be none
     await asyncio.to_thread(context.store.results.copy_checks, context.run.id, taken)
     outcomes = [row["passed"] for row in taken]
-    context.count(calls=found, failed_calls=failed, checks=len(taken))
+    context.count(calls=calls, failed_calls=failed_calls, checks=len(taken))
     context.count(passed=outcomes.count(True), failed=outcomes.count(False))
-    return Taken(found, len(taken))
+    return Taken(calls, len(taken))
 
 
 def _without_usage(text: str) -> str:

@@ -86,7 +86,7 @@ async def run_model_checks(context: RunContext, work: BatchWork) -> ModelCheckRe
     run's deadline or budget excludes are not run.
     """
     result = ModelCheckResult()
-    await gather_or_raise(_run_output_checks(context, work, result, each) for each in work.pending(by_model=True))
+    await gather_or_raise(_run_output_checks(context, work, result, pending) for pending in work.pending(by_model=True))
     context.left_out[work.batch] = result.left_out
     await context.writer.committed()
     return result

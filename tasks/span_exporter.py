@@ -48,7 +48,7 @@ class SpanExporter:
 
     @property
     def cause(self) -> str | None:
-        """Why spans were not exported; None if all were, as far as is known."""
+        """The reason why spans were not exported; None if all were, as far as is known."""
         return self._log.cause or ("the collector refused some" if self._exporter.failed else None)
 
     def flush(self) -> Thread:

@@ -227,7 +227,7 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
         if row.passed is not None and (row.case_index, row.repeat) in of_samples:
             passes[row.case_index, row.repeat][row.check_id] = row.passed
     disputes = {key: (share, _dispute_of_checks(passes[key], judge)) for key, share in of_samples.items()}
-    ids = store.runs.case_ids(run.id, run.n_cases)
+    ids = list(store.runs.ids_of_cases(run.id))
     ordered = sorted(disputes, key=lambda key: ([-each for each in disputes[key]], _at_random(ids[key[0]], key[1])))
     return [(ids[index], repeat) for index, repeat in ordered], sum(any(each) for each in disputes.values())
 

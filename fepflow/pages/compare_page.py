@@ -190,7 +190,7 @@ def _outputs_changed(
 ) -> tuple[list[_Pair], list[_Pair]]:
     """Return the cases that are in error in one run only, and those with other outputs that did not flip."""
     base, new = (_by_case(store, run) for run in (comparison.base, comparison.new))
-    ids = store.runs.case_ids(comparison.new.id, comparison.new.n_cases)
+    ids = list(store.runs.ids_of_cases(comparison.new.id))
     errors, others = [], []
     for then, now in comparison.matched.pairs:
         pair = ids[now], then, now

@@ -37,7 +37,7 @@ def labels_of_run(
         if labels is None:
             labelled = stored_labels(store, run, judges, check, field)
         else:
-            labelled = read_labels(labels, judges, set(store.runs.case_ids(run.id, run.n_cases)), check, field)
+            labelled = read_labels(labels, judges, set(store.runs.ids_of_cases(run.id)), check, field)
     _note_change(path, run, labelled.judge, note)
     return run, labelled
 

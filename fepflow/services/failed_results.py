@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import NotFoundError
@@ -59,7 +59,7 @@ def selected(store: Store, run: RunRecord, selection: Selection) -> Iterator[Cas
     if selection.case_id is not None:
         case_index = store.runs.index_of_case(run.id, selection.case_id)
         if case_index is None:
-            raise _unknown("case", selection.case_id, store.runs.case_ids(run.id, MOST_COMPARED))
+            raise _unknown("case", selection.case_id, list(islice(store.runs.ids_of_cases(run.id), MOST_COMPARED)))
         case_indices = [case_index]
     elif selection.failed:
         case_indices = worst_first(store, run, selection)

@@ -141,7 +141,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """Give a connection in a transaction that sees one state of the database and never waits for writers."""
+        """Yield a connection in a transaction that sees one state of the database and never waits for writers."""
         with _translated(self.location), self._retry_while_away(self._snapshot) as connection:
             yield connection
 
@@ -219,7 +219,7 @@ class Database:
 
     @contextmanager
     def outside_transactions(self) -> Iterator[Connection]:
-        """Give a connection for the commands that SQLite takes outside of transactions only."""
+        """Yield a connection for commands that SQLite takes outside of transactions only."""
         with _translated(self.location), self.engine.connect().execution_options(autocommits=True) as connection:
             yield connection
 

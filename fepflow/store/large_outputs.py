@@ -110,9 +110,9 @@ class LargeOutputs:
 
         def delete_some(connection: Connection) -> int:
             # A writer that holds one is about to refer to it. What was committed since this read is seen by the next.
-            found = connection.scalars(some.with_for_update(skip_locked=True)).all()
-            gone = connection.scalars(delete(BLOB).where(BLOB.c.digest.in_(found), unused).returning(BLOB.c.digest))
-            digests = gone.all()
+            unlocked = connection.scalars(some.with_for_update(skip_locked=True)).all()
+            deletion = delete(BLOB).where(BLOB.c.digest.in_(unlocked), unused).returning(BLOB.c.digest)
+            digests = connection.scalars(deletion).all()
             in_transaction.delete(digests)
             return len(digests)
 

@@ -17,7 +17,7 @@ from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.blobs import AT_ONCE, Blobs, LostBlob
 from fepflow.store.columns import EscapedText, JsonText
-from fepflow.store.database import Database
+from fepflow.store.database import Database, chunks
 from fepflow.store.migrate import revision_of, revisions, unknown
 from fepflow.store.records import BLOB, CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
 from fepflow.text import brief
@@ -174,14 +174,12 @@ def _blobs(connection: Connection) -> tuple[dict[str, str], dict[str, int]]:
 
 
 def _lost_blobs(database: Database, blobs: Blobs, used: Mapping[str, str]) -> Iterator[str]:
-    digests = list(used)
-    for start in range(0, len(digests), AT_ONCE):
-        some = digests[start : start + AT_ONCE]
+    for some in chunks(list(used), AT_ONCE):
         lost = {digest: blob for digest, blob in blobs.read(some).items() if isinstance(blob, LostBlob)}
         if lost:
             with database.reading() as connection:  # a run may have been deleted meanwhile
-                there = set(connection.scalars(select(OUTPUT.c.blob).where(OUTPUT.c.blob.in_(lost))))
-            yield from (f"{used[digest]}: {blob.reason}" for digest, blob in lost.items() if digest in there)
+                missed = set(connection.scalars(select(OUTPUT.c.blob).where(OUTPUT.c.blob.in_(lost))))
+            yield from (f"{used[digest]}: {blob.reason}" for digest, blob in lost.items() if digest in missed)
 
 
 def _unused_blobs(database: Database, blobs: Blobs, unused: int) -> Iterator[str]:
@@ -223,7 +221,8 @@ def back_up(url: str, target: Path) -> str:
         with _new_file(target) as file:
             try:
                 if database.file:
-                    _vacuum_into(database, target)
+                    with database.outside_transactions() as connection:
+                        connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
                 else:
                     _dump(database, file)
                 os.fsync(file.fileno())
@@ -244,11 +243,6 @@ def _new_file(path: Path) -> IO[bytes]:
         raise InfrastructureError(
             f"{path} cannot be written ({error.strerror}): name a file in a folder of yours."
         ) from error
-
-
-def _vacuum_into(database: Database, target: Path) -> None:
-    with database.outside_transactions() as connection:
-        connection.exec_driver_sql("VACUUM INTO ?", (str(target),))
 
 
 def _dump(database: Database, file: IO[bytes]) -> None:

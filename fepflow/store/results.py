@@ -118,7 +118,7 @@ class Results(Repository):
 
     def whole_check_rows(self, run_id: str, case_indices: Collection[int]) -> list[dict[str, Any]]:
         """Return the check results of these cases as whole rows, for `copy_checks`; each `result` is JSON's text."""
-        columns = [type_coerce(each, Text) if each.name == "result" else each for each in CHECK_RESULT.c]
+        columns = [type_coerce(column, Text) if column.name == "result" else column for column in CHECK_RESULT.c]
         rows = select(*columns).where(CHECK_RESULT.c.run_id == run_id, CHECK_RESULT.c.case_index.in_(case_indices))
         return [dict(zip(CHECK_RESULT.c.keys(), row, strict=True)) for row in self._rows(rows)]
 
@@ -131,7 +131,7 @@ class Results(Repository):
     def reusable(self, hashes: Collection[str], run_id: str) -> dict[str, tuple[str, Output]]:
         """Return outputs of other runs by their content hash, each with the id of the run that made it: the newest that
         did not fail. One whose blob is lost is left out."""
-        table, found, made_by = OUTPUT.c, dict[str, StoredOutput](), dict[str, str]()
+        table, newest, made_by = OUTPUT.c, dict[str, StoredOutput](), dict[str, str]()
         columns = *_OUTPUT_COLUMNS, table.run_id, table.reused_from
         asked = table.run_id.not_in(select(RUN.c.id).where(RUN.c.rescored_from.is_not(None)))
         # Each run that reuses an output stores it again: the values of the newest ones only are read.
@@ -143,8 +143,8 @@ class Results(Repository):
                 ranked = rows.subquery()
                 for row in connection.execute(select(ranked).where(ranked.c.rank == 1)):
                     made_by[row.content_hash] = row.reused_from or row.run_id
-                    found[row.content_hash] = _stored(row)
-        outputs = self._large_outputs.whole(found)
+                    newest[row.content_hash] = _stored(row)
+        outputs = self._large_outputs.whole(newest)
         return {hashed: (made_by[hashed], stored.output) for hashed, stored in outputs.items() if not stored.failed}
 
     def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
@@ -353,8 +353,8 @@ class Results(Repository):
         with self._database.reading() as connection:
             indices: set[int] = set()
             for kind in kinds:
-                found = select(checks.case_index).where(checks.run_id == run_id, kind).distinct()
-                indices.update(connection.scalars(found.order_by(checks.case_index).limit(limit)))
+                failing = select(checks.case_index).where(checks.run_id == run_id, kind).distinct()
+                indices.update(connection.scalars(failing.order_by(checks.case_index).limit(limit)))
             ids: list[str] = []
             for chunk in chunks(sorted(indices), KEYS_AT_ONCE):
                 ids += connection.scalars(
@@ -411,14 +411,14 @@ class Results(Repository):
             by_case = defaultdict(list)
             for index, *mark in connection.execute(marks.where(*here)):
                 by_case[index].append(mark)
-            found = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(scored)}
+            scores_by_check = {tuple(key): score_in(result["results"]) for *key, result in connection.execute(scored)}
         for (index, repeat), output in (self._large_outputs.whole(outputs) if whole else outputs).items():
             rows[index].outputs[repeat] = output
         for index, marks_of_case in by_case.items():
             places = ranks(declared_check_ids(rows[index].case, shared))
             marks_of_case.sort(key=lambda mark: (mark[0], rank_of(places, mark[1])))
             for repeat, check_id, status, passed in marks_of_case:
-                score = found.get((index, repeat, check_id))
+                score = scores_by_check.get((index, repeat, check_id))
                 rows[index].marks[repeat, check_id] = CheckMark(status, passed, score)
         return [rows[index] for index in case_indices if index in rows]
 
@@ -541,8 +541,8 @@ def _outputs_where(
 
 def _stored(row: Row[Any]) -> StoredOutput:
     optional: dict[str, Any] = {"id": row.output_id, "metadata": row.metadata}
-    given = {name: field for name, field in optional.items() if field is not None}
-    return StoredOutput(Output(value=row.value, **given), row.content_hash, row.failed, row.blob)
+    known = {name: field for name, field in optional.items() if field is not None}
+    return StoredOutput(Output(value=row.value, **known), row.content_hash, row.failed, row.blob)
 
 
 def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -> Select[Any]:

@@ -139,12 +139,12 @@ class Retention(Repository):
             raise UserError(f"Run {busy.id[:8]} has the case and is under way: cancel it, or wait for its end.")
 
         def erase(connection: Connection) -> int:
-            found = connection.execute(delete(TEST_CASE).where(TEST_CASE.c.id == case_id)).rowcount
+            stored = connection.execute(delete(TEST_CASE).where(TEST_CASE.c.id == case_id)).rowcount
             erased = TestCase(id=case_id, input=None, metadata={ERASED: utc_now().isoformat()})
             rows = select(CASE.c.run_id, CASE.c.case_index).where(CASE.c.case_id == indexable(case_id))
             for run_id, case_index in connection.execute(rows).all():
                 _erase(connection, run_id, case_index, erased)
-            if not found and not runs:
+            if not stored and not runs:
                 raise NotFoundError(f"No run and no stored test case has the id {case_id!r}.")
             return len(runs)
 

@@ -234,10 +234,10 @@ class Runs(Repository):
         if len(variants_id) < MIN_PREFIX or not variants_id.isalnum():
             return []
         noted = type_coerce(RUN.c.options, Text).contains(str(encode(variants_id))[:-1], autoescape=True)
-        found = [run for run in self._records(select(RunRecord).where(noted)) if run.variants_id is not None]
-        ids = {run.variants_id for run in found if str(run.variants_id).startswith(variants_id)}
+        candidates = [run for run in self._records(select(RunRecord).where(noted)) if run.variants_id is not None]
+        ids = {run.variants_id for run in candidates if str(run.variants_id).startswith(variants_id)}
         whole = variants_id if variants_id in ids else next(iter(ids)) if len(ids) == 1 else None
-        runs = [run for run in found if run.variants_id == whole]
+        runs = [run for run in candidates if run.variants_id == whole]
         return sorted(runs, key=lambda run: (run.options or {}).get("variant_number", 0))
 
     def set_flow_run(self, run_id: str, flow_run_id: str) -> None:
@@ -315,11 +315,6 @@ class Runs(Repository):
         with self._database.reading() as connection:
             for row in connection.execution_options(yield_per=_CASES_AT_ONCE).execute(rows.order_by(CASE.c.case_index)):
                 yield whole_id(*row)
-
-    def case_ids(self, run_id: str, limit: int) -> list[str]:
-        """Return the ids of the first cases of a run."""
-        rows = select(CASE.c.case_id, CUT_CASE).where(CASE.c.run_id == run_id).order_by(CASE.c.case_index)
-        return [whole_id(*row) for row in self._rows(rows.limit(limit))]
 
     def index_of_case(self, run_id: str, case_id: str) -> int | None:
         """Return the index of a case in a run; None if the run has no such case."""

@@ -97,7 +97,7 @@ def test_ids_that_an_index_does_not_take_whole_come_back_whole(store: Store):
     )
     for case_index in range(len(ids)):
         store.labels.add(new(case_index=case_index))
-    assert store.runs.case_ids("run-1", 10) == ids
+    assert list(store.runs.ids_of_cases("run-1")) == ids
     assert [label.case_id for label in store.labels.current("run-1")] == ids
 
 

@@ -6,6 +6,8 @@ import sys
 import time
 from collections import Counter
 
+import pytest
+
 from fepflow.store.store import Store
 
 CASES = 200
@@ -43,6 +45,7 @@ def checks_per_case(store: Store) -> Counter[int]:
     return Counter(row.case_index for row in store.results.check_rows("run-1", results=False))
 
 
+@pytest.mark.battery
 def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
     make_run(cases=CASES)
 
