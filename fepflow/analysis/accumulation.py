@@ -456,7 +456,7 @@ class MetricAccumulator:
                 estimate = self._estimate(counts, gate)
         except (ArithmeticError, ValueError) as error:
             problem = str(error) if isinstance(error, _UnusableError) else f"{type(error).__name__}: {error}"
-            estimate = Estimate(None, None, None, None, gate.pass_confidence, "none", counts, problem=problem)
+            estimate = Estimate.unknown(gate.pass_confidence, counts, problem=problem)
         return MetricEstimate(
             self.metric.id,
             self.metric.check,

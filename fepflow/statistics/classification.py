@@ -121,7 +121,7 @@ class ClassificationSample:
         """Implement `Sample.estimate`."""
         known = [self._scaled(each.share) for each in self.classes if each.number or len(self.classes) > 1]
         if not any(each.number for each in self.classes):
-            return Estimate(None, None, None, None, confidence, "none", self.counts)
+            return Estimate.unknown(confidence, self.counts)
         value = fmean(known)
         low, high = self._bounds(confidence, None)
         least = self._mean([each.at_worst for each in self.classes], 0.0)

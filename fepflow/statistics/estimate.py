@@ -146,6 +146,11 @@ class Estimate:
             if figure is not None and not math.isfinite(figure):
                 raise ValueError(f"an estimate is made of finite numbers, or None: {self}")
 
+    @classmethod
+    def unknown(cls, confidence: float, counts: Counts, problem: str | None = None) -> Estimate:
+        """Return an estimate without a value."""
+        return cls(None, None, None, None, confidence, "none", counts, problem=problem)
+
     def figures(self, *names: str) -> dict[str, Any]:
         """Return these figures and counts (`n_completed`) by name, for verdicts and reports."""
         counts = self.counts

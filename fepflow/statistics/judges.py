@@ -161,7 +161,7 @@ class CorrectedSample:
         """Implement `Sample.estimate`, without a value if the labels do not tell the judge from chance."""
         measured = self._value()
         if measured is None:
-            return Estimate(None, None, None, None, confidence, "none", self.raw.counts, problem=USELESS)
+            return Estimate.unknown(confidence, self.raw.counts, problem=USELESS)
         value = min(max(measured, 0.0), 1.0)
         low, high = self._with_missing(*self._bounds(self.raw.effective(confidence, 1.0), confidence))
         least, most = self._with_missing(value, value)

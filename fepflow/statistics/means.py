@@ -210,7 +210,7 @@ def mean_estimate(
     values = [float(value) for value in chain.from_iterable(values_by_case)]
     refuse_contradictions(values, len(values_by_case), counts, scale)
     if not values:
-        return Estimate(None, None, None, None, confidence, "none", counts)
+        return Estimate.unknown(confidence, counts)
     answered = [case for case in values_by_case if case]
     stderr = clustered_stderr(answered)
     shares = [[scale.share(value) for value in case] for case in answered] if scale else []

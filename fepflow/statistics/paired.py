@@ -188,7 +188,7 @@ def paired_estimate(
     counts = Counts(len(differences), known, error=len(differences) - known - unmatched, clusters=clusters)
     values = by_unit([each.value for each in differences], numbers)
     if not values:
-        return Estimate(None, None, None, None, confidence, "none", counts)
+        return Estimate.unknown(confidence, counts)
     least, most = [each.least for each in differences], [each.most for each in differences]
     bounded = math.isfinite(sum(map(abs, least))) and math.isfinite(sum(map(abs, most)))
     complete = _complete(values, scale, clusters)
@@ -229,7 +229,7 @@ class CorrectedPairs:
         """Implement `Sample.estimate`, without a value if the labels do not tell the judge from chance."""
         raw, index = self.raw.estimate(confidence), youden_index(self.labels, confidence)
         if raw.value is None or index is None or index[0] <= 0:
-            return Estimate(None, None, None, None, confidence, "none", raw.counts, problem=USELESS)
+            return Estimate.unknown(confidence, raw.counts, problem=USELESS)
         value, least, most = (_clipped(each, index[0]) for each in (raw.value, raw.least, raw.most))
         low, high = _bounds((raw.low, raw.high), index[1:])
         measured = raw.value / index[0]

@@ -138,7 +138,7 @@ def quantile_estimate(
     ordered = sorted(map(float, chain.from_iterable(values_by_case)))
     refuse_contradictions(ordered, len(values_by_case), counts, scale)
     if not ordered:
-        return Estimate(None, None, None, None, confidence, "none", counts)
+        return Estimate.unknown(confidence, counts)
     return QuantileSample(level, values_by_case, ordered, counts, scale).estimate(confidence)
 
 

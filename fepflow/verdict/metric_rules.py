@@ -337,7 +337,7 @@ def as_judged(metric: MetricEstimate, judge: JudgeValue | None) -> MetricEstimat
     if metric.corrected is not None:
         return replace(metric, estimate=metric.corrected)
     counts, confidence = metric.estimate.counts, metric.estimate.confidence
-    unknown = Estimate(None, None, None, None, confidence, "none", counts, problem=metric.doubt or NOT_CALIBRATED)
+    unknown = Estimate.unknown(confidence, counts, problem=metric.doubt or NOT_CALIBRATED)
     return replace(metric, estimate=unknown)
 
 

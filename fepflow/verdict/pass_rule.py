@@ -65,14 +65,6 @@ class CaseClusters(NamedTuple):
     noun: str | None
 
 
-class _Words(NamedTuple):
-    """The parts of a reason that depend on how it was judged."""
-
-    interval: str
-    gaps: str
-    end: str
-
-
 class _Units(NamedTuple):
     """The outcomes that a rule counts: sample outcomes by independent cluster, their name, and the share of them
     that must pass."""
@@ -123,12 +115,18 @@ def judge_samples(
     else:
         reached = _reached(outcomes, units.needed)
     outcome = "inconclusive" if reached is None else _OUTCOMES.get(reached, "inconclusive")
-    words = _Words(
-        interval=", at every look" if at_every_look else _such_cases_in_words(such_cases),
-        gaps=", which could decide it" if outcome == "inconclusive" and reached is not None else "",
-        end=_evidence_in_words(evidence, rule, samples if rule == "each_case" else len(outcomes), threshold),
+    passed, n = outcomes.count("passed"), len(outcomes)
+    did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
+    more = ", at every look" if at_every_look else _such_cases_in_words(such_cases)
+    interval = f" ({_bounds(estimate)} for these cases{more})" if estimate.low is not None else ""
+    required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
+    end = _evidence_in_words(evidence, rule, samples if rule == "each_case" else n, threshold)
+    gaps = listed([f"{outcomes.count(missing)} {what}" for missing, what in _MISSING.items() if missing in outcomes])
+    could = ", which could decide it" if outcome == "inconclusive" and reached is not None else ""
+    reason = (
+        f"{passed} of {n} {units.noun} {did}: {number(passed / n, units.needed)}{interval}, {required}{end}"
+        f"{f'; {gaps}{could}' if gaps else ''}."
     )
-    reason = _reason(outcomes, units, estimate, rule, threshold, words)
     judged = MetricEstimate(JUDGED, "all", such_cases or estimate)
     rate = MetricVerdict.of(judged, threshold=units.needed, outcome=outcome, reason=reason)
     return Verdict(
@@ -272,25 +270,10 @@ def _check_estimates(
     return [MetricEstimate(name, name, estimate(by_case)) for name, by_case in outcomes.items()]
 
 
-def _reason(
-    outcomes: Sequence[SampleOutcome],
-    units: _Units,
-    estimate: Estimate,
-    rule: PassRule,
-    threshold: float,
-    words: _Words,
-) -> str:
-    passed, n = outcomes.count("passed"), len(outcomes)
-    did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
-    interval = ""
-    if estimate.low is not None and estimate.high is not None:
-        bounds = f"{number(estimate.low)} to {number(estimate.high)}"
-        interval = f" ({percent(estimate.confidence)} interval {bounds} for these cases{words.interval})"
-    required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
-    gaps = listed([f"{outcomes.count(missing)} {what}" for missing, what in _MISSING.items() if missing in outcomes])
-    rest = f"; {gaps}{words.gaps}" if gaps else ""
-    value = f"{number(passed / n, units.needed)}{interval}"
-    return f"{passed} of {n} {units.noun} {did}: {value}, {required}{words.end}{rest}."
+def _bounds(estimate: Estimate) -> str:
+    assert estimate.low is not None
+    assert estimate.high is not None
+    return f"{percent(estimate.confidence)} interval {number(estimate.low)} to {number(estimate.high)}"
 
 
 def _evidence_in_words(evidence: Sequence[SampleOutcome | None], rule: PassRule, n: int, threshold: float) -> str:

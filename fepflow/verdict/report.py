@@ -188,7 +188,7 @@ def _estimates(
             problem = f"the report has no value of it: {reason}"
             yield (
                 key.removeprefix(NO_VALUE),
-                Estimate(None, None, None, None, confidence, "none", counts, problem=problem),
+                Estimate.unknown(confidence, counts, problem=problem),
             )
 
 

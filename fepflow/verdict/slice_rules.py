@@ -104,9 +104,27 @@ def judge_slices(
     for name, minimum in minima.items():
         found = [each for each in judged if each.slice.metric.id == name]
         rules.append(_rule(name, minimum, found))
-        warnings += [*_warnings(name, minimum, found), *_warnings_of_judge(minimum, found, gate, rules[-1])]
+        if few := [each.slice.value for each in found if each.outcome is None]:
+            warnings.append(
+                f"NOT JUDGED (small: ignore), as so few cases cannot show a minimum of {number(minimum)}: "
+                f"{name} of {found[0].slice.by} {listed_first(few, NAMED, None)}."
+            )
+        if by_rule := [each.shown for each in found if each.outcome is not None]:
+            warnings += warnings_of_judge(by_rule[0], gate, [Bound(minimum)], [rules[-1]])
     shrunk = _shrunk(shown, slices)
-    return SliceOutcomes(rules, [_verdict(each, minima, shrunk) for each in sorted(judged, key=_badness)], warnings)
+    verdicts = [
+        SliceVerdict.of(
+            each.shown,
+            by=each.slice.by,
+            slice=each.slice.value,
+            threshold=minima.get(each.shown.id),
+            p=each.p,
+            shrunk=shrunk.get((each.shown.id, each.slice.value)),
+            outcome=each.outcome,
+        )
+        for each in sorted(judged, key=_badness)
+    ]
+    return SliceOutcomes(rules, verdicts, warnings)
 
 
 def _shrunk(metrics: Sequence[MetricEstimate], slices: Sequence[SliceEstimate]) -> dict[tuple[str, str], float]:
@@ -132,11 +150,6 @@ def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
     return 1 if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval)
 
 
-def _is_testable(each: SliceEstimate) -> bool:
-    """Return whether the slice has values whose mean has an interval that the tests agree with."""
-    return each.scale is not None and isinstance(each.metric.estimate.sample, Sums | CorrectedSample)
-
-
 def _p_value(each: SliceEstimate, minimum: float) -> float:
     estimate = each.metric.estimate
     if isinstance(estimate.sample, CorrectedSample):
@@ -153,10 +166,10 @@ def _p_of_interval(estimate: Estimate, minimum: float) -> float:
 
 
 def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:
-    if not _is_testable(each):
-        return "inconclusive"
-    low, high = each.metric.estimate.point_range
     estimate = each.metric.estimate
+    if each.scale is None or not isinstance(estimate.sample, Sums | CorrectedSample):
+        return "inconclusive"  # there are no values whose mean has an interval that the tests agree with
+    low, high = estimate.point_range
     if (low if gate.verdict == "point" else estimate.interval[0]) >= minimum:
         return "pass" if estimate.warning is None else "inconclusive"
     by_value = gate.verdict == "point" or gate.fail == "value"
@@ -195,35 +208,6 @@ def _summary(minimum: float, slices: Sequence[_Judged]) -> tuple[Outcome, str]:
     of = f"{of} with enough cases" if len(judged) < len(slices) else of
     all_of = f"the only {of} reaches" if len(judged) == 1 else f"all {len(judged)} {of} reach"
     return "pass", f"{all_of} {limit}; the least is {least.words}"
-
-
-def _warnings(name: str, minimum: float, found: Sequence[_Judged]) -> list[str]:
-    few = [each.slice.value for each in found if each.outcome is None]
-    if not few:
-        return []
-    return [
-        f"NOT JUDGED (small: ignore), as so few cases cannot show a minimum of {number(minimum)}: "
-        f"{name} of {found[0].slice.by} {listed_first(few, NAMED, None)}."
-    ]
-
-
-def _warnings_of_judge(minimum: float, found: Sequence[_Judged], gate: Gate, rule: RuleOutcome) -> list[str]:
-    """Warn of slices judged by a judge's raw verdicts."""
-    judged = [each.shown for each in found if each.outcome is not None]
-    return [warning for metric in judged[:1] for warning in warnings_of_judge(metric, gate, [Bound(minimum)], [rule])]
-
-
-def _verdict(each: _Judged, minima: Mapping[str, float], shrunk: Mapping[tuple[str, str], float]) -> SliceVerdict:
-    metric = each.shown
-    return SliceVerdict.of(
-        metric,
-        by=each.slice.by,
-        slice=each.slice.value,
-        threshold=minima.get(metric.id),
-        p=each.p,
-        shrunk=shrunk.get((metric.id, each.slice.value)),
-        outcome=each.outcome,
-    )
 
 
 def _value(each: _Judged) -> float:
