@@ -96,5 +96,7 @@ def with_outcome(store: Store, run_id: str) -> RunRecord:
     if baseline.outcome is None:
         raise UserError(f"The run {baseline.id} has no verdict to compare with: it is {baseline.status}.")
     if baseline.filtered:
-        raise UserError(f"The run {baseline.id} is no baseline, as it has only {baseline.filtered}.")
+        raise UserError(
+            f"The run {baseline.id} cannot be a baseline: it has only {baseline.filtered}. Use a run of all cases."
+        )
     return baseline

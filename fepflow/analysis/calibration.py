@@ -33,7 +33,7 @@ Statistics = dict[str, Any]
 def calibrate(store: Store, run: RunRecord, labelled: LabelSet) -> Calibration:
     """Compare the judge's verdicts in a run with the labels, and store how far they agree.
 
-    Raises UserError for a run with repeats (a label is about one output) and for numbers that are no scale,
+    Raises UserError for a run with repeats (a label is about one output) and for numbers that are not a scale,
     InfrastructureError if there is no verdict at all.
     """
     if run.repeats > 1:

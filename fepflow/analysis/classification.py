@@ -29,7 +29,7 @@ MOST_CLASSES = 20
 """Classes that a confusion matrix shows, the most frequent ones."""
 
 OTHER = "(other)"
-"""An answer that is none of the labels that are expected."""
+"""An answer that is not one of the expected labels."""
 
 NO_ANSWER = "(none)"
 """A result that is missing."""

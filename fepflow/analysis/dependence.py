@@ -154,7 +154,7 @@ class Survey:
     _long_values: Counter[str] = field(default_factory=Counter)
 
     def add(self, case: TestCase) -> None:
-        """Add a case that is no duplicate of another one."""
+        """Add a case that does not duplicate another one."""
         if self._cases >= MOST_SURVEYED:
             return
         self._cases += 1
@@ -197,8 +197,8 @@ class Survey:
         return _FEWEST_IF_IN_DOUBT if any(map(_MAYBE_DOCUMENT.fullmatch, words)) else None
 
     def _shared_text(self) -> Remark | None:
-        """Find texts that several cases have most of in common; what more than half of all cases have is no text of
-        theirs, but how they are asked."""
+        """Find texts that several cases have most of in common; what more than half of all cases have is how they
+        are asked."""
         texts = Counter[int]()
         for sentences in self._of_cases:
             own = [(each, length) for each, length in sentences if 2 * self._sentences[each] <= self._cases]

@@ -99,7 +99,7 @@ class JudgeReliability:
 def reliability_of_judges(store: Store, run: RunRecord, *, all_recorded: bool = False) -> list[JudgeReliability]:
     """Return the reliability of each judge of a run as known now: judges may be calibrated after the run.
 
-    Of imported scorers those that were compared with people, unless `all_recorded`: most of them are no models.
+    Of imported scorers those that were compared with people, unless `all_recorded`: most of them are not models.
     """
     judges = judges_of_run(run)
     known = {judge.check_id for judge in judges}
@@ -351,7 +351,7 @@ def _known(run: RunRecord, accumulator: MetricAccumulator, labels: JudgeLabels |
 def with_correction(metric: MetricEstimate, labels: LabelsByMetric, *, of_part: bool = False) -> MetricEstimate:
     """Return the metric, corrected for the errors of its judge as far as they are known.
 
-    `of_part` if it is over a part of the run's cases, of which a draw from the whole run is no random sample: then its
+    `of_part` if it is over a part of the run's cases. A draw from the whole run is not a random sample of a part: its
     labels tell the judge's rates only.
     """
     if metric.id not in labels:

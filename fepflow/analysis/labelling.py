@@ -260,8 +260,8 @@ def add_label(
 
     `label` is JSON or text, as in a file of labels; `repeat` counts from 0. `draw_id` is of the draw that showed the
     output, `disputed` says that it came first as a disputed one; a label that replaces one keeps both. Raises
-    NotFoundError for an unknown run, case, output, check or draw, UserError for what is no label of this field, a name
-    that is none, and a note that is too long.
+    NotFoundError for an unknown run, case, output, check or draw, UserError for a value that is not a label of this
+    field, for a bad name, and for a note that is too long.
     """
     run = store.runs.get(run_id)
     judge = _judge(run, check_id)

@@ -74,7 +74,7 @@ def read_labels(
 
     A column `draw` says of each label by which draw its case was shown, `disputed` whether it was shown as a disputed
     one. A row without a label is left out. Raises InputError with all errors, each with its line: ids that no case has
-    or that stand twice, labels that are none. UserError if it is open which judge, or which field, is meant.
+    or that stand twice, values that are not labels. UserError if it is unclear which judge, or which field, is meant.
     """
     errors = ErrorCollector(str(path))
     rows = list(_rows(path, errors))
@@ -82,7 +82,7 @@ def read_labels(
     known = [judge.check_id for judge in judges]
     for row in rows if judges else ():
         if row.check is not None and row.check not in known:
-            errors.add(f"there is no judge {row.check}", row.line, "check", f"there is {known_names(known)}")
+            errors.add(f"there is no judge {row.check}", row.line, "check", f"name one of {known_names(known)}")
     errors.raise_if_any()
     checks = {row.check for row in rows if row.check}
     judge = judge_named(judges, check or (checks.pop() if len(checks) == 1 else None))
@@ -149,7 +149,7 @@ def judge_named(judges: Sequence[JudgeSpec], check: str | None) -> JudgeSpec:
         )
     known = {judge.check_id: judge for judge in judges}
     if check is not None and check not in known:
-        raise UserError(f"There is no judge {check} (--check): there is {known_names(known)}.")
+        raise UserError(f"There is no judge {check} (--check): name one of {known_names(known)}.")
     if check is None and len(known) > 1:
         raise UserError(f"There are several judges: say which one with --check ({', '.join(known)}).")
     return known[check] if check is not None else judges[0]
@@ -159,7 +159,7 @@ def field_named(judge: JudgeSpec, field: str | None) -> str:
     """Return the field of that name, or else `passed`, or the only one. Raises UserError."""
     fields = list(judge.fields)
     if field is not None and field not in fields:
-        raise UserError(f"{judge.check_id} gives no {field} (--field) to compare: it gives {known_names(fields)}.")
+        raise UserError(f"{judge.check_id} does not give {field} (--field): name one of {known_names(fields)}.")
     if not fields:
         raise UserError(f"{judge.check_id} gives nothing that can be compared: no boolean, number or word of an enum.")
     if field is None and FIELD not in fields and len(fields) > 1:
@@ -269,7 +269,7 @@ def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[Lab
     """Return the largest draw from the run of which each case has a label; else None, and why, if a draw is labelled in
     part.
 
-    Of a draw that is labelled in part those labels are no random sample: the hard cases may be the ones without. Nor
+    Of a draw that is labelled in part those labels are not a random sample: the hard cases may be the ones without. Nor
     are labels of cases that were shown for another reason than a draw, where that is known.
     """
     if labelled.field != FIELD:
@@ -285,6 +285,6 @@ def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[Lab
             there = "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
             return None, (
                 f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label{there}: as long "
-                "as that is so, the labels are no random sample of the run."
+                "as that is so, the labels are not a random sample of the run."
             )
     return None, None

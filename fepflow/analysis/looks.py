@@ -35,7 +35,7 @@ _WORDS: dict[Outcome | None, str] = {
 
 def looks_of(store: Store, run: RunRecord, gate: Gate) -> LooksVerdict | None:
     """Count the runs of this version; None for a run of filtered cases, for the first one without a name, and for a
-    rescored one, which is no look at the target."""
+    rescored one, which does not look at the target."""
     if run.suite_hash is None or run.target_hash is None or run.filtered or run.rescored_from is not None:
         return None
     others = store.runs.looks(run)

@@ -122,7 +122,9 @@ def plan_against(
     wanted = dict(asked) if isinstance(asked, dict) else {} if asked is None else dict.fromkeys(shares, asked)
     wanted |= margins
     if unknown := [name for name in wanted if name not in shares]:
-        raise UserError(f"{unknown[0]} is no share that passed of run {base.id[:8]}: it has {known_names(shares)}.")
+        raise UserError(
+            f"{unknown[0]} is not a share that passed in run {base.id[:8]}: name one of {known_names(shares)}."
+        )
     if not wanted or min(wanted.values()) <= 0:
         raise UserError("How much worse is still accepted? Give a margin above 0, such as --margin 0.02.")
     matched = len(match_cases(then.cases, cases).pairs)

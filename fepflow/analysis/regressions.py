@@ -172,7 +172,7 @@ def _margins(
 ) -> dict[str, float]:
     metrics = {metric.id: metric for metric in comparison.metrics}
     if unknown := [name for name in margins if name not in metrics]:
-        raise UserError(f"There is no metric {unknown[0]} to give a margin: there is {known_names(metrics)}.")
+        raise UserError(f"There is no metric {unknown[0]} to give a margin: name one of {known_names(metrics)}.")
     if not asked:
         return {name: 0.0 for name, each in metrics.items() if each.estimate and each.less_is_better is not None}
     shares = {} if margin is None else {name: margin for name, each in metrics.items() if each.is_share}

@@ -108,7 +108,7 @@ def read_result_file(path: Path) -> FileRun:
 def run_of_document(file: str, document: Any, positions: Sequence[int | None] = ()) -> FileRun:
     """Return the run in an EvaluationRunResult, which is JSON data."""
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):
-        raise InputError(Problem("is no file of results: it has no list `results`", file, 1, advice=_ADVICE))
+        raise InputError(Problem("is not a file of results: it has no list `results`", file, 1, advice=_ADVICE))
     results = [
         _result(result, file, positions[index] if index < len(positions) else None, f"results[{index}]")
         for index, result in enumerate(document["results"])
@@ -147,7 +147,9 @@ def _result(data: Any, file: str, line: int | None, path: str | None) -> TestCas
     except ValidationError as error:
         first = next(iter(validation_messages(data, error)))
         where = ".".join(filter(None, (path, dotted(first.path))))
-        raise InputError(Problem(f"is no result of a test case: {first.message}", file, line, where, _ADVICE)) from None
+        raise InputError(
+            Problem(f"is not a result of a test case: {first.message}", file, line, where, _ADVICE)
+        ) from None
     if not all(is_unicode(check.check_type) for check in result.check_results):
         raise InputError(Problem("a check's type has half of a surrogate pair", file, line, path, _ADVICE))
     return result

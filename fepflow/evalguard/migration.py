@@ -73,7 +73,7 @@ class _Source:
 
 
 def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migration:
-    """Migrate a file, or all files of a folder, to v1. `labels` are the impacts of labels that are no impact's name.
+    """Migrate a file, or all files of a folder, to v1. `labels` are the impacts of labels that do not name an impact.
 
     Raises InputError with all problems: labels without an impact, documents that are not valid in their own layout.
     """
@@ -135,7 +135,9 @@ def _edit(source: _Source, impacts: Mapping[str, str], metrics: PolicyMetrics) -
         impact = item.get("impact") or impacts.get(_plain(label))
         if impact is None:
             advice = f'say which: --impact "{label}=severe", or another one of {", ".join(IMPACTS)}'
-            problems.append(source.document.problem((*location, "label"), f"the label {label} is no impact", advice))
+            problems.append(
+                source.document.problem((*location, "label"), f"the label {label} is not an impact", advice)
+            )
             continue
         _replace_label(item, label, impact)
         source.is_changed = True

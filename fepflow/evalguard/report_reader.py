@@ -44,12 +44,12 @@ def report_document(path: Path) -> Document | None:
 
 
 def read_report(path: Path, document: Document | None = None) -> ReadReport:
-    """Read a file, or the `document` in it. Raises InputError with every reason why it is no report."""
+    """Read a file, or the `document` in it. Raises InputError with every reason why it is not a report."""
     document = document or report_document(path)
     if document is None:
         advice = "a report has context, tasks and results"
         raise InputError(
-            Problem("is no report, neither of EvalGuard nor of lm-evaluation-harness", str(path), 1, None, advice)
+            Problem("is not a report, neither of EvalGuard nor of lm-evaluation-harness", str(path), 1, None, advice)
         )
     if is_lm_eval(document.data):
         data, warnings = convert(document.data)
@@ -92,7 +92,7 @@ FILTER = "filter"
 """The entry of a task's `metadata` that names the filter of its results."""
 
 ORIGINAL_NAME = "name."
-"""Prefix of the entries of `metadata` that have the harness's name of a metric that is no identifier."""
+"""Prefix of the entries of `metadata` that have the harness's name of a metric that is not an identifier."""
 
 _STDERR = "_stderr"
 _CONFIGURED = ("dataset_path", "dataset_name", "output_type", "repeats", "should_decontaminate", "unsafe_code")
@@ -116,7 +116,9 @@ class _Conversion:
         for filter_name, metrics in by_filter.items() or [(None, {})]:
             identified, names = _identified(metrics)
             results, no_value, warnings = usable_results(identified)
-            warnings += [f"{original} is no identifier, and is called {metric}" for metric, original in names.items()]
+            warnings += [
+                f"{original} is not an identifier, and is called {metric}" for metric, original in names.items()
+            ]
             self.warnings += [f"{name}: {warning}" for warning in warnings]
             metadata = {**({} if filter_name is None else {FILTER: filter_name}), **no_value}
             metadata |= {f"{ORIGINAL_NAME}{metric}": original for metric, original in names.items()}

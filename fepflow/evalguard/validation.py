@@ -316,7 +316,7 @@ def _check_task(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:
     category = entry.id("category")
     if category is not None and category not in STANDARD_CATEGORIES:
         advice = did_you_mean(category, STANDARD_CATEGORIES)
-        yield entry.warning(("category",), f"{category} is no standard category", "5.2", advice)
+        yield entry.warning(("category",), f"{category} is not a standard category", "5.2", advice)
 
 
 def _check_policy(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:

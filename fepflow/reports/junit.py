@@ -1,7 +1,7 @@
 """JUnit's XML, as CI systems read it: a suite for the verdict, one for the calls, one for each check.
 
-The test cases of `verdict` are the gate's rules; those of the others are the run's cases, each repeat for itself. What
-the gate lets pass is no failure there unless one asks: a build is red if the verdict is.
+The test cases of `verdict` are the gate's rules; those of the others are the run's cases, each repeat for itself. A
+failed check that the gate allows is skipped there, unless `failures` is `checks`: a build is red if the verdict is.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def _reasons(run: RunRecord, verdict: Verdict) -> Iterator[str]:
             more = needed - run.n_cases
             yield f"{more:,} more test cases like these, {needed:,} in all, would settle it in 4 of 5 runs."
         if not verdict.blocks:
-            yield "The gate allows it (`inconclusive: allow`), but it is no pass."
+            yield "The gate allows it (`inconclusive: allow`), but it is not a pass."
     if others:
         yield "\n".join(f"- {_safe(each)}" for each in others[:_MAX_REASONS])
     notes = [f"No baseline: {verdict.not_compared}"] if verdict.not_compared else []

@@ -187,8 +187,8 @@ def classification_estimate(
 ) -> Estimate:
     """Estimate precision, recall or F1 of one class, or their mean over all classes that are expected.
 
-    A predicted label that no result expects is no class: it only counts against the expected one. A class of the mean
-    that is never predicted has a precision of 0. `repeats` is the number of results of a test case.
+    A predicted label that no result expects is not a class: it only counts against the expected one. A class of the
+    mean that is never predicted has a precision of 0. `repeats` is the number of results of a test case.
     """
     if label is not None:
         return class_estimates(units, counts, measure, [label], confidence, kind)[label]

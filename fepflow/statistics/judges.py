@@ -5,7 +5,7 @@ drawn so from those that the judge passed and from those that it failed, tell ho
 limits of these shares are joined by MOVER (Donner and Zou 2012), whatever the share of either among the labels. Labels
 of other outputs tell the judge's true positive rate and true negative rate: the estimate is that of Rogan and Gladen
 (1978), its interval that of Lang and Reiczigel (2014). The former assume less, since a judge need not err here as often
-as elsewhere. Labels of outputs that somebody picked from the run are no sample of it, and correct nothing.
+as elsewhere. Labels of outputs that somebody picked from the run are not a sample of it, and correct nothing.
 
 What has no verdict is missing: it counts as wrong for the low bound, as right for the high one.
 """
@@ -122,9 +122,9 @@ def doubt_of_labels(labels: JudgeLabels, share: float, n: float) -> str | None:
     if labels.is_sample_of_run:
         return None
     if labels.design == "disputed":
-        return "the labels are of the most disputed outputs, which are no sample of the others"
+        return "the labels are of the most disputed outputs, which are not a sample of the others"
     if labels.of_run:
-        return "the labelled outputs of this run were picked and not drawn, so they are no sample of it"
+        return "the labelled outputs of this run were picked and not drawn, so they are not a sample of it"
     labels = labels.weighted
     if not labels.n or not n:
         return None

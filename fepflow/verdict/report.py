@@ -8,7 +8,7 @@ results of a metric are missing cannot show anything of it. A task without thres
 of a task that has some, is named.
 
 A report of a run of ours has the run's own verdict in it, which knows more: by the same thresholds and the same gate,
-the report is no pass where the run was none.
+the report does not pass if the run did not.
 """
 
 from __future__ import annotations

@@ -75,7 +75,10 @@ class Bound:
 
 @dataclass(frozen=True)
 class ImpactAtMost:
-    """The value's impact is none of the worse ones. Values that no range holds neither meet that nor do they not."""
+    """A Requirement: the value's impact is at most `worst_allowed`.
+
+    A value that no range holds neither meets nor violates it.
+    """
 
     worst_allowed: Impact
     ranges: Sequence[Range]

@@ -72,7 +72,7 @@ def test_a_run_can_be_filtered_repeated_throttled_and_its_failures_run_again(
     assert stored["verdict"]["reasons"] == [words, "exact_match: 1 of 1 result passed."]
     assert f'<error message="{words}"' in xml.read_text(encoding="utf-8")
     refused = workplace.fepflow("baseline", "set", "main", "latest")
-    assert (refused.returncode, f"is no baseline, as it has only {chosen}" in refused.stderr) == (2, True)
+    assert (refused.returncode, f"cannot be a baseline: it has only {chosen}" in refused.stderr) == (2, True)
 
 
 @pytest.mark.battery

@@ -60,7 +60,7 @@ def test_a_run_whose_cases_a_filter_chose_is_no_baseline_and_no_part_of_a_trend(
     assert find_baseline(store, run, "previous") == whole
     assert base_of(store, run, "previous").runs == [whole]
     for find in (find_baseline, base_of):
-        with pytest.raises(FepflowError, match="is no baseline, as it has only 2 of 9 test cases"):
+        with pytest.raises(FepflowError, match="cannot be a baseline: it has only 2 of 9 test cases"):
             find(store, run, filtered.id)
     assert store.runs.alike(filtered, 9) == []
     with pytest.raises(UserError, match="cannot be compared with earlier runs"):

@@ -230,7 +230,7 @@ def test_labels_that_were_picked_from_the_run_correct_nothing_and_say_what_does(
         verdict = judged(store, run, gate={**RAW, "judge": judge})
         assert (verdict.outcome, verdict.metrics[0].corrected) == (outcome, None)
         messages = " ".join([*verdict.reasons, *verdict.warnings])
-        assert "the labelled outputs of this run were picked and not drawn, so they are no sample of it" in messages
+        assert "the labelled outputs of this run were picked and not drawn, so they are not a sample of it" in messages
         assert (
             f"`fepflow calibrate SUITE --run {run.id[:8]} --sample 100 --labels FILE` draws outputs to label"
             in messages
@@ -258,7 +258,7 @@ def test_disputed_outputs_are_no_sample_of_any_run(store: Store) -> None:
     assert made.statistics["design"] == "disputed"
     verdict = judged(store, run_of(store, 90, 100), gate=RAW)
     assert verdict.outcome == "inconclusive"
-    assert "the most disputed outputs, which are no sample of the others" in verdict.reasons[0]
+    assert "the most disputed outputs, which are not a sample of the others" in verdict.reasons[0]
 
 
 def test_a_correction_beyond_all_outputs_is_said_and_passes_nothing(store: Store) -> None:

@@ -105,7 +105,7 @@ def test_every_error_has_its_line(mistakes):
         ("id,label\na,yes,no\n", ":2: has 3 cells, but the header has 2"),
         ("id,label\n", "holds no label for judge"),
         (",label\na,yes\n", "column 1 has no name"),
-        ("id,label,check\na,yes,jugde\n", ":2: check: there is no judge jugde (there is judge)"),
+        ("id,label,check\na,yes,jugde\n", ":2: check: there is no judge jugde (name one of judge)"),
         ("id,label\na,nan\n", "'nan' is not one of"),
     ],
 )
@@ -150,7 +150,7 @@ class TestWhichJudge:
 
     def test_has_to_be_there(self, file):
         text = "id,label\na,yes\n"
-        with pytest.raises(UserError, match=r"no judge three \(--check\): there is judge"):
+        with pytest.raises(UserError, match=r"no judge three \(--check\): name one of judge"):
             read_labels(file(text), [judge()], IDS, check="three")
         with pytest.raises(UserError, match="no judge to calibrate"):
             read_labels(file(text), [], IDS)
@@ -166,7 +166,7 @@ class TestWhichMember:
         two = judge(clear=("boolean", ()), score=("number", ()))
         with pytest.raises(UserError, match="judge gives clear, score: say what the labels are about with --field"):
             read_labels(file("id,label\na,1\n"), [two], IDS)
-        with pytest.raises(UserError, match=r"judge gives no tone \(--field\) to compare: it gives clear, score"):
+        with pytest.raises(UserError, match=r"judge does not give tone \(--field\): name one of clear, score"):
             read_labels(file("id,label\na,1\n"), [two], IDS, field="tone")
         nothing = JudgeSpec("silent", "openai/any", {}, 1, "j", "r", {})
         with pytest.raises(UserError, match="silent gives nothing that can be compared"):

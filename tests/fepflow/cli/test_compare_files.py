@@ -161,7 +161,7 @@ def test_a_check_that_asks_something_else_is_not_compared(cli: Cli, home: Path) 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("x.json", '{"a": 1}', "x.json:1: is no file of results: it has no list `results`"),
+        ("x.json", '{"a": 1}', "x.json:1: is not a file of results: it has no list `results`"),
         ("x.json", '{"results":\n[1,', "x.json:2: is not JSON"),
         ("x.json", '{"results": []}', "x.json: has no results"),
         ("x.json", '{"results": [{"status": "completed"}]}', "results[0]"),

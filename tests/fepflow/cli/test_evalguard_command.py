@@ -61,7 +61,7 @@ class TestMigrate:
         (home / "qa.yaml").write_text(LABELLED)
         done = cli("evalguard", "migrate", "qa.yaml")
         assert done.exit_code == 2
-        assert "qa.yaml:4: thresholds.acc[0].label: the label Fine is no impact" in done.stderr
+        assert "qa.yaml:4: thresholds.acc[0].label: the label Fine is not an impact" in done.stderr
 
     def test_an_impact_that_is_none_is_a_mistake_of_usage(self, cli: Cli) -> None:
         for given in ("Fine=good", "Fine"):

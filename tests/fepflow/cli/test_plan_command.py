@@ -220,6 +220,6 @@ def test_what_cannot_be_planned_against_is_said(cli: Cli, suite: Path, store: St
     (base,) = compared_runs(store, "1" * 100)
     assert "Give a margin above 0" in cli("plan", suite, "--against", base).stderr
     unknown = cli("plan", suite, "--against", base, "--margin", "wrong=0.1")
-    assert (unknown.exit_code, "it has right" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "name one of right" in unknown.stderr) == (2, True)
     assert "--against takes --margin" in cli("plan", suite, "--against", base, "--expect", "0.9").stderr
     assert "or --against BASE" in cli("plan", suite).stderr

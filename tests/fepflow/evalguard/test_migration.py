@@ -90,7 +90,7 @@ def test_an_indentless_list_stays_one(tmp_path):
 def test_a_label_that_is_no_impact_wants_one_and_stays_in_the_interpretation(tmp_path):
     put(tmp_path, a="task: a\nthresholds:\n  acc:\n    - {label: Poor, max: 0.6, interpretation: so so}\n")
     (mistake,) = mistakes(tmp_path)
-    assert mistake.startswith("a.yaml:4: thresholds.acc[0].label: the label Poor is no impact")
+    assert mistake.startswith("a.yaml:4: thresholds.acc[0].label: the label Poor is not an impact")
     assert '--impact "Poor=severe"' in mistake
     (file,) = plan_migration(tmp_path, {"poor": "high"}).files
     assert "{impact: high, max: 0.6, interpretation: 'Poor: so so'}" in file.text

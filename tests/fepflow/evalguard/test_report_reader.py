@@ -93,8 +93,8 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "bad YAML": ("r.yaml", "results: [", "is not valid YAML"),
     "NaN in YAML": ("r.yaml", "results: [{acc: {value: .nan}}]\ntasks: [{}]\n", "nan is not a JSON value"),
     "deep": ("r.json", '{"results": ' + "[" * 200 + "]" * 200 + "}", "is nested deeper than"),
-    "no mapping": ("r.json", "[]", "is no report, neither of EvalGuard nor of lm-evaluation-harness"),
-    "something else": ("r.json", '{"a": 1}', "is no report, neither of EvalGuard nor of lm-evaluation-harness"),
+    "no mapping": ("r.json", "[]", "is not a report, neither of EvalGuard nor of lm-evaluation-harness"),
+    "something else": ("r.json", '{"a": 1}', "is not a report, neither of EvalGuard nor of lm-evaluation-harness"),
     "an unknown field": ("r.json", '{"results": [], "contxt": {}}', "contxt: contxt is not known here"),
     "a context that is none": ("r.json", '{"context": 1}', "context: must be a mapping"),
     "results that are none": ("r.json", '{"results": 1}', "results: must be a list"),
@@ -176,8 +176,8 @@ class TestHarness:
         read = read_report(put(tmp_path, {**HARNESS, "results": results}))
         assert as_harness(read.report) == results
         assert read.warnings == [
-            "code: pass@1 is no identifier, and is called pass_1_2",
-            "code:  is no identifier, and is called _",
+            "code: pass@1 is not an identifier, and is called pass_1_2",
+            "code:  is not an identifier, and is called _",
         ]
 
     def test_a_task_without_metrics_is_said(self, tmp_path: Path) -> None:
