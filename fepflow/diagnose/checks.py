@@ -38,7 +38,7 @@ def validate_checks(validation: SuiteValidation) -> None:
     loaded, document = validation.loaded, validation.loaded.document
     checks, dataset = loaded.section("checks"), validation.dataset
     defaults = CheckDefaults(loaded.section("judge"), loaded.section("embedding"))
-    shared = [check for check in checks or () if check]
+    shared = [check for _, check in validation.checks]
     case_checks = CaseChecks(defaults, shared, settings().allowed_models, from_data=dataset is not None)
     file = document.file if dataset is None else validation.beside(dataset.path)
     is_manifest = isinstance(document, SuiteDocument)
@@ -69,30 +69,30 @@ def validate_checks(validation: SuiteValidation) -> None:
 
 def _validate_declared(validation: SuiteValidation) -> None:
     """Find a `declared` check of a target that declares nothing; recorded outputs may be those of an MCP server."""
-    target = validation.loaded.section("target")
-    for index, check in enumerate(validation.loaded.section("checks") or ()):
-        if target is None or not (target.http or target.ecp) or not check or check.type != CheckType.DECLARED:
-            continue
-        schema = default_paths(find_check(check.type))["schema"]
-        if check.arguments.get("schema", schema) == schema:
-            message = "declared reads what an MCP server declares, and the target is none"
+    target = validation.target
+    if target is None or not (target.http or target.ecp):
+        return
+    for index, check in validation.checks:
+        schema = default_paths(find_check(check.type))["schema"] if check.type == CheckType.DECLARED else None
+        if schema is not None and check.arguments.get("schema", schema) == schema:
+            message = "declared reads what an MCP server declares, but the target is not an MCP server"
             validation.error(("checks", index), message, "use schema_validation")
 
 
 def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> None:
-    """A budget counts what is reported: by the target's answers, or by the models that checks call."""
-    budget, target = validation.loaded.section("budget"), validation.loaded.section("target")
+    """Find limits of a budget that neither the target's answers nor the models of checks report."""
+    budget, target = validation.loaded.section("budget"), validation.target
     if budget is None or target is None:
         return
     own = [to_check(check) for case in validation.cases.with_checks() for check in case.checks or ()]
-    with_model = [check for check in [*(validation.loaded.section("checks") or ()), *own] if check and kind_of(check)]
+    with_model = [check for check in [*(check for _, check in validation.checks), *own] if kind_of(check)]
     # A function may return an Output that tells its usage, and an agent its own.
     reports_usage = target.python or target.ecp or target.a2a or target.openai or target.given
     mapping = target.http or target.recorded
     for name in budget.limits:
         if not reports_usage and name not in (mapping.metadata if mapping else ()) and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)" if mapping else "remove it"
-            validation.error(("budget", name), f"no answer tells its {name}", advice)
+            validation.error(("budget", name), f"no answer reports its {name}", advice)
     names = [name for check in defaults.complete(with_model) for name in CompiledCheck(check, "").unpriced()]
     if target.openai is not None and is_installed("run", "litellm"):
         from fepflow.calls.openai import model_of
@@ -105,7 +105,7 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
 
 def checks_by_id(validation: SuiteValidation) -> dict[str, list[Check]]:
     """Return all checks that results of an id come from: those of the suite first, then those that cases carry."""
-    shared = [check for check in validation.loaded.section("checks") or () if check]
+    shared = [check for _, check in validation.checks]
     shared_ids = check_ids(shared)
     # By their text, as each of thousands of cases may have a check of its own under the same id.
     checks = {name: {encode(check.model_dump()): check} for name, check in zip(shared_ids, shared, strict=True)}
@@ -125,8 +125,7 @@ def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Pr
         except ValueError as error:
             yield document.problem((kind,), str(error))
             continue
-        problem = _model_problem(kind, model) if "model" in section.llm_config else None
-        if problem:
+        if "model" in section.llm_config and (problem := _model_problem(kind, model)):
             yield document.problem((kind, "model_config"), problem)
 
 
@@ -141,7 +140,7 @@ def check_problems(
     checks: Sequence[Check | None],
     defaults: CheckDefaults = CheckDefaults(),  # noqa: B008  # never changes
 ) -> Iterator[Problem]:
-    """Yield errors in `checks:` of a suite: types, versions, arguments, ids. None stands for a check known as bad."""
+    """Yield errors in `checks:` of a suite: types, versions, arguments, ids. None: errors are reported already."""
     seen: dict[str, int] = {}
     for index, check in enumerate(checks):
         if check is None:
@@ -161,7 +160,7 @@ LineOf = Callable[[DocumentPath], int | None]
 
 
 class CaseInFile(NamedTuple):
-    """A test case that carries checks, with the lines of its parts. Errors of the checks at `reported` are known."""
+    """A test case that carries checks, with the lines of its parts. Errors of checks at `reported` are known."""
 
     case: TestCase
     line_of: LineOf

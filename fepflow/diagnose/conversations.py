@@ -27,16 +27,15 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
     first = next(_conversations(validation))
     if isinstance(opened, ConversationTarget) and (problem := opened.problem):
         validation.error(("test_cases",), f"{first.id} is a conversation: {problem}")
-    target = validation.loaded.section("target")
-    if target is not None and target.ecp is not None:
+    if validation.target is not None and validation.target.ecp is not None:
         turns = ((case, turn) for case in _conversations(validation) for turn in case.turns or ())
         wrong = (case for case, turn in turns if not isinstance(turn.input, str))
         for case in islice(wrong, SPELLED_OUT):
             location = validation.place_of(case.id) or ("test_cases",)
-            validation.error(location, f"{case.id}: what is said to an ECP agent is a text")
+            validation.error(location, f"{case.id}: the input of a turn must be a text for an ECP agent")
     _validate_users(validation)
-    for index, check in enumerate(validation.loaded.section("checks") or ()):
-        for use in paths_of(check) if check is not None and check.turn is None else ():
+    for index, check in validation.checks:
+        for use in paths_of(check) if check.turn is None else ():
             if use.arguments is not None and use.expression == "$.output.value" and use.misfit(_CONVERSATION):
                 message = f"of a conversation such as {first.id}, {use.expression} is an object with steps and messages"
                 advice = "name an answer: $.output.value.messages[-1].content is the last; or give the check a turn"
@@ -44,11 +43,11 @@ def validate_conversations(validation: SuiteValidation, opened: Target | None) -
 
 
 def _validate_users(validation: SuiteValidation) -> None:
-    """Find what is wrong with the models that play users, and warn of a suite that looks once at what they say."""
+    """Find what is wrong with the models that play users, and warn of a suite that runs each conversation once."""
     loaded = validation.loaded
     if next(_users(validation), None) is None:
         return
-    section, gate = loaded.section("user"), loaded.section("gate")
+    section, gate = loaded.section("user"), validation.gate
     if section is None and "user" not in loaded.snapshot:
         message = "there are simulated users, and the suite does not say which model plays them"
         validation.error(("test_cases",), message, "add user: {model_config: {model: openai/gpt-5-mini}}")

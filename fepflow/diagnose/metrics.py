@@ -1,4 +1,4 @@
-"""Static validation of metrics, thresholds, gate and slices: is there a number, and can it meet what is asked of it."""
+"""Static validation of metrics, thresholds, gate and slices: their numbers must exist, and be able to pass."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def validate_thresholds(validation: SuiteValidation) -> None:
 
 
 def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[Check]]) -> None:
-    """Find metrics of checks and values that are not there, and a gate that nothing can pass.
+    """Find metrics of unknown checks and values, and a gate that nothing can pass.
 
     `checks` are all of the suite and its cases, by id.
     """
@@ -77,7 +77,7 @@ def validate_metrics(validation: SuiteValidation, checks: Mapping[str, Sequence[
     names = [metric.id for metric in declared if metric] if declared else known
     for name in {name for name in names if names.count(name) > 1}:
         validation.error(("metrics",), f"the metric {name} appears twice", "ids are unique")
-    gate: Gate | None = loaded.section("gate")
+    gate = validation.gate
     if gate is not None:
         _validate_gate(validation, gate, names)
         if gate.looks is not None:
@@ -129,8 +129,8 @@ def _warn_of_share(validation: SuiteValidation, index: int, metric: Metric, repe
 
 
 def _validate_looks(validation: SuiteValidation, gate: Gate) -> None:
-    """Find what the runs of a version cannot be judged together with, and warn if no version is named."""
-    location, target = ("gate", "looks"), validation.loaded.section("target")
+    """Find rules that do not go with judging the runs of a version together, and warn if no version is named."""
+    location, target = ("gate", "looks"), validation.target
     if gate.top_up is not None:
         message = "a run that is topped up is looked at many times itself, and is not pooled with others"
         validation.error(location, message, "leave out looks, or top_up")
@@ -204,7 +204,7 @@ def _validate_labels(validation: SuiteValidation, index: int, metric: Metric, ch
         advice = did_you_mean(label, list(expected.counted)) or f"they expect {expected.names}"
         validation.error(location, f"no test case expects the label {label}", advice)
         return
-    gate: Gate | None = validation.loaded.section("gate")
+    gate = validation.gate
     if gate is not None and gate.verdict == "interval" and validation.limit is None:
         warn_of_classes(validation, at_look(gate, 1), metric, expected)
 
@@ -224,7 +224,7 @@ def _validate_path(
         inside = inside[key]
     if inside == OTHER and isinstance(compile_path(expression), SingularPath):
         names = ", ".join(f"$.{'.'.join(path)}" for path in _numbers(shape))
-        validation.error(location, f"{expression} is no number", f"a metric counts {names}")
+        validation.error(location, f"{expression} is not a number", f"a metric counts {names}")
 
 
 def _may_have(shape: Any, keys: tuple[str, ...]) -> bool:
@@ -249,8 +249,8 @@ def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tup
 
 def _validate_limits(validation: SuiteValidation, metric: Metric, scale: Scale) -> None:
     """Find a minimum or maximum of the gate beyond the metric's range."""
-    gate: Gate | None = validation.loaded.section("gate")
-    for bound, limits in (("min", gate.min), ("max", gate.max)) if gate is not None else ():
+    gate = validation.gate or Gate()
+    for bound, limits in (("min", gate.min), ("max", gate.max)):
         limit = limits.get(metric.id)
         if limit is not None and not scale.low <= limit <= scale.high:
             message = f"{metric.id} lies between {scale.low:.15g} and {scale.high:.15g}, never at {limit:.15g}"
@@ -282,25 +282,22 @@ def _validate_slices(
     if slices is None:
         return
     sizes = _slice_sizes(validation, slices)
-    minima, gate = minima_of(slices, metrics), validation.loaded.section("gate") or Gate()
+    minima, gate = minima_of(slices, metrics), validation.gate or Gate()
     if slices.min is not None and not minima:
         advice = "name the metrics, as in min: {score: 3.5}"
         validation.error(("slices", "min"), "there is no metric that it is for", advice)
-    without_slices = {
-        metric.id for metric in metrics if metric.aggregated.kind == "quantile" or metric.aggregated.of_labels
-    }
+    aggregates = {metric.id: metric.aggregated for metric in metrics}
     for name, minimum in minima.items():
         location = ("slices", "min", name) if isinstance(slices.min, dict) else ("slices", "min")
         if name not in scales:
             validation.error(location, f"there is no metric {name}", _metrics_there_are(scales))
-        elif name in without_slices or (scale := scales[name]) is None:
+        elif aggregates[name].kind == "quantile" or aggregates[name].of_labels or (scale := scales[name]) is None:
             message = f"slices of {name} cannot be compared with a minimum"
             validation.error(location, message, "it takes a share, or a mean of scores with a range")
         elif not scale.low < minimum <= scale.high:
-            message = (
-                f"{name} lies between {scale.low:.15g} and {scale.high:.15g}, so {minimum:.15g} is no minimum for it"
-            )
-            validation.error(location, message, "give a value within")
+            bounds = f"{scale.low:.15g} and {scale.high:.15g}"
+            message = f"a minimum of {minimum:.15g} does not judge {name}, which lies between {bounds}"
+            validation.error(location, message, "give a value in that range")
         else:
             needed = cases_needed(minimum, scale, gate)
             _warn_of_small_slices(validation, sizes, name, needed, is_ignored=slices.small == "ignore")
@@ -336,9 +333,8 @@ def _warn_of_small_slices(
     small = [value for value, size in sorted(sizes.items()) if size < needed]
     if small:
         units = plural(needed, validation.clusters.noun if validation.clusters else "test case")
-        message = (
-            f"{len(small)} of {len(sizes)} slices have fewer than {units}: {listed_first(small, NAMED_SLICES, None)}"
-        )
+        names = listed_first(small, NAMED_SLICES, None)
+        message = f"{len(small)} of {len(sizes)} slices have fewer than {units}: {names}"
         unless = "is judged only if it fails" if is_ignored else "can fail and not pass: see slices.small"
         validation.warn(("slices", "min"), message, f"there {metric} {unless}")
 

@@ -1,7 +1,7 @@
-"""The suite's JSONPaths, against what they can find: the context's shape, the test cases, the recorded outputs.
+"""Validation of a suite's JSONPaths by what they can find: the context's shape, the test cases, the recorded outputs.
 
 Only the beginning of a path is judged, up to its first wildcard, filter or function: the rest depends on values.
-Texts that look like paths, and placeholders that nothing fills in, are reported, too.
+Texts that look like paths, and placeholders that are never filled in, are reported, too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fepflow.suite.target import MODEL_METADATA, Target
 from fepflow.traces.conventions import PARTS
 
 BRACES_STAY = "placeholders in braces are for prompts of judges; here they stay as they are"
-"""The remark on a text with placeholders that nothing fills in."""
+"""The remark on a text with placeholders that are never filled in."""
 
 _OF_CONVERSATIONS = ("steps", "completed", "tool_calls", "usage", "tokens", "usd", "user")
 _OF_TURN = ("input", "messages", "number")
@@ -121,11 +121,10 @@ class _Use:
 
 def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> None:
     """Find paths that can find nothing, in checks and requests; `opened` is the target, if it opens."""
-    target: Target | None = validation.loaded.section("target")
+    target = validation.target
     uses = [
         _Use.of_check(use, ("checks", index, "arguments"))
-        for index, check in enumerate(validation.loaded.section("checks") or ())
-        if check is not None
+        for index, check in validation.checks
         for use in paths_of(check)
     ]
     uses += [
@@ -144,29 +143,28 @@ def validate_paths(validation: SuiteValidation, opened: OpenTarget | None) -> No
 
 
 def _request(target: Target, opened: OpenTarget | None) -> dict[DocumentPath, Any]:
-    """Return the templates that are rendered for each call, by where they stand."""
+    """Return the templates that are rendered for each call, by their places in the suite."""
+    templates: dict[str, Any] = {}
     if target.http is not None:
-        http: dict[str, Any] = {} if target.http.method == "GET" else {"body": target.http.body}
-        headers = {name: text for name, text in target.http.headers.items() if has_placeholders(text)}
-        around = {"url": target.http.url if has_placeholders(target.http.url or "") else None, "headers": headers}
-        return {("target", "http", name): value for name, value in {**http, **around}.items() if value is not None}
-    if target.a2a is not None:
-        return {("target", "a2a", "message"): target.a2a.message}
-    if target.openai is not None:
-        own: dict[str, Any] = {"system": target.openai.system, "prompt": target.openai.prompt}
-        own |= getattr(opened, "texts", {})  # of files
-        names = ("messages", "tools", "parameters")
-        own |= {name: getattr(target.openai, name) for name in names}
-        return {("target", "openai", name): value for name, value in own.items() if value}
-    if target.python is None:
-        return {}
-    if target.python.arguments is not None:
-        return {("target", "python", "arguments"): target.python.arguments}
-    return {("target", "python", "input"): target.python.input}
+        templates = {} if target.http.method == "GET" else {"body": target.http.body}
+        if has_placeholders(target.http.url or ""):
+            templates["url"] = target.http.url
+        templates["headers"] = {name: text for name, text in target.http.headers.items() if has_placeholders(text)}
+    elif target.a2a is not None:
+        templates = {"message": target.a2a.message}
+    elif target.openai is not None:
+        names = ("system", "prompt", "messages", "tools", "parameters")
+        templates = {name: getattr(target.openai, name) for name in names}
+        templates |= getattr(opened, "texts", {})  # of files
+        templates = {name: value for name, value in templates.items() if value}
+    elif target.python is not None:
+        name = "input" if target.python.arguments is None else "arguments"
+        templates = {name: getattr(target.python, name)}
+    return {("target", target.kind, name): value for name, value in templates.items()}
 
 
 def _validate_request(validation: SuiteValidation, target: Target, opened: OpenTarget | None) -> Iterator[_Use]:
-    """Yield the paths of the request into the test case, and report all that is not one of them."""
+    """Yield the paths of the request into the test case, and report all other paths, and texts meant as paths."""
     request = _request(target, opened)
     texts = [pair for place, value in request.items() for pair in texts_in(value, place)]
     is_same = bool(texts)
@@ -194,14 +192,11 @@ def _validate_request(validation: SuiteValidation, target: Target, opened: OpenT
         if not remarks and not has_placeholders(text) and (path := meant_path(text)):
             message = f"{text} is a text, and not a path, which starts with $."
             validation.warn(location, message, f"did you mean {path}?")
-    if is_same and opened is not None and not _sends_input(target):
+    model = target.openai
+    sends_input = model is not None and model.prompt is None and model.messages is None
+    if is_same and opened is not None and not sends_input:
         place = next(iter(request))
         validation.warn(place, "the request is the same for all test cases", "$.test_case.input is the input")
-
-
-def _sends_input(target: Target) -> bool:
-    """Return whether a model gets the input of the test case as it is."""
-    return target.openai is not None and target.openai.prompt is None and target.openai.messages is None
 
 
 def _report(
@@ -338,7 +333,7 @@ def _report_misfits(validation: SuiteValidation, use: _Use, what: str) -> None:
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on an argument that is valid."""
+    """A remark on a valid argument."""
 
     location: DocumentPath
     message: str
@@ -353,7 +348,7 @@ _PLACEHOLDER = re.compile(r"\{\{\s*\\?\$\.[^{}]*\}\}")
 
 
 def remarks_on(check: Check) -> Iterator[Remark]:
-    """Yield placeholders that are none, texts meant as paths, and a check that does not look at the output."""
+    """Yield remarks on invalid placeholders, on texts meant as paths, and on a check that ignores the output."""
     check_class = class_of(check)
     if check_class is None:
         return
@@ -409,7 +404,7 @@ def _remarks_on_prompt(prompt: str) -> Iterator[tuple[str, str, bool]]:
         inner = match[1].strip()
         if not inner.startswith(("$.", "\\$.")):
             is_error = is_word_of_context(inner.lstrip("$."))
-            yield f"{match[0]} is no placeholder and stays as it is", cure.format(_path_for(inner)), is_error
+            yield f"{match[0]} is not a placeholder and stays as it is", cure.format(_path_for(inner)), is_error
     for match in _NAKED.finditer(_SINGLE.sub("", _DOUBLE.sub("", prompt))):
         yield f"{match[1]} stands without braces and stays as it is", cure.format(match[1].rstrip(".")), True
 

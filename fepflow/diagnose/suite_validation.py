@@ -17,13 +17,14 @@ from fepflow.datasets.remote import RemoteFiles, fetch_cases
 from fepflow.documents.files import reason
 from fepflow.errors import DocumentPath, InfrastructureError, InputError, MissingExtraError, Problem
 from fepflow.evalguard.models import Thresholds
-from fepflow.protocol.check import to_check
+from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.settings import settings
 from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import COMPLETED, Dataset, Gate, Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.target import Target
 from fepflow.suite.test_cases import read_test_cases
 from fepflow.suite.variants import run_name
 from fepflow.text import shortened
@@ -45,15 +46,15 @@ class SuiteValidation:
     problems: list[Problem] = field(default_factory=list)
     origin: RemoteFiles | None = None
     unreachable: list[Problem] = field(default_factory=list)
-    """Problems that nobody can mend in the suite, such as a source that does not answer: trying again later may."""
+    """Problems that are not the suite's, such as a source that does not answer: trying again later may help."""
     variants: list[SuiteValidation] = field(default_factory=list)
     """The suite of each combination, if it has variants; this one is then the first, with the problems of all."""
 
     @cached_property
     def dependence(self) -> Dependence:
         """The dependence of all cases on one another."""
-        cluster, gate, slices = (self.loaded.section(name) for name in ("cluster", "gate", "slices"))
-        dependence = Dependence(self.loaded.snapshot, cluster, gate or Gate(), self.thresholds, slices)
+        cluster, slices = self.loaded.section("cluster"), self.loaded.section("slices")
+        dependence = Dependence(self.loaded.snapshot, cluster, self.gate or Gate(), self.thresholds, slices)
         for case in self.cases:
             dependence.add(case)
         return dependence
@@ -62,6 +63,23 @@ class SuiteValidation:
     def clusters(self) -> ClusteredCases | None:
         """The clusters of all cases; None if they are independent."""
         return self.dependence.clusters
+
+    @property
+    def target(self) -> Target | None:
+        """The target, if it is valid."""
+        target: Target | None = self.loaded.section("target")
+        return target
+
+    @property
+    def gate(self) -> Gate | None:
+        """The gate, if there is one and it is valid."""
+        gate: Gate | None = self.loaded.section("gate")
+        return gate
+
+    @property
+    def checks(self) -> list[tuple[int, Check]]:
+        """The valid checks of all cases, with their positions in the suite."""
+        return [(index, check) for index, check in enumerate(self.loaded.section("checks") or ()) if check is not None]
 
     @property
     def path(self) -> Path:
@@ -142,9 +160,8 @@ class SuiteValidation:
             self.error(location, f"{shortened(name)} cannot be read: {reason(error)}")
             return None
         if not exists:
-            self.error(
-                location, f"there is no file {shortened(name)}", "check the path; it starts at the suite's folder"
-            )
+            advice = "check the path; it starts at the suite's folder"
+            self.error(location, f"there is no file {shortened(name)}", advice)
         elif path.is_dir() and not or_folder:
             self.error(location, f"{shortened(name)} is a folder", "name a file in it")
         else:
@@ -204,7 +221,7 @@ def _completing(validation: SuiteValidation) -> Callable[[TestCase], TestCase]:
 
     Every case of an ecp target has that check already, and recorded outputs were never asked for.
     """
-    target = validation.loaded.section("target")
+    target = validation.target
     is_asked = target is not None and target.kind not in ("ecp", "recorded", "given")
 
     def complete(case: TestCase) -> TestCase:

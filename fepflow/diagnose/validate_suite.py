@@ -63,7 +63,7 @@ def validate_loaded(
     cases: CasesOnDisk | None = None,
     replacements: Sequence[Replacement] = (),
 ) -> SuiteValidation:
-    """Validate a suite that was read already, as `validate_suite` does; `cases` are its cases, if it has none."""
+    """Validate a suite as `validate_suite` does; `cases` are its cases, if the suite itself has none."""
     validation = SuiteValidation(loaded, problems=list(loaded.problems), limit=limit, version=version)
     if cases is None:
         validate_cases(validation)
@@ -108,8 +108,10 @@ def _validate_with_target(validation: SuiteValidation) -> None:
 
 
 def _validate_variants(validation: SuiteValidation, shared: Sequence[Problem]) -> None:
-    """Add what is wrong with the other variants. An error that not all have names one that has it; those of cases and
-    checks are `shared`."""
+    """Add the problems of the other variants. The problems of cases and checks are `shared` by all.
+
+    A problem that only some variants have names the first of them.
+    """
     first, *others = validation.loaded.variants or (None,)
     if first is None:
         return
@@ -140,7 +142,7 @@ def _validate_target(validation: SuiteValidation) -> Target | None:
 
     Returns None if it does not open.
     """
-    loaded, target = validation.loaded, validation.loaded.section("target")
+    loaded, target = validation.loaded, validation.target
     if target is None:
         return None
     if target.given is not None:
@@ -229,7 +231,7 @@ def _placed(document: Document, problem: Problem) -> Problem:
 
 def _validate_baselines(validation: SuiteValidation) -> None:
     """Warn of a baseline that is not in the store; the run does not need it."""
-    gate: Gate | None = validation.loaded.section("gate")
+    gate = validation.gate
     baselines: list[tuple[DocumentPath, str | None]] = [(("baseline",), validation.loaded.section("baseline"))]
     if gate is not None and gate.regression is not None:
         baselines.append((("gate", "regression"), gate.regression.baseline))
@@ -256,7 +258,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
 
 def _validate_correction(validation: SuiteValidation) -> None:
     """Find `gate: {judge: corrected}` without a judge, and warn of a judge that is not calibrated."""
-    gate: Gate | None = validation.loaded.section("gate")
+    gate = validation.gate
     if gate is None or gate.judge != "corrected" or validation.errors:
         return
     from fepflow.checks.models.judge_spec import judges_of_suite  # a suite without it needs no judges and no database
@@ -274,7 +276,7 @@ def _validate_correction(validation: SuiteValidation) -> None:
             for judge in judges:
                 calibrations = store.labels.calibrations_of(judge.judge, judge.rubric)
                 if not any(calibration.field == FIELD for calibration in calibrations):
-                    message = f"the errors of {judge.check_id} are not known, so what it passes shows nothing"
+                    message = f"the errors of {judge.check_id} are not known, so its passes show nothing"
                     validation.warn(location, message, "fepflow calibrate compares it with people's labels")
     except FepflowError as error:
         validation.warn(location, str(error))
@@ -282,13 +284,13 @@ def _validate_correction(validation: SuiteValidation) -> None:
 
 def _validate_single_judge(validation: SuiteValidation) -> None:
     """Warn of a gate that depends on one call of one model whose errors are unknown."""
-    gate, shared = validation.loaded.section("gate") or Gate(), validation.loaded.section("checks") or ()
-    places = [index for index, check in enumerate(shared) if check and check.type in JUDGES]
+    gate = validation.gate or Gate()
+    places = [index for index, check in validation.checks if check.type in JUDGES]
     suite = validation.loaded.suite
     if suite is None or validation.errors or gate.judge == "corrected" or not places or not is_installed("run"):
         return
     if isinstance(validation.loaded.document, SuiteDocument):
-        return  # the author of a manifest cannot say how often it is asked
+        return  # a manifest has no place for the number of samples
     from fepflow.analysis.metrics import judged_checks
     from fepflow.checks.models.judge_spec import judges_of_suite
 
@@ -316,17 +318,17 @@ def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
         with Store.open(settings().store_address) as store:
             return {judge.check_id for judge in judges if store.labels.calibrations_of(judge.judge, judge.rubric)}
     except FepflowError:
-        return {judge.check_id for judge in judges}  # nothing is known, so nothing is said
+        return {judge.check_id for judge in judges}  # it is not known, so there is no warning
 
 
 def _validate_model_of_judge(validation: SuiteValidation) -> None:
     """Warn of a judge that is the model in the target's requests."""
-    target, shared = validation.loaded.section("target"), validation.loaded.section("checks") or ()
-    body = target.http.body if target is not None and target.http is not None else None
-    model = body.get("model") if isinstance(body, dict) else None
+    target, model = validation.target, None
     if target is not None and target.openai is not None:
         model = target.openai.model
-    places = [index for index, check in enumerate(shared) if check and check.type in JUDGES]
+    elif target is not None and target.http is not None and isinstance(target.http.body, dict):
+        model = target.http.body.get("model")
+    places = [index for index, check in validation.checks if check.type in JUDGES]
     if not isinstance(model, str) or not places:
         return
     from fepflow.checks.models.judge_spec import judges_of_suite  # loads what asks models

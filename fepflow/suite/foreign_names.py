@@ -1,9 +1,16 @@
-"""Other tools' names for things, and their places in a suite."""
+"""Other tools' names and forms of things, and what they are in a suite."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
+
+from fepflow.documents.messages import closest
+from fepflow.errors import DocumentPath, ValidationMessage
+from fepflow.jsonpath.path import descend
+from fepflow.protocol.check import CHECK_KEYS
+from fepflow.text import brief
 
 _FIELDS = {"inputs": "input", "expected_output": "expected"}
 """Fields of test cases that have one other name in files of other tools, and can mean nothing else."""
@@ -132,3 +139,34 @@ CHECK_TYPES = _by_name(
     }
 )
 """Advice for check types."""
+
+
+def with_types_named(value: Any, messages: Sequence[ValidationMessage], *, is_check: bool) -> list[ValidationMessage]:
+    """Return the errors of a check, or of test cases with checks; one for each check like `contains: Paris`.
+
+    Such a check has its type as a key: instead of two errors, one says how to write it.
+    """
+    told = []
+    for item in messages:
+        place = () if is_check else _place_of_check(item.path)
+        name = None if place is None else _key_as_type(descend(value, place)[1])
+        if place is None or name is None:
+            told.append(item)
+        elif item.path == (*place, "type"):
+            advice = f"write {{type: {brief(name, 60)}, ...}}, with the arguments beside the type"
+            told.append(replace(item, advice=advice))
+        elif item.path != (*place, name):
+            told.append(item)
+    return told
+
+
+def _place_of_check(path: DocumentPath) -> DocumentPath | None:
+    at = path.index("checks") + 2 if "checks" in path else len(path) + 1
+    return path[:at] if at <= len(path) and isinstance(path[at - 1], int) else None
+
+
+def _key_as_type(check: Any) -> str | None:
+    names = [str(name) for name in check if name not in CHECK_KEYS] if isinstance(check, dict) else []
+    if len(names) != 1 or "type" in check or names[0] in CHECK or closest(names[0], [*CHECK_KEYS]):
+        return None
+    return names[0]

@@ -1,4 +1,4 @@
-"""The reader of suite files: section by section, so that ten errors give ten problems at once, each with its line.
+"""The reader of suite files. It reads section by section, so that all errors are found at once, each with its line.
 
 `${NAME}` references are expanded where they are allowed.
 """
@@ -23,7 +23,6 @@ from fepflow.protocol.check import Check, checks_in_full
 from fepflow.protocol.test_case import TestCase, case_in_full
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
-from fepflow.suite.key_as_type import with_types_named
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
 from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.variants import combinations, problems_of_variants, with_variant
@@ -104,11 +103,11 @@ def is_manifest(data: Any) -> bool:
 
 
 def _load_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
-    from fepflow.suite.manifest import suite_of_manifest  # most suites are none
+    from fepflow.suite.manifest import suite_of_manifest  # most suites are not manifests
 
     suite, problems = suite_of_manifest(document, folder, env)
     loaded = read_suite(suite, folder, env)
-    # Of a manifest with errors, sections may be missing: that is told of the manifest already.
+    # If a manifest has errors, sections may be missing: its own errors tell that already.
     problems += [problem for problem in loaded.problems if problem.path is not None]
     errors = [problem for problem in problems if problem.severity == "error" and not problem.is_confined]
     return replace(loaded, problems=problems, suite=None if errors else loaded.suite)
@@ -147,7 +146,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
 
 
 def _in_full(document: Document) -> Document:
-    """Return the document with all checks in full; their errors still have the places in the text."""
+    """Return the document with all checks in full. Errors keep their places in the text."""
     full = checks_in_full(document.data)
     if isinstance(full.get("test_cases"), list):
         full = {**full, "test_cases": [case_in_full(case) for case in full["test_cases"]]}
@@ -211,7 +210,7 @@ def _problems_of_references(document: Document, references: Sequence[Reference])
 
 
 def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
-    """Leave out errors of values whose reference has no value, because they follow from that."""
+    """Return the problems without those of values whose reference has no value, because they follow from that."""
     missing = {dotted(reference.path) for reference in references if reference.missing}
     return [problem for problem in problems if problem.path not in missing]
 
@@ -221,7 +220,7 @@ def _unknown_sections(document: Document, raw: dict[str, Any]) -> Sequence[Probl
     unknown = [name for name in raw if name not in known]
     problems = [
         document.problem(
-            (name,), f"{brief(name, 60)} is no section of a suite", did_you_mean(name, known, foreign_names.SUITE)
+            (name,), f"{brief(name, 60)} is not a section of a suite", did_you_mean(name, known, foreign_names.SUITE)
         )
         for name in unknown[:SPELLED_OUT]
     ]
@@ -263,7 +262,7 @@ def _read_items(
     sections: dict[str, Any],
     problems: list[Problem],
 ) -> None:
-    """Read item by item, so that an error in one check does not hide those of the next."""
+    """Read item by item, so that an error in one item does not hide those of the next."""
     valid: list[Any] = []
     for index, item in enumerate(items):
         try:
@@ -275,15 +274,15 @@ def _read_items(
 
 
 def _add_own_check(document: Document, sections: dict[str, Any], problems: list[Problem]) -> None:
-    """Add the check of all suites with such a target, after those of the suite."""
+    """Add fepflow's own check of a target's kind after those of the suite."""
     target, checks = sections.get("target"), sections.get("checks", [])
     own = next((check for kind, check in OWN_CHECKS.items() if getattr(target, kind, None) is not None), None)
     if own is None:
         return
     for index, check in enumerate(checks):
         if check is not None and check.id == own.id:
-            what = "all steps were answered" if own.id == "completed" else "no tool answered with an error"
-            message = f"{own.id} is the check of fepflow's own that {what}"
+            what = "that all steps were answered" if own.id == "completed" else "that no tool answered with an error"
+            message = f"fepflow has its own check {own.id}: {what}"
             problems.append(document.problem(("checks", index, "id"), message, "choose another id"))
             return
     sections["checks"] = [*checks, own]
@@ -295,7 +294,7 @@ def _problems_of(
     elsewhere = foreign_names.DATASET if annotation is Dataset else _ELSEWHERE.get(str(prefix[0]))
     messages = validation_messages(value, error, annotation, elsewhere)
     without_input = {item.path[:-1] for item in messages if item.path[-1:] == ("input",)}
-    messages = with_types_named(value, messages, is_check=prefix[:1] == ("checks",))
+    messages = foreign_names.with_types_named(value, messages, is_check=prefix[:1] == ("checks",))
     if prefix == ("test_cases",):  # a case without an input has no id made of its content, either
         made_of_it = [(*location, "id") for location in without_input]
         messages = [item for item in messages if not (item.message == "is missing" and item.path in made_of_it)]

@@ -18,8 +18,7 @@ from fepflow.json.values import parse
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import TestCase, case_in_full
-from fepflow.suite.foreign_names import TEST_CASE, with_our_names
-from fepflow.suite.key_as_type import with_types_named
+from fepflow.suite.foreign_names import TEST_CASE, with_our_names, with_types_named
 from fepflow.suite.models import Dataset
 
 _PARTS = ("id", "input", "expected", "metadata", "checks")
@@ -36,10 +35,10 @@ class Cases:
 
 
 def read_records(path: Path, format: str | None, file: str) -> Iterator[tuple[int, Any]]:
-    """Each record with its line, from 1; a JSONL or CSV file of any length is read as a stream.
+    """Yield each record with its line, from 1; a JSONL or CSV file of any length is read as a stream.
 
-    `format` is one that a suite names, None for "by the file's ending"; `file` is how messages call the file. A JSON
-    or YAML file holds a list, or `{"test_cases": [...]}`; a CSV record maps the header's names to strings. Blank lines
+    `format` is one that a suite names; None: by the file's ending. `file` is the file's name in messages. A JSON or
+    YAML file holds a list, or `{"test_cases": [...]}`; a CSV record maps the header's names to strings. Blank lines
     are skipped. Raises InputError, after the last readable record, with what is wrong with the others.
     """
     errors = ErrorCollector(file)

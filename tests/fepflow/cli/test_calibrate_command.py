@@ -287,9 +287,7 @@ def test_a_gate_that_corrects_a_judge_wants_it_calibrated(
     suite.write_text(SUITE + "gate: {min: {right: 0.5}, judge: corrected}\n", encoding="utf-8")
     before = cli("validate", suite)
     assert before.exit_code == 0
-    assert (
-        "gate.judge: the errors of right are not known, so what it passes shows nothing (fepflow cal" in before.stderr
-    )
+    assert "gate.judge: the errors of right are not known, so its passes show nothing (fepflow cal" in before.stderr
     cli("calibrate", suite, "--labels", labels(home, wrong=2), "--run", "cafe")
     assert "gate.judge" not in cli("validate", suite).stderr
     without = SUITE[: SUITE.index("checks:")] + "checks: [{type: is_empty, arguments: {value: $.output.value}}]\n"

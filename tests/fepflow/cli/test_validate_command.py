@@ -31,7 +31,7 @@ plugins: [missing.py]
 """
 
 MISTAKES = """\
-suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)
+suite.yaml:1: nmae: nmae is not a section of a suite (did you mean name?)
 suite.yaml:5: target.http.url: ftp:// is not known
 suite.yaml:6: target.http.headers.Authorization: a secret must not stand in the suite (write it as ${NAME})
 suite.yaml:7: target.http.output: '$.[' is not a valid JSONPath

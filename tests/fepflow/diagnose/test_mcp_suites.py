@@ -105,7 +105,7 @@ def test_without_checks_only_errors_of_tools_are_judged_which_is_a_warning(tmp_p
 
 def test_an_id_of_a_check_of_fepflows_own_is_taken(tmp_path: Path) -> None:
     (problem,) = told(tmp_path, "{command: [sh]}", checks="[{id: answered, type: declared}]")
-    assert "answered is the check of fepflow's own that no tool answered with an error" in problem
+    assert "fepflow has its own check answered: that no tool answered with an error" in problem
 
 
 def test_declared_needs_a_target_that_declares(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_declared_needs_a_target_that_declares(tmp_path: Path) -> None:
     )
     (problem,) = validate_suite(path).errors
     assert str(problem).endswith(
-        "checks[0]: declared reads what an MCP server declares, and the target is none (use schema_validation)"
+        "declared reads what an MCP server declares, but the target is not an MCP server (use schema_validation)"
     )
 
 

@@ -400,8 +400,8 @@ def test_slices_that_are_too_small_are_warned_of(folder):
         ("{min: 0.8}", "slices.by: is missing"),
         ("{by: topic, small: ignore}", "slices.small: without min no slice is judged (give min, or leave out small)"),
         ("{by: topic, min: {acc: 0.8}}", "slices.min.acc: there is no metric acc (there is contains)"),
-        ("{by: topic, min: 80}", "slices.min: contains lies between 0 and 1, so 80 is no minimum for it"),
-        ("{by: topic, min: 0}", "slices.min: contains lies between 0 and 1, so 0 is no minimum for it"),
+        ("{by: topic, min: 80}", "slices.min: a minimum of 80 does not judge contains, which lies between 0 and 1"),
+        ("{by: topic, min: 0}", "slices.min: a minimum of 0 does not judge contains, which lies between 0 and 1"),
     ],
 )
 def test_mistakes_in_slices(folder, section, message):

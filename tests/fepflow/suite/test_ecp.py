@@ -52,7 +52,7 @@ def test_an_agent_is_asked_once_unless_the_suite_says_more(target: dict[str, obj
 def test_a_check_of_that_name_is_a_mistake() -> None:
     (problem,) = read(checks=[CHECK, {**CHECK, "id": "completed"}]).problems
     assert str(problem).endswith(
-        "checks[1].id: completed is the check of fepflow's own that all steps were answered (choose another id)"
+        "checks[1].id: fepflow has its own check completed: that all steps were answered (choose another id)"
     )
 
 

@@ -113,7 +113,7 @@ gate: {max_impact: lowish, confidence: 95}
 tags: smoke
 """
     assert told(text) == [
-        "suite.yaml:1: nmae: nmae is no section of a suite (did you mean name?)",
+        "suite.yaml:1: nmae: nmae is not a section of a suite (did you mean name?)",
         "suite.yaml:1: name is missing (add name: what the suite is about)",
         "suite.yaml:4: target.http.url: ftp:// is not known (an address starts with http:// or https://)",
         "suite.yaml:5: target.http.output: a JSONPath starts with $: did you mean $.answer?",
