@@ -237,7 +237,7 @@ def test_labels_that_were_picked_from_the_run_correct_nothing_and_say_what_does(
         )
     bad = judged(store, run, gate={"min": {"llm_judge": 0.97}})
     assert bad.outcome == "fail", "what the judge fails still fails"
-    assert "no sample of it" in bad.warnings[0]
+    assert "not a sample of it" in bad.warnings[0]
 
 
 def test_labels_of_another_run_have_to_fit(store: Store) -> None:
