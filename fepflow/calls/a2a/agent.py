@@ -16,7 +16,7 @@ from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import Error as ProtoJsonError
 
-from fepflow.calls.a2a.transport import AgentTransport, headers_withheld, refused
+from fepflow.calls.a2a.transport import AgentTransport, headers_withheld
 from fepflow.calls.json_rpc import malformed
 from fepflow.calls.response_parser import A2A
 from fepflow.errors import TargetError, TargetTimeoutError
@@ -68,10 +68,7 @@ class Agent:
         hosts = self._transport.hosts
         is_plain = hosts.is_plain(url)
         place = url.copy_with(scheme="http" if is_plain else "https", path="/", query=None)
-        permission = hosts.permission(place)
-        if permission.guard is not None:  # the library resolves and dials by itself, where no guard can look
-            raise refused(place, "it speaks gRPC on a host that the suite does not name")
-        if permission.gets_headers:
+        if hosts.gets_headers(place):
             self._metadata = {name.lower(): value for name, value in self._transport.headers.items()}
         elif self._transport.headers:
             self._withheld = headers_withheld(place)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_address
 from typing import Any, Final, NamedTuple
 
 import httpx
 
-from fepflow.calls.agent_addresses import AgentAddresses, AllowedHost, DialGuard, allowed_hosts
+from fepflow.calls.agent_addresses import AgentAddresses, AllowedHost, allowed_hosts
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -33,19 +32,10 @@ from fepflow.suite import target
 _PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, slots=True)
-class Permission:
-    """Permission to call an address: whether it gets the suite's headers, and what guards its connections."""
-
-    gets_headers: bool
-    guard: DialGuard | None
-
-
 class AgentHosts:
-    """The host of a card, and those that the suite lists (`target.a2a.hosts`).
+    """The hosts of an agent: that of its card, and those that the suite lists (`target.a2a.hosts`).
 
-    Only these get the suite's headers. Addresses on other hosts go through the guard of addresses that come over the
-    network, and are called with TLS only. Raises InputError for an entry that is no host.
+    Addresses on other hosts are not called: a card comes over the network. Raises InputError for an invalid entry.
     """
 
     def __init__(self, card: httpx.URL, hosts: Sequence[str]) -> None:
@@ -54,23 +44,25 @@ class AgentHosts:
             self._listed = [entry for host in hosts for entry in allowed_hosts(host)]
         except InputError:
             advice = "write agent.example.com or agent.example.com:8443"
-            raise InputError(Problem("has an entry that is no host", path="target.a2a.hosts", advice=advice)) from None
+            raise InputError(Problem("has an invalid host", path="target.a2a.hosts", advice=advice)) from None
         own = [AllowedHost(None, card.host, None)]
         if is_loopback(card.host):  # an agent on this machine names it in any way; 0.0.0.0 is what many listen on
             own += allowed_hosts("localhost, 127.0.0.0/8, [::1], 0.0.0.0")
         self._own = own
 
-    def permission(self, url: httpx.URL) -> Permission:
-        """Return how an address that the card names is called; raises TargetError if it must not be called."""
+    def gets_headers(self, url: httpx.URL) -> bool:
+        """Return whether an address in the card gets the suite's headers. Raises TargetError if it must not be called:
+        it is on another host, one of fepflow's own ports, or without TLS while the card has TLS."""
         if _origin(url) == _origin(self._card):
-            return Permission(True, None)
-        addresses = AgentAddresses.configured(also=[*self._own, *self._listed])
-        if problem := addresses.problem(str(url)):
+            return True
+        if problem := AgentAddresses.configured(also=[*self._own, *self._listed]).problem(str(url)):
             raise refused(url, problem)
-        is_listed, is_own = _has(self._listed, url), _has(self._own, url)
-        if url.scheme == "http" and not (self._card.scheme == "http" and (is_listed or is_own)):
-            raise refused(url, "it is http, without encryption, and not on the card's own host")
-        return Permission(is_listed, None if is_listed or is_own else addresses.for_url(str(url)))
+        is_listed = _has(self._listed, url)
+        if not is_listed and not _has(self._own, url):
+            raise refused(url, "it is on a host that the suite does not name")
+        if url.scheme == "http" and self._card.scheme != "http":
+            raise refused(url, "it is http, without encryption")
+        return is_listed
 
     def is_plain(self, url: httpx.URL) -> bool:
         """Return whether gRPC speaks without TLS there: on hosts of a card that came without, unless it names TLS."""
@@ -133,9 +125,8 @@ class AgentTransport(httpx.AsyncBaseTransport):
         """Return the peer at an address; raises TargetError if it must not be called."""
         origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
         if origin not in self._peers:
-            permission = self.hosts.permission(url)
-            client = Client(connections_to(url, self._connections, self._timeout, permission.guard))
-            self._peers[origin] = _Peer(client, permission.gets_headers)
+            gets_headers = self.hosts.gets_headers(url)
+            self._peers[origin] = _Peer(Client(connections_to(url, self._connections, self._timeout)), gets_headers)
         return self._peers[origin]
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import ssl
 from typing import Any
@@ -23,7 +22,6 @@ from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from tests.fepflow.calls.a2a.agents import BINDINGS, Scripted, card_of, grpc_server
-from tests.fepflow.calls.test_agent_addresses import resolve
 
 
 async def answer(target, text) -> TargetResponse:
@@ -123,20 +121,6 @@ async def test_turns_of_a_test_case_are_held_to_the_one_that_fails(agent, open_t
     broken = (await client.ask(conversation_of("refund", "fail", "order A100"))).output()
     assert broken.failure["message"].startswith("turn 2 of 3: ")
     assert len(broken.value["steps"]) == 1
-
-
-async def test_an_interface_that_is_resolved_to_a_private_address_is_not_dialled(
-    serve, open_target, monkeypatch
-) -> None:
-    resolve(monkeypatch, "agent.example", itertools.repeat(["10.1.2.3"]))
-    interface = {"url": "https://agent.example/", "protocolBinding": "JSONRPC"}
-
-    async def handler(request: web.Request) -> web.Response:
-        return web.json_response({"name": "A", "supportedInterfaces": [interface]})
-
-    error = await failure(open_target(await serve(handler)), "say Hello.")
-    assert str(error) == "not called: agent.example is not a public address, and FEPFLOW_AGENT_HOSTS does not allow it"
-    assert not error.retryable
 
 
 async def test_a_message_is_a_template_over_the_test_case_and_its_turn(agent, open_target) -> None:

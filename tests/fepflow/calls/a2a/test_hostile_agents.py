@@ -187,7 +187,7 @@ async def test_text_of_an_event_may_hold_line_ends_of_unicode(serve, open_target
         (lambda _: web.Response(status=404), "http_status", "check target.a2a.card"),
         (lambda _: web.Response(status=302, headers={"Location": "http://evil.example/"}), "redirect", "evil.example"),
         # Interfaces of other hosts, and of this machine's own services, are not what the suite names.
-        (lambda _: web.json_response(card("http://evil.example/rpc")), "connect", "it is http, without encryption"),
+        (lambda _: web.json_response(card("http://evil.example/rpc")), "connect", "a host that the suite"),
         (lambda _: web.json_response(card("https://10.0.0.1/rpc")), "connect", "10.0.0.1 is not a public address"),
         (lambda _: web.json_response(card("https://169.254.169.254/")), "connect", "is not a public address"),
         (lambda _: web.json_response(card("http://localhost:4200/api")), "connect", "fepflow's or Prefect's own"),
