@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from fepflow.calls.policy import RunBudget
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
@@ -120,19 +120,16 @@ class Turn:
     messages: Sequence[Mapping[str, Any]]
 
 
-@runtime_checkable
-class DescribedConversation(Protocol):
-    """A conversation that knows facts about the target, for the output's metadata."""
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """A conversation with the target about one test case.
 
-    def facts(self) -> dict[str, Any]:
-        """Return the present facts, also after a failed turn."""
+    `say` sends the user's message of a turn, and returns the answer. It raises TargetError, and has no deadline.
+    `facts` returns what is known of the target, for the output's metadata, also after a failed turn.
+    """
 
-
-class Conversation(Protocol):
-    """A conversation with the target about one test case, turn by turn."""
-
-    async def say(self, turn: Turn) -> TargetResponse:
-        """Send the user's message of this turn, and return the answer. Raises TargetError; has no deadline."""
+    say: Callable[[Turn], Awaitable[TargetResponse]]
+    facts: Callable[[], dict[str, Any]] = dict
 
 
 class ConversationalTarget(Target, Protocol):

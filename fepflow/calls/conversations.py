@@ -16,7 +16,6 @@ from fepflow.calls.base import (
     AttemptUnderWay,
     Conversation,
     ConversationalTarget,
-    DescribedConversation,
     Progress,
     Target,
     TargetResponse,
@@ -111,8 +110,7 @@ class ConversationTarget:
                 try:
                     await self._hold(conversation, turns, held, attempt, progress)
                 finally:
-                    if isinstance(conversation, DescribedConversation):
-                        held.facts = conversation.facts()
+                    held.facts = conversation.facts()
         except TargetError as error:
             error.args = (f"{progress.place}: {error}",)
             raise

@@ -35,44 +35,17 @@ def open_target(
     models: ModelClient | None = None,
     users: SimulatedUsers | None = None,
 ) -> Target:
-    """Open the target, see `_open`, so that it can have conversations, with `users`."""
-    opened = _open(
-        config,
-        folder=folder,
-        case_ids=case_ids,
-        roots=roots,
-        secrets=secrets,
-        is_called=is_called,
-        addresses=addresses,
-        models=models,
-    )
-    if config.recorded is not None or config.given is not None:
-        return opened
-    from fepflow.calls.conversations import ConversationTarget
-
-    return ConversationTarget(opened, config.kind, config.timeout, users)
-
-
-def _open(
-    config: target.Target,
-    *,
-    folder: Path,
-    case_ids: Callable[[], Sequence[str]],
-    roots: Sequence[Path],
-    secrets: frozenset[str],
-    is_called: bool,
-    addresses: AgentAddresses | None,
-    models: ModelClient | None,
-) -> Target:
     """Open the system under test that `config` describes. Nothing is called yet; recorded outputs are read, and
     Python code is loaded.
 
     `folder` is the suite's, `roots` where else it may read, `secrets` what must never be shown. `case_ids` gives the
     ids of the whole dataset in its order, also of cases that a limit or a shard leaves out; only recorded outputs that
     are matched by order ask for them. What only calls need is not loaded for a target that is not called. A target
-    that was given over the network is called at one of `addresses` only. `models` is the run's client of models, which
-    is there wherever the target is called. Raises InputError, or JSONPathError for an invalid path.
+    that was given over the network is called at one of `addresses` only. `models` is the run's client of models, and
+    is needed if a model is called; `users` play the users of conversations. Raises InputError, or JSONPathError for an
+    invalid path.
     """
+    opened: Target
     if config.given is not None:
         from fepflow.calls.recorded import GivenOutputs
 
@@ -80,43 +53,45 @@ def _open(
     if addresses is not None and (config.http is None or config.http.app is not None):
         message = "a target that is given over the network is an HTTP address"
         raise InputError(Problem(message, path="target"))
+    if config.recorded is not None:
+        from fepflow.calls.recorded import open_recorded
+
+        try:
+            file = resolve_inside(folder, config.recorded.path, roots)
+        except ValueError as error:
+            raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
+        return open_recorded(config.recorded, file, case_ids)
     if config.http is not None:
-        return _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
-    if config.openai is not None:
+        opened = _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
+    elif config.openai is not None:
         from fepflow.calls.openai import OpenAITarget
 
-        return OpenAITarget(config, folder, roots, secrets, models if is_called else None)
-    if config.ecp is not None:
+        opened = OpenAITarget(config, folder, roots, secrets, models if is_called else None)
+    elif config.ecp is not None:
         from fepflow.calls.ecp.target import EcpTarget
 
-        return EcpTarget(config, folder, secrets)
-    if config.a2a is not None:
+        opened = EcpTarget(config, folder, secrets)
+    elif config.a2a is not None:
         _require("a2a", "a target that speaks A2A", "a2a", "grpc")
         from fepflow.calls.a2a.target import A2aTarget
 
         opened = A2aTarget(config, secrets)
         if is_called:
             _load_a2a()
-        return opened
-    if config.mcp is not None:
+    elif config.mcp is not None:
         _require("mcp", "a target that speaks MCP", "mcp")
         from fepflow.calls.mcp.target import McpTarget
 
         if is_called:
             _load_mcp()
-        return McpTarget(config, folder, secrets)
-    if config.python is not None:
+        opened = McpTarget(config, folder, secrets)
+    else:
         from fepflow.calls.python.target import PythonTarget
 
-        return PythonTarget(config, folder, roots, secrets)
-    assert config.recorded is not None  # exactly one is
-    from fepflow.calls.recorded import open_recorded
+        opened = PythonTarget(config, folder, roots, secrets)
+    from fepflow.calls.conversations import ConversationTarget
 
-    try:
-        file = resolve_inside(folder, config.recorded.path, roots)
-    except ValueError as error:
-        raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
-    return open_recorded(config.recorded, file, case_ids)
+    return ConversationTarget(opened, config.kind, config.timeout, users)
 
 
 def _require(extra: str, purpose: str, *modules: str) -> None:

@@ -12,7 +12,14 @@ from uuid import uuid4
 import httpx
 
 from fepflow.calls.agent_addresses import AgentAddresses
-from fepflow.calls.base import TargetResponse, Turn, pass_traceparent, refuse_reserved_names, template_context
+from fepflow.calls.base import (
+    Conversation,
+    TargetResponse,
+    Turn,
+    pass_traceparent,
+    refuse_reserved_names,
+    template_context,
+)
 from fepflow.calls.http_client import (
     Client,
     add_auth_in_address,
@@ -115,11 +122,6 @@ class HttpTarget:
         """Why it can have no conversation: all turns would get the same request. None if it can."""
         return self._bodies.problem
 
-    @property
-    def reads_session(self) -> bool:
-        """True if the endpoint sets the session of a conversation, and fepflow does not make one up."""
-        return self._reading_session is not None
-
     def render(self, case: TestCase) -> Any:
         """Return the JSON body for `case`, None for GET; `{body, url, headers}` if address or headers depend on the
         case.
@@ -147,12 +149,19 @@ class HttpTarget:
         return await self._send(request, self._reading)
 
     @asynccontextmanager
-    async def converse(self, case: TestCase) -> AsyncIterator[HttpConversation]:
-        """Open a conversation; each turn is a request."""
-        yield HttpConversation(self, case)
+    async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
+        """Open a conversation, identified by its session or its messages; each turn is a request."""
+        session: Any = None if self._reading_session is not None else str(uuid4())
 
-    async def say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
-        """Send a turn; return the answer and the session for the next turn. Raises TargetError."""
+        async def say(turn: Turn) -> TargetResponse:
+            nonlocal session
+            answer, session = await self._say(case, turn, session)
+            return answer
+
+        yield Conversation(say)
+
+    async def _say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
+        """Send a turn; return the answer and the session for the next turn."""
         context = template_context(case, turn, session)
         request = self._whole(self._bodies.render(context, session), context)
         if self._reading_session is None:
@@ -242,20 +251,6 @@ class HttpTarget:
             await client.aclose()
         if self._app is not None:
             await self._app.aclose()
-
-
-class HttpConversation:
-    """A conversation with an endpoint, identified by its session or its messages."""
-
-    def __init__(self, target: HttpTarget, case: TestCase) -> None:
-        self._target = target
-        self._case = case
-        self._session: Any = None if target.reads_session else str(uuid4())
-
-    async def say(self, turn: Turn) -> TargetResponse:
-        """Send the user's message as one request."""
-        answer, self._session = await self._target.say(self._case, turn, self._session)
-        return answer
 
 
 SAME_REQUEST = "each turn would get the same request: put $.turn.input or $.turn.messages into target.http.body"

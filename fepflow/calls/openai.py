@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from fepflow.calls.base import TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
+from fepflow.calls.base import Conversation, TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.models.model import Model, ModelOutput, usual_bases
@@ -110,10 +109,6 @@ class OpenAITarget:
             messages = [{"role": "system", "content": self._system.render(context)}, *messages]
         return {"messages": list(map(_as_sent, messages)), **self._rest.render(context)}
 
-    def request_of_turn(self, case: TestCase, turn: Turn) -> Any:
-        """Return the request of a turn, with all messages so far. Raises as `render` does."""
-        return self._request(case, turn.messages, turn)
-
     async def call(self, request: Any) -> TargetResponse:
         """Ask the model once. Raises TargetError."""
         if self._models is None or self._model is None:
@@ -158,22 +153,16 @@ class OpenAITarget:
         return TargetResponse(redact(output.text, self.secrets), known)
 
     @asynccontextmanager
-    async def converse(self, case: TestCase) -> AsyncIterator[_Conversation]:
+    async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
         """Open a conversation; the model gets all messages with each turn."""
-        yield _Conversation(self, case)
+
+        async def say(turn: Turn) -> TargetResponse:
+            return await self.call(self._request(case, turn.messages, turn))
+
+        yield Conversation(say)
 
     async def aclose(self) -> None:
         """Do nothing: the connections are those of the client of models."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Conversation:
-    target: OpenAITarget
-    case: TestCase
-
-    async def say(self, turn: Turn) -> TargetResponse:
-        """Send the messages so far, and return the answer."""
-        return await self.target.call(self.target.request_of_turn(self.case, turn))
 
 
 def model_of(openai: target.OpenAITarget) -> Model:

@@ -10,7 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from fepflow.calls.a2a.transport import AgentTransport
-from fepflow.calls.base import Progress, TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
+from fepflow.calls.base import (
+    Conversation,
+    Progress,
+    TargetResponse,
+    Turn,
+    pass_traceparent,
+    progress_of_call,
+    template_context,
+)
 from fepflow.calls.http_client import address_without_secrets
 from fepflow.errors import TargetError
 from fepflow.jsonpath.template import compile_template
@@ -68,9 +76,14 @@ class A2aTarget:
         return await self.send(request, Thread(), progress)
 
     @asynccontextmanager
-    async def converse(self, case: TestCase) -> AsyncIterator[A2aConversation]:
+    async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
         """Open a conversation in one context of the agent. A task of it that waits for more stays as it is."""
-        yield A2aConversation(self, case)
+        thread = Thread()
+
+        async def say(turn: Turn) -> TargetResponse:
+            return await self.send(self.request_of(template_context(case, turn)), thread, Progress())
+
+        yield Conversation(say, lambda: {"context_id": thread.context_id} if thread.context_id else {})
 
     @property
     def conversation_problem(self) -> str | None:
@@ -176,24 +189,6 @@ class A2aTarget:
         if self._met is not None:
             await self._met.aclose()
         await self._transport.aclose()
-
-
-class A2aConversation:
-    """A conversation with an agent about one test case."""
-
-    def __init__(self, owner: A2aTarget, case: TestCase) -> None:
-        self._target = owner
-        self._case = case
-        self._thread = Thread()
-
-    async def say(self, turn: Turn) -> TargetResponse:
-        """Send a turn in the context of those before, and in their task if it waits for more. Raises TargetError."""
-        request = self._target.request_of(template_context(self._case, turn))
-        return await self._target.send(request, self._thread, Progress())
-
-    def facts(self) -> dict[str, Any]:
-        """Return the agent's context, once it has named it."""
-        return {"context_id": self._thread.context_id} if self._thread.context_id else {}
 
 
 @dataclass(slots=True)

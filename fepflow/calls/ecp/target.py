@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from fepflow.calls.base import Progress, TargetResponse, Turn, progress_of_call
+from fepflow.calls.base import Conversation, Progress, TargetResponse, Turn, progress_of_call
 from fepflow.calls.ecp.protocol import scenario_response, steps_of
 from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
 from fepflow.calls.ecp.stdio import Agents
@@ -80,25 +80,40 @@ class EcpTarget:
             raise
 
     @asynccontextmanager
-    async def converse(self, case: TestCase) -> AsyncIterator[EcpConversation]:
+    async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
         """Open a session with an agent, whose steps are the turns."""
         if self._incompatible is not None:
             raise incompatible(self._incompatible)
         async with self._sessions.session() as session:
-            yield EcpConversation(self, session)
+
+            async def say(turn: Turn) -> StepResponse:
+                if not isinstance(turn.input, str):
+                    raise TargetError("an ECP agent takes only text as input", kind="request", retryable=False)
+                step = await self._step(session, turn.input)
+                return StepResponse(step["public_output"], step=step)
+
+            def facts() -> dict[str, Any]:
+                agent, log_tail = session.agent, session.connection.log_tail()
+                facts = {"agent": agent.name, "protocol_version": agent.version}
+                redacted: dict[str, Any] = redact_json(
+                    facts | ({"log_tail": log_tail} if log_tail else {}), self.secrets
+                )
+                return redacted
+
+            yield Conversation(say, facts)
 
     async def _run(self, session: Session, inputs: list[str], progress: Progress) -> TargetResponse:
         steps: list[Step] = []
         try:
             for number, text in enumerate(inputs, 1):
                 progress.place = f"step {number} of {len(inputs)}"
-                steps.append(await self.step(session, text))
+                steps.append(await self._step(session, text))
         finally:
             progress.response = self._response(session, len(inputs), steps)
         return progress.response
 
-    async def step(self, session: Session, text: str) -> Step:
-        """Return the result of a step, without secrets. Raises TargetError."""
+    async def _step(self, session: Session, text: str) -> Step:
+        """Return the result of a step, without secrets."""
         redacted = partial(redact_json, step := await session.step(text), self.secrets)
         redacted_step: Step = await READERS.run(redacted) if is_large(step) else redacted()
         return redacted_step
@@ -124,28 +139,6 @@ class EcpTarget:
         """End the agents that fepflow started, and the connections to others."""
         await self._sessions.aclose()
         await self._agents.aclose()
-
-
-class EcpConversation:
-    """A conversation with an ECP agent: each turn is a step."""
-
-    def __init__(self, target: EcpTarget, session: Session) -> None:
-        self._target = target
-        self._session = session
-
-    async def say(self, turn: Turn) -> StepResponse:
-        """Send what the user says, which is a text, as a step."""
-        if not isinstance(turn.input, str):
-            raise TargetError("what is said to an ECP agent is a text", kind="request", retryable=False)
-        step = await self._target.step(self._session, turn.input)
-        return StepResponse(step["public_output"], step=step)
-
-    def facts(self) -> dict[str, Any]:
-        """Return the agent's name and version, and the end of what it logged."""
-        agent, log_tail = self._session.agent, self._session.connection.log_tail()
-        facts = {"agent": agent.name, "protocol_version": agent.version, **({"log_tail": log_tail} if log_tail else {})}
-        redacted: dict[str, Any] = redact_json(facts, self._target.secrets)
-        return redacted
 
 
 def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents | Endpoint:

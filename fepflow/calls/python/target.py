@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from fepflow.calls.base import (
+    Conversation,
     TargetResponse,
     Turn,
     pass_traceparent,
@@ -93,13 +94,13 @@ class PythonTarget:
         return f"each turn would be the same call: put $.turn.messages or $.turn.input into target.python.{where}"
 
     @asynccontextmanager
-    async def converse(self, case: TestCase) -> AsyncIterator[PythonConversation]:
-        """Open a conversation, each turn of which is a call."""
-        yield PythonConversation(self, case)
+    async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
+        """Open a conversation; each turn is a call with the messages until then."""
 
-    async def say(self, case: TestCase, turn: Turn) -> TargetResponse:
-        """Call the function for a turn; raises TargetError."""
-        return await self.call(self._request(case, template_context(case, turn), self._messages or self._input))
+        async def say(turn: Turn) -> TargetResponse:
+            return await self.call(self._request(case, template_context(case, turn), self._messages or self._input))
+
+        yield Conversation(say)
 
     async def call(self, request: Any) -> TargetResponse:
         """Call the function once; raises TargetError."""
@@ -127,15 +128,3 @@ class PythonTarget:
     async def aclose(self) -> None:
         """End the threads or processes."""
         await self._executor.aclose()
-
-
-class PythonConversation:
-    """A conversation with a function, which is called with the messages until then."""
-
-    def __init__(self, target: PythonTarget, case: TestCase) -> None:
-        self._target = target
-        self._case = case
-
-    async def say(self, turn: Turn) -> TargetResponse:
-        """Call the function."""
-        return await self._target.say(self._case, turn)
