@@ -27,6 +27,7 @@ from fepflow.calls.http_client import (
     address_without_secrets,
     connections_to,
     parse_address,
+    refused_redirect,
     timeout_of,
     wire_errors,
 )
@@ -38,7 +39,7 @@ from fepflow.jsonpath.template import compile_template, has_placeholders
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
-from fepflow.security.redaction import known_secrets, redact, redact_json, remember
+from fepflow.security.redaction import known_secrets, redact_json, remember
 from fepflow.security.secret_names import is_secret_name, secrets_in_address
 from fepflow.suite import target
 from fepflow.suite.request_texts import address_sample, fill_address, fill_header
@@ -207,9 +208,8 @@ class HttpTarget:
     async def _read(self, response: httpx.Response, reading: ResponseParser) -> TargetResponse:
         encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
         if status >= 300:
-            beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
-            wait = response.headers.get("Retry-After")
-            raise status_error(status, response.reason_phrase, beginning, wait, self.secrets, self._names)
+            beginning = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
+            raise status_error(response, beginning.decode("utf-8", "replace"), self.secrets, self._names)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
@@ -225,14 +225,7 @@ class HttpTarget:
             raise _redirect("redirects to another address, which is not followed: give the final address", status)
         if is_same_host(str(url), str(new)):
             return new.copy_with(userinfo=b"", fragment=None)
-        # A host may be made of what the target was sent, and a parsed one is in lower case.
-        location = redact(host_and_port(str(new)), self.secrets | {secret.lower() for secret in self.secrets})
-        if new.scheme not in ("http", "https"):
-            location = "another protocol"
-        elif (url.scheme, new.scheme, url.host) == ("https", "http", new.host):
-            location = "http, without encryption"
-        message = f"redirects to {location}, which is not the target's own host; put the final address into the suite"
-        raise _redirect(message, status)
+        raise refused_redirect(url, str(new), status, self.secrets)
 
     def _client(self, url: httpx.URL) -> Client:
         """Return the client for the address's scheme, because a redirect may lead from http to https."""

@@ -13,17 +13,19 @@ import ssl
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Final
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from fepflow.calls.agent_addresses import AddressRefusedError, DialGuard
-from fepflow.calls.response_body import BodyError
+from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError
 from fepflow.calls.response_parser import HTTP, SettingNames
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.security.addresses import address_problem, host_and_port, is_loopback
 from fepflow.security.redaction import redact
-from fepflow.security.secret_names import is_secret_parameter
+from fepflow.security.secret_names import is_secret_name, is_secret_parameter
 from fepflow.suite import target
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
@@ -51,6 +53,39 @@ class Client:
         """Close all connections."""
         if self._transport is not None:
             await self._transport.aclose()
+
+
+class Endpoint:
+    """An address in a suite's section, the headers of its requests, and the connections to it.
+
+    `names` are the names of its settings, `own_headers` those that the protocol needs. `identity` is its part of a
+    fingerprint. Raises InputError for an address or a header that cannot be used.
+    """
+
+    def __init__(
+        self,
+        section: target.ProgramOrAddress,
+        config: target.Target,
+        names: SettingNames,
+        connections: int,
+        own_headers: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        address = parse_address(section.url or "", names.url)
+        self.url: Final = address.copy_with(userinfo=b"", fragment=None)
+        self.headers: Final = httpx.Headers(
+            {**own_headers, "User-Agent": "fepflow", "Accept-Encoding": ACCEPT_ENCODING}
+        )
+        add_headers(self.headers, section.headers, names.headers)
+        add_auth_in_address(self.headers, address)
+        self.max_bytes: Final = section.max_bytes
+        self.timeout: Final = timeout_of(config)
+        self.client: Final = Client(connections_to(self.url, connections, self.timeout))
+        public = {name: value for name, value in section.headers.items() if not is_secret_name(name)}
+        self.identity: Final = [address_without_secrets(self.url), public]
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self.client.aclose()
 
 
 def connections_to(
@@ -95,7 +130,7 @@ def parse_address(url: str, path: str, base: str = "") -> httpx.URL:
     try:
         return httpx.URL(base).join(url) if base else httpx.URL(url)
     except httpx.InvalidURL:
-        problem = "is no address that can be called"
+        problem = "is not an address that can be called"
         raise InputError(Problem(problem, path=path, advice="it reads like https://host/path")) from None
 
 

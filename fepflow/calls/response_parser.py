@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from email.message import Message
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.policy import seconds_to_wait
@@ -19,6 +19,9 @@ from fepflow.json.values import has_more_values
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.tool_calls import made_no_calls
 from fepflow.security.redaction import excerpt, holds_secret, redact, redact_json
+
+if TYPE_CHECKING:
+    import httpx
 
 _NO_CONTENT = (204, 205)
 _RETRYABLE_STATUS = (408, 425, 429)
@@ -40,17 +43,17 @@ _NO_CHARSET = frozenset({"idna", "punycode", "unicode_escape", "raw_unicode_esca
 class SettingNames:
     """Names of an endpoint's settings in its errors, as its user knows them.
 
-    `url` is the setting with the address; the others are None if only the address can be set.
+    `headers` and `max_bytes` are empty if only the address can be set.
     """
 
     url: str
-    headers: str | None = None
-    max_bytes: str | None = None
+    headers: str = ""
+    max_bytes: str = ""
 
     @classmethod
-    def of_suite(cls, section: str) -> SettingNames:
+    def of_suite(cls, section: str, url: str = "url") -> SettingNames:
         """Return the names in a section of a suite, for example `target.http`."""
-        return cls(f"{section}.url", f"{section}.headers", f"{section}.max_bytes")
+        return cls(f"{section}.{url}", f"{section}.headers", f"{section}.max_bytes")
 
     def advice(self, status: int) -> str:
         """Return advice about settings after a response with this status; empty if there is none."""
@@ -69,7 +72,7 @@ class SettingNames:
 HTTP = SettingNames.of_suite("target.http")
 ECP = SettingNames.of_suite("target.ecp")
 MCP = SettingNames.of_suite("target.mcp")
-A2A = SettingNames("target.a2a.card", "target.a2a.headers", "target.a2a.max_bytes")
+A2A = SettingNames.of_suite("target.a2a", "card")
 EVALUATIONS_API = SettingNames("agent_endpoint_url")
 """The contract through which addresses are given over the network."""
 
@@ -184,15 +187,11 @@ def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
 
 
 def status_error(
-    status: int,
-    reason: str,
-    body: str,
-    retry_after: str | None,
-    secrets: frozenset[str],
-    names: SettingNames = HTTP,
+    response: httpx.Response, body: str, secrets: frozenset[str], names: SettingNames = HTTP
 ) -> TargetError:
     """Return the error of an unsuccessful response; `body` is its beginning."""
-    head = f"HTTP {status} {excerpt(reason, secrets, 60)}".strip()
+    status, retry_after = response.status_code, response.headers.get("Retry-After")
+    head = f"HTTP {status} {excerpt(response.reason_phrase, secrets, 60)}".strip()
     parts = [head, excerpt(body, secrets), names.advice(status)]
     retryable = status >= 500 or status in _RETRYABLE_STATUS
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None

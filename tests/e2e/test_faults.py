@@ -31,9 +31,9 @@ FAULTS = {
     "truncated": ("malformed", 2, "the answer is not valid JSON"),
     "cut": ("connect", 2, "broke in the middle of the answer"),
     "huge": ("too_large", 1, "larger than 10,000,000 bytes"),
-    "redirect": ("redirect", 1, "not the target's own host"),
+    "redirect": ("redirect", 1, "put the final address into the suite"),
     "echo-error": ("http_status", 1, "HTTP 403 Forbidden: no such tenant for Bearer ***"),
-    "echo-redirect": ("redirect", 1, "redirects to ***.example.test:80, which is not the target's own host"),
+    "echo-redirect": ("redirect", 1, "redirects to ***.example.test:80; put the final address into the suite"),
 }
 """What the endpoint does: the kind of error, how many calls are made, what the message says."""
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
 
+import httpx
 import pytest
 from hypothesis import strategies as st
 
@@ -132,7 +133,9 @@ def test_any_retry_after_is_a_number_of_seconds_or_none(text: str) -> None:
 
 @holds_for(st.integers(300, 999), LATIN_1, ANY_TEXT, st.none() | WAITS)
 def test_any_refusal_is_an_error_of_the_case(status: int, reason: str, body: str, wait: str | None) -> None:
-    error = status_error(status, reason, body, wait, frozenset({"s3cret"}))
+    headers = {} if wait is None else {b"Retry-After": wait.encode("utf-8", "replace")}
+    response = httpx.Response(status, headers=headers, extensions={"reason_phrase": reason.encode("latin-1")})
+    error = status_error(response, body, frozenset({"s3cret"}))
     assert str(error).startswith(f"HTTP {status}")
     assert all(char.isprintable() for char in str(error))
 

@@ -17,6 +17,7 @@ from fepflow.calls.http_client import (
     add_headers,
     connections_to,
     parse_address,
+    refused_redirect,
     timeout_of,
     wire_errors,
 )
@@ -155,9 +156,8 @@ class AgentTransport(httpx.AsyncBaseTransport):
         if response.has_redirect_location:
             return httpx.Response(status, headers={"Location": self._redirected(url, response)})
         if status >= 300:
-            beginning = (await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)).decode("utf-8", "replace")
-            wait = response.headers.get("Retry-After")
-            error = status_error(status, response.reason_phrase, beginning, wait, self._secrets, A2A)
+            beginning = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
+            error = status_error(response, beginning.decode("utf-8", "replace"), self._secrets, A2A)
             if status in (401, 403) and self.headers and not gets_headers:
                 error.args = (f"{error}; {headers_withheld(url)}",)
             raise error
@@ -170,10 +170,7 @@ class AgentTransport(httpx.AsyncBaseTransport):
         new = url.join(response.headers["Location"])
         if (url.scheme, url.host, url.port) == (new.scheme, new.host, new.port):
             return str(new.copy_with(userinfo=b"", fragment=None))
-        location = redact(host_and_port(str(new)), self._secrets | {secret.lower() for secret in self._secrets})
-        message = f"redirects to {location}, which is not the address it was asked at; put the final address into "
-        status = response.status_code
-        raise TargetError(f"{message}the suite", kind="redirect", retryable=False, status=status)
+        raise refused_redirect(url, str(new), response.status_code, self._secrets)
 
     async def aclose(self) -> None:
         """Close all connections."""

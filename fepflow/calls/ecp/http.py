@@ -4,58 +4,33 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from typing import Any, Final
+from typing import Any
 
 import httpx
 
+from fepflow.calls import http_client
 from fepflow.calls.base import traceparent
 from fepflow.calls.ecp.protocol import Request
-from fepflow.calls.http_client import (
-    Client,
-    add_auth_in_address,
-    add_headers,
-    address_without_secrets,
-    connections_to,
-    parse_address,
-    refused_redirect,
-    timeout_of,
-    wire_errors,
-)
+from fepflow.calls.http_client import refused_redirect, wire_errors
 from fepflow.calls.json_rpc import malformed
 from fepflow.calls.processes import Tail
-from fepflow.calls.response_body import ACCEPT_ENCODING, EventParser, read_body, read_pieces
+from fepflow.calls.response_body import EventParser, read_body, read_pieces
 from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
-from fepflow.security.secret_names import is_secret_name
 from fepflow.suite import target
 
 _SHOWN_BYTES = 65_536
 
 
-class Endpoint:
-    """`config.ecp.url`, and the connections to it. Raises InputError for an address or a header that cannot be used."""
+class Endpoint(http_client.Endpoint):
+    """The address of an ECP agent. Raises InputError for an address or a header that cannot be used."""
 
     def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
-        assert config.ecp is not None  # whoever calls this has seen its address
+        assert config.ecp is not None  # the caller has looked
+        own_headers = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+        super().__init__(config.ecp, config, ECP, config.calls_at_once, own_headers)
         self._secrets = secrets
-        address = parse_address(config.ecp.url or "", ECP.url)
-        self.url: Final = address.copy_with(userinfo=b"", fragment=None)
-        self.max_bytes: Final = config.ecp.max_bytes
-        self._headers = httpx.Headers(
-            {
-                "Accept": "application/json, text/event-stream",
-                "Content-Type": "application/json",
-                "User-Agent": "fepflow",
-                "Accept-Encoding": ACCEPT_ENCODING,
-            }
-        )
-        add_headers(self._headers, config.ecp.headers, "target.ecp.headers")
-        self._timeout = timeout_of(config)
-        add_auth_in_address(self._headers, address)
-        self._client = Client(connections_to(self.url, config.calls_at_once, self._timeout))
-        public = {name: value for name, value in config.ecp.headers.items() if not is_secret_name(name)}
-        self.identity: Final = [address_without_secrets(self.url), public]
 
     async def connect(self) -> HttpConnection:
         """Return the connection of one scenario, which costs nothing."""
@@ -64,11 +39,11 @@ class Endpoint:
     @asynccontextmanager
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
         """Send one request, once, and give its response, of which the head is there. Raises TargetError."""
-        with wire_errors(self.url, self._timeout, ECP):
+        with wire_errors(self.url, self.timeout, ECP):
             context = traceparent.get()
-            headers = self._headers if context is None else httpx.Headers({**self._headers, "traceparent": context})
+            headers = self.headers if context is None else httpx.Headers({**self.headers, "traceparent": context})
             request = httpx.Request("POST", self.url, headers=headers, content=content)
-            response = await self._client.send(request)
+            response = await self.client.send(request)
             try:
                 yield response
             finally:
@@ -88,10 +63,6 @@ class Endpoint:
                 yield data
         for data in parser.finish():
             yield data
-
-    async def aclose(self) -> None:
-        """Close all connections."""
-        await self._client.aclose()
 
 
 class HttpConnection:
@@ -126,9 +97,7 @@ class HttpConnection:
         if answer is not None:
             return answer
         if response.status_code >= 300:
-            wait = response.headers.get("Retry-After")
-            shown = text[:_SHOWN_BYTES]
-            raise status_error(response.status_code, response.reason_phrase, shown, wait, self._secrets, ECP)
+            raise status_error(response, text[:_SHOWN_BYTES], self._secrets, ECP)
         what = request.progress.fault or f"what came is none: {excerpt(text, self._secrets) or 'it is empty'}"
         raise malformed(f"no answer in JSON-RPC to the request: {what}")
 

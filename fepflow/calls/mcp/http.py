@@ -15,7 +15,7 @@ from mcp_types import JSONRPCError, jsonrpc_message_adapter
 from pydantic import ValidationError
 
 from fepflow.calls.base import traceparent
-from fepflow.calls.http_client import Client, refused_redirect, wire_errors
+from fepflow.calls.http_client import Endpoint, refused_redirect, wire_errors
 from fepflow.calls.json_rpc import malformed
 from fepflow.calls.mcp.traffic import Exchange, Traffic, exchange_under_way
 from fepflow.calls.response_body import read_beginning, read_pieces
@@ -28,23 +28,12 @@ _EVENTS = "text/event-stream"
 
 
 class Transport(httpx2.AsyncBaseTransport):
-    """A transport that never raises: the exchange under way gets the error. Its `client` is closed by its owner."""
+    """A transport that never raises: the exchange under way gets the error."""
 
-    def __init__(
-        self,
-        client: Client,
-        url: httpx.URL,
-        timeout: httpx.Timeout,
-        limit: int,
-        secrets: frozenset[str],
-        traffic: Traffic,
-    ) -> None:
-        self._traffic = traffic
-        self._client = client
-        self._url = url
-        self._timeout = timeout
-        self._limit = limit
+    def __init__(self, endpoint: Endpoint, secrets: frozenset[str], traffic: Traffic) -> None:
+        self._endpoint = endpoint
         self._secrets = secrets
+        self._traffic = traffic
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request; in place of an answer that is none comes a response that the SDK takes for a failure."""
@@ -54,9 +43,9 @@ class Transport(httpx2.AsyncBaseTransport):
             headers.append((b"traceparent", context.encode()))
         try:
             content = await request.aread()
-            with wire_errors(self._url, self._timeout, MCP):
+            with wire_errors(self._endpoint.url, self._endpoint.timeout, MCP):
                 sent = httpx.Request(request.method, str(request.url), headers=headers, content=content)
-                response = await self._client.send(sent)
+                response = await self._endpoint.client.send(sent)
         except TargetError as error:
             exchange.fault = error
             return httpx2.Response(503, request=request)
@@ -67,7 +56,7 @@ class Transport(httpx2.AsyncBaseTransport):
         return httpx2.Response(
             response.status_code,
             headers=[pair for pair in response.headers.raw if pair[0].lower() != b"content-encoding"],
-            stream=_Body(response, exchange, self._limit, self._url, self._timeout),
+            stream=_Body(response, exchange, self._endpoint),
             request=request,
         )
 
@@ -84,7 +73,7 @@ class Transport(httpx2.AsyncBaseTransport):
         """Return a response that is no success, whose body is there. An error of JSON-RPC in it is the answer."""
         status, encoding = response.status_code, response.headers.get("Content-Encoding", "")
         try:
-            with wire_errors(self._url, self._timeout, MCP):
+            with wire_errors(self._endpoint.url, self._endpoint.timeout, MCP):
                 body = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
         except TargetError:
             body = b""
@@ -92,10 +81,9 @@ class Transport(httpx2.AsyncBaseTransport):
             await response.aclose()
         location = response.headers.get("Location")
         if status < 400 and location is not None:
-            exchange.fault = refused_redirect(self._url, location, status, self._secrets)
+            exchange.fault = refused_redirect(self._endpoint.url, location, status, self._secrets)
             return httpx2.Response(status, headers={"Location": location}, request=request)
-        shown, wait = body.decode("utf-8", "replace"), response.headers.get("Retry-After")
-        fault = status_error(status, response.reason_phrase, shown, wait, self._secrets, MCP)
+        fault = status_error(response, body.decode("utf-8", "replace"), self._secrets, MCP)
         if status == 404 and "mcp-session-id" in request.headers:
             self._traffic.is_open = False
             message = "HTTP 404: the server has forgotten the session; the next attempt begins another one"
@@ -116,20 +104,16 @@ def _is_error(body: bytes) -> bool:
 class _Body(httpx2.AsyncByteStream):
     """The body of a response, decoded and bounded. Its end before an answer is a fault of the exchange."""
 
-    def __init__(
-        self, response: httpx.Response, exchange: Exchange, limit: int, url: httpx.URL, timeout: httpx.Timeout
-    ) -> None:
+    def __init__(self, response: httpx.Response, exchange: Exchange, endpoint: Endpoint) -> None:
         self._response = response
         self._exchange = exchange
-        self._limit = limit
-        self._url = url
-        self._timeout = timeout
+        self._endpoint = endpoint
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         encoding = self._response.headers.get("Content-Encoding", "")
         try:
-            with wire_errors(self._url, self._timeout, MCP):
-                async for piece in read_pieces(self._response.aiter_raw(), encoding, self._limit):
+            with wire_errors(self._endpoint.url, self._endpoint.timeout, MCP):
+                async for piece in read_pieces(self._response.aiter_raw(), encoding, self._endpoint.max_bytes):
                     yield piece
         except TargetError as error:
             self._exchange.fault = error
