@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fepflow.calls.python.executors import Failure, LoopThread, given_up
+from fepflow.calls.python.executors import AgentLoop, Failure, given_up
 from fepflow.calls.python.source import MODULES, Source, load, locate, source_hash
 from fepflow.calls.python.worker import failure_of
 from fepflow.calls.response_body import too_large
@@ -67,7 +67,7 @@ class AsgiApp:
         self._source = source
         self._app = app
         self._max_bytes = max_bytes
-        self._loop = LoopThread()
+        self._loop = AgentLoop()
         # A loop that the application holds up is given up, and it is started up anew in the next one.
         self._lifespans: dict[asyncio.AbstractEventLoop, _Lifespan] = {}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -66,30 +65,17 @@ def find_command(config: target.ProgramOrAddress, folder: Path) -> Command:
 
 
 def _program(name: str, where: Path, folder: Path, env: Mapping[str, str], section: str) -> str:
-    if os.sep not in name:
-        path_of_name = shutil.which(name, path=env.get("PATH"))
-        if path_of_name is None and (assignment := re.match(r"([A-Za-z_]\w*)=", name)):
-            advice = "in a manifest, shell: true has a shell run it; a suite names /bin/sh, -c and the command"
-            raise _problem(f"{assignment[1]}=… in front of a program is for a shell, and none runs it", section, advice)
-        if path_of_name is None:
-            advice = f"install it, or give its path: ./{name}" if (where / name).exists() else "install it"
-            raise _problem(f"the program {name} is not found in PATH", section, advice)
-        return os.path.abspath(path_of_name)  # not resolved: a virtual environment is known by a link
-    places = [place / Path(name).expanduser() for place in (where, folder)]
-    path = next((place for place in places if place.exists()), None)
+    places = [name] if os.sep not in name else [str(place / Path(name).expanduser()) for place in (where, folder)]
+    path = next(filter(None, (shutil.which(place, path=env.get("PATH")) for place in places)), None)
     if path is None:
-        advice = f"a path is one from {section}.cwd, or the suite's folder"
-        raise _problem(f"the program {name} does not exist", section, advice)
-    if path.is_dir():
-        raise _problem(f"{name} is a folder, and no program", section, "name the program, then its arguments")
-    if not os.access(path, os.X_OK):
-        advice = f"make it so (chmod +x {name}), or name its interpreter first, such as python {name}"
-        raise _problem(f"the program {name} is not executable", section, advice)
-    return os.path.abspath(path)
-
-
-def _problem(message: str, section: str, advice: str) -> InputError:
-    return InputError(Problem(message, path=f"{section}.command", advice=advice))
+        problem, advice = f"the program {name} is not found in PATH", "install it, or name its path"
+        if "=" in name:
+            advice = "a shell's syntax needs shell: true in a manifest; in a suite, name /bin/sh, -c and the command"
+        if os.sep in name:
+            problem = f"the program {name} does not exist, or is not executable"
+            advice = f"a path starts at {section}.cwd or the suite's folder; chmod +x makes a file executable"
+        raise InputError(Problem(problem, path=f"{section}.command", advice=advice))
+    return os.path.abspath(path)  # not resolved: a virtual environment is known by a link
 
 
 class Programs:

@@ -129,7 +129,9 @@ def test_validate_starts_nothing_and_finds_what_keeps_the_agent_from_starting(
     assert told(suite(CASES, [FIRST], ecp={"command": ["./agent.sh"]})) == []
     assert not (tmp_path / "started").exists()
     (problem,) = told(suite(CASES, [FIRST], ecp={"command": "no-such-agent --now"}))
-    assert problem.endswith("target.ecp.command: the program no-such-agent is not found in PATH (install it)")
+    assert problem.endswith(
+        "target.ecp.command: the program no-such-agent is not found in PATH (install it, or name its path)"
+    )
     (problem,) = told(suite(CASES, [FIRST], ecp={"env": ["AGENT_KEY"]}))
     assert problem.endswith(
         "target.ecp.env[0]: AGENT_KEY is not set in the environment, so the agent does not get it (export AGENT_KEY)"

@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from typing import Any, Final, TypeVar
 
 from fepflow.calls.base import RESERVED_METADATA
+from fepflow.calls.loop_thread import LoopThread
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.calls.processes import KILL_SECONDS, ChildProcess, ProcessRunner, run_program
 from fepflow.calls.python import worker
@@ -95,7 +95,7 @@ class Threads:
         self._folder = folder
         self._limit = limit
         self._workers = ThreadPool("agent", most)
-        self._loop = LoopThread()
+        self._loop = AgentLoop()
 
     async def ask(self, request: dict[str, Any]) -> Reply:
         """Call it once; cancelling gives the call up."""
@@ -130,35 +130,28 @@ class Threads:
         self._loop.close()
 
 
-class LoopThread:
-    """An event loop in a daemon thread: clients that async functions share belong to one loop.
+class AgentLoop:
+    """An event loop in a thread: clients that async functions share belong to one loop.
 
     A loop that a function holds up is left to it, and further calls get a new one.
     """
 
     def __init__(self) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = LoopThread("fepflow-agent-loop")
         self._sign_of_life: Future[None] | None = None
 
     async def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns; cancelling cancels it."""
+        """Return the result of the coroutine, which is cancelled with the caller."""
         try:
             await self._leave_if_held_up()
-            future = asyncio.run_coroutine_threadsafe(work, self._running())
         except BaseException:
             work.close()
             raise
         try:
-            return await asyncio.wrap_future(future)
+            return await self._thread.run(work)
         except asyncio.CancelledError:
-            self._ask_for_a_sign()
+            self._sign_of_life = self._sign_of_life or self._thread.submit(asyncio.sleep(0))
             raise
-
-    def _ask_for_a_sign(self) -> None:
-        if self._loop is not None and self._sign_of_life is None:
-            sign: Future[None] = Future()
-            self._sign_of_life = sign
-            self._loop.call_soon_threadsafe(lambda: sign.set_result(None))
 
     async def _leave_if_held_up(self) -> None:
         sign = self._sign_of_life
@@ -170,33 +163,12 @@ class LoopThread:
         self._sign_of_life = None
         if not sign.done():
             logger.warning("an async function holds up its event loop: further calls get another one")
-            self._loop = None
-
-    def _running(self) -> asyncio.AbstractEventLoop:
-        if self._loop is None:
-            loop = self._loop = asyncio.new_event_loop()
-            loop.set_exception_handler(lambda _, context: logger.debug("%s", context.get("message")))
-            Thread(target=_run_loop, args=(loop,), name="fepflow-agent-loop", daemon=True).start()
-        return self._loop
+            self._thread.close()
+            self._thread = LoopThread("fepflow-agent-loop")
 
     def close(self) -> None:
-        """Cancel what is under way, and end the loop."""
-        if self._loop is not None:
-            with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._loop.stop)
-            self._loop = None
-
-
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
-    for task in asyncio.all_tasks(loop):
-        task.cancel()
-    loop.call_later(RESPONSE_SECONDS, loop.stop)
-    loop.run_forever()
-    with suppress(Exception):
-        loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.close()
+        """Cancel what is under way, and let the loop end."""
+        self._thread.close()
 
 
 # --- processes -------------------------------------------------------------------------------------------------------
@@ -293,12 +265,19 @@ def check(agent: Agent) -> Loaded:
 
 def _load(agent: Agent) -> Loaded:
     reply = run_program(agent.command, agent.environment, LOAD_SECONDS)
-    first = json.loads(reply.partition(b"\n")[0] or b"{}")
+    try:
+        first = json.loads(reply.partition(b"\n")[0])
+    except ValueError:
+        first = {}
     if "problems" in first:
         raise InputError([Problem(**problem) for problem in first["problems"]])
     if "wants_case" not in first:
-        message = f"the process ended, or was silent for {LOAD_SECONDS:g} s, when it was to load {agent.function}"
-        raise InputError(Problem(message, path="target.python.function", advice="run the file by itself"))
+        message = f"the process that was to load {agent.function} ended, or was silent for {LOAD_SECONDS:g} s"
+        place, advice = "target.python.function", "run the file by itself"
+        if agent.interpreter:
+            place = "target.python.interpreter"
+            advice = f"{agent.interpreter} must be Python 3.8 or newer; run the file by itself with it"
+        raise InputError(Problem(message, path=place, advice=advice))
     module, _, name = agent.function.rpartition(":")
     source = agent.source or Source(Path(first["file"]), module, name, agent.folder)
     return Loaded(source, first["wants_case"])

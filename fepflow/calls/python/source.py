@@ -9,12 +9,10 @@ import importlib
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
@@ -266,49 +264,17 @@ def open_entry(source: Source, names: Collection[str] | None) -> worker.Entry:
         raise InputError(Problem(**error.problem)) from None
 
 
-_SECONDS = 30
-_VERSION = "import sys; print('%d %d %d' % sys.version_info[:3])"  # Python 2 says what it is, too
-
-
 def find_interpreter(name: str, folder: Path) -> str:
-    """Return the path of a Python that is new enough: one from the suite's folder, or in PATH if it is a name only.
+    """Return the path of a Python interpreter: one from the suite's folder, or in PATH if it is a name only.
 
     Links are not followed: a virtual environment is known by the link to its interpreter. Raises InputError.
     """
-    if os.sep not in name and "/" not in name:
-        which = shutil.which(name)
-        if which is None:
-            raise _problem(f"{name} is not found in PATH", f"install it, or give its path, such as ./.venv/bin/{name}")
-        path = os.path.abspath(which)
-    else:
-        path = os.path.abspath(folder / Path(name).expanduser())
-    if not os.path.exists(path):
-        advice = "the path starts at the suite's folder; `python -m venv FOLDER` makes an environment"
-        raise _problem(f"there is no interpreter {name}", advice)
-    if os.path.isdir(path):
-        raise _problem(f"{name} is a folder", "name the interpreter in it: bin/python")
-    version = _version(path, os.stat(path).st_mtime_ns)
-    if version is None:
-        raise _problem(f"{name} is no Python interpreter", "name the python of the agent's environment")
-    if version < worker.OLDEST:
-        needed = ".".join(map(str, worker.OLDEST))
-        message = f"{name} is Python {'.'.join(map(str, version))}, and the agent's process needs {needed} or newer"
-        raise _problem(message, f"make its environment with Python {needed} or newer")
-    return path
-
-
-@cache
-def _version(path: str, changed: int) -> tuple[int, ...] | None:
-    """Return the version that a program prints; None if it is no Python."""
-    try:
-        done = subprocess.run(  # noqa: S603  # the suite's own interpreter
-            [path, "-c", _VERSION], capture_output=True, timeout=_SECONDS, check=True, stdin=subprocess.DEVNULL
+    is_name = os.sep not in name and "/" not in name
+    path = shutil.which(name if is_name else os.path.abspath(folder / Path(name).expanduser()))
+    if path is None:
+        advice = (
+            "name the python of the agent's environment: a path starts at the suite's folder, as ./.venv/bin/python"
         )
-        version = tuple(map(int, done.stdout.split()))
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return version if len(version) == 3 else None
-
-
-def _problem(message: str, advice: str) -> InputError:
-    return InputError(Problem(message, path="target.python.interpreter", advice=advice))
+        problem = f"{name} is not found in PATH" if is_name else f"there is no program {name}"
+        raise InputError(Problem(problem, path="target.python.interpreter", advice=advice))
+    return os.path.abspath(path)

@@ -37,8 +37,6 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 from uuid import UUID
 
-OLDEST = (3, 8)
-
 CASE = "test_case"
 """The parameter that gets the whole test case."""
 
@@ -99,16 +97,14 @@ class Form:
 
 @dataclasses.dataclass(frozen=True)
 class Arguments:
-    """Arguments of a function: `positional` says in which order, `input` and `test_case`; the others are by name."""
+    """Arguments of a function besides those that the suite lists.
 
-    positional: tuple[str, ...] = ()
-    case_by_name: bool = False
-    traceparent_by_name: bool = False
+    `input` is the name of the parameter that gets the input, empty if it is given by position, None if there is none.
+    """
 
-    @property
-    def wants_case(self) -> bool:
-        """True if it gets the whole test case."""
-        return self.case_by_name or CASE in self.positional
+    input: str | None
+    wants_case: bool = False
+    wants_traceparent: bool = False
 
 
 class Entry:
@@ -127,13 +123,15 @@ class Entry:
     def begin(self, request: dict[str, Any], form: Form) -> Any:
         """Call it for a request `{input, arguments, test_case}`; what it returns may still have to be awaited."""
         request = _copied(request)  # whatever it does with its arguments, the test case stays as it is
-        case = form.make_case(request[CASE]) if self.arguments.wants_case else None
-        keywords = request.get("arguments") or {}
-        if self.arguments.case_by_name:
-            keywords = {**keywords, CASE: case}
-        if self.arguments.traceparent_by_name:
+        values, keywords = [], request.get("arguments") or {}
+        if self.arguments.input:
+            keywords = {**keywords, self.arguments.input: request["input"]}
+        elif self.arguments.input is not None:
+            values = [request["input"]]
+        if self.arguments.wants_case:
+            keywords = {**keywords, CASE: form.make_case(request[CASE])}
+        if self.arguments.wants_traceparent:
             keywords = {**keywords, TRACEPARENT: request.get(TRACEPARENT)}
-        values = [case if name == CASE else request["input"] for name in self.arguments.positional]
         return self._made()(*values, **keywords)
 
     def _made(self) -> Callable[..., Any]:
@@ -215,54 +213,35 @@ def _arguments(
 ) -> Arguments:
     """Return how it is called; a parameter `test_case` gets the whole case, the first other one the input."""
     if signature is None:
-        return Arguments(() if names is not None else ("input",))
+        return Arguments("" if names is None else None)
     parameters = signature.parameters
-    wanted = [] if names is not None else ["input"]
-    if CASE in parameters and CASE not in (names or ()):
-        wanted.append(CASE)
-        if "input" in wanted and not _takes_more(parameters):
-            wanted.remove("input")
-    positional = [] if names is not None else _positional(parameters, wanted)
-    left = [name for name in wanted if name not in positional]
-    traced = TRACEPARENT in parameters and TRACEPARENT not in (names or ())
-    values = [None] * len(positional)
-    if "input" in left:
-        values.append(None)  # there is no parameter for it: let Python say so
+    wants_case, wants_trace = (
+        special in parameters and special not in (names or ()) for special in (CASE, TRACEPARENT)
+    )
+    own = [item for item in parameters.values() if item.kind in _POSITIONAL and item.name not in (CASE, TRACEPARENT)]
+    is_first = bool(own) and own[0] is next(iter(parameters.values()))
+    argument = None
+    # Beside `test_case`, a parameter is the input's if it comes first, or has no default.
+    if names is None and (is_first or not wants_case or any(item.default is item.empty for item in own)):
+        by_position = is_first or not own or own[0].kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD
+        argument = "" if by_position else own[0].name
+    special = {CASE: wants_case, TRACEPARENT: wants_trace, argument or "": bool(argument)}
     try:
-        by_name = [*(names or ()), *([CASE] if CASE in left else []), *([TRACEPARENT] if traced else [])]
-        signature.bind(*values, **dict.fromkeys(by_name))
+        by_name = [*(names or ()), *(name for name, is_given in special.items() if is_given)]
+        signature.bind(*([None] if argument == "" else []), **dict.fromkeys(by_name))
     except TypeError as error:
         how = "the names in target.python.arguments" if names is not None else "the test case's input as its argument"
         message = f"{name}{signature} cannot be called with {how}: {error}"
         advice = "take one parameter, or list all by name in target.python.arguments"
         raise _unusable(file, function, message, advice) from None
-    return Arguments(tuple(positional), CASE in left, traced)
+    return Arguments(argument, wants_case, wants_trace)
 
 
-def _takes_more(parameters: Any) -> bool:
-    """Return whether there is a parameter for the input beside `test_case`: the first one, or one without a default."""
-    empty, kinds = inspect.Parameter.empty, inspect.Parameter
-    others = [item for item in parameters.values() if item.name not in (CASE, TRACEPARENT)]
-    takes = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
-    first = next(iter(parameters.values()))
-    return any(item.default is empty for item in others if item.kind in takes) or (
-        first.name != CASE and first.kind in takes
-    )
-
-
-def _positional(parameters: Any, wanted: Collection[str]) -> list[str]:
-    """Return the arguments that are given in their order, from the first parameter on."""
-    kinds = inspect.Parameter
-    order: list[str] = []
-    for item in parameters.values():
-        takes = (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD, kinds.VAR_POSITIONAL)
-        if item.kind not in takes or item.name == TRACEPARENT:
-            break
-        name = CASE if item.name == CASE else "input"
-        if name not in wanted or name in order:
-            break
-        order.append(name)
-    return order
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.VAR_POSITIONAL,
+)
 
 
 def _missing(file: Path, module: ModuleType, owner: Any, name: str) -> Unusable:

@@ -107,7 +107,7 @@ def test_a_variable_that_the_agent_gets_may_stand_in_the_env_file(
 @pytest.mark.parametrize(
     ("target", "why"),
     [
-        ("no-such-agent", "--target: the program no-such-agent is not found in PATH (install it)"),
+        ("no-such-agent", "--target: the program no-such-agent is not found in PATH (install it, or name its path)"),
         ("http://", "--target: "),
         ("", "--target: must not be empty"),
     ],

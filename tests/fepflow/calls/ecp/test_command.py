@@ -25,21 +25,19 @@ def problem_of(folder: Path, **ecp: object) -> str:
 def test_a_program_that_cannot_be_started_is_a_mistake_of_the_suite(tmp_path: Path) -> None:
     (tmp_path / "agent.sh").write_text("#!/bin/sh\n")
     (tmp_path / "folder").mkdir()
-    where = "a path is one from target.ecp.cwd, or the suite's folder"
+    where = "a path starts at target.ecp.cwd or the suite's folder; chmod +x makes a file executable"
     assert [
         problem_of(tmp_path, command=["no-such-agent"]),
-        problem_of(tmp_path, command=["agent.sh"]),
         problem_of(tmp_path, command=["./no-agent.sh"]),
         problem_of(tmp_path, command=["./agent.sh"]),
         problem_of(tmp_path, command=["./folder"]),
         problem_of(tmp_path, command=["sh"], cwd="agents"),
     ] == [
-        "target.ecp.command: the program no-such-agent is not found in PATH (install it)",
-        "target.ecp.command: the program agent.sh is not found in PATH (install it, or give its path: ./agent.sh)",
-        f"target.ecp.command: the program ./no-agent.sh does not exist ({where})",
-        "target.ecp.command: the program ./agent.sh is not executable (make it so (chmod +x ./agent.sh), or name its "
-        "interpreter first, such as python ./agent.sh)",
-        "target.ecp.command: ./folder is a folder, and no program (name the program, then its arguments)",
+        "target.ecp.command: the program no-such-agent is not found in PATH (install it, or name its path)",
+        *(
+            f"target.ecp.command: the program {name} does not exist, or is not executable ({where})"
+            for name in ("./no-agent.sh", "./agent.sh", "./folder")
+        ),
         "target.ecp.cwd: agents is no folder",
     ]
 
