@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from fepflow.calls.base import AttemptUnderWay
@@ -95,24 +96,16 @@ class SimulatedUsers:
 
 
 def _prompt(user: SimulatedUser, messages: Sequence[Mapping[str, Any]]) -> StructuredPrompt:
-    texts = [(message["role"], brief(_text(message["content"]), MAX_SHOWN)) for message in messages]
+    texts = [(message["role"], brief(text_of(message["content"]), MAX_SHOWN)) for message in messages]
     nonce = random_word([user.goal, user.persona or "", *(text for _, text in texts)])
     tag = f"{_TAG}-{nonce}"
     persona = f"Who you are: {user.persona}\n\n" if user.persona else ""
     instructions = _INSTRUCTIONS.format(persona=persona, goal=user.goal, tag=tag)
     shown = [
-        f'<{tag} by="{"user" if role == "user" else "agent"}">\n{_readable(text)}\n</{tag}>' for role, text in texts
+        f'<{tag} by="{"user" if role == "user" else "agent"}">\n{escaped(text, _TAG)}\n</{tag}>' for role, text in texts
     ]
     text = "\n\n".join(shown) or "Nothing has been said yet: write your first message."
-    return StructuredPrompt(instructions, text, _SCHEMA, _readable, nonce, f"user-{VERSION}")
-
-
-def _readable(text: str) -> str:
-    return escaped(text, _TAG)
-
-
-def _text(content: Any) -> str:
-    return text_of(content)
+    return StructuredPrompt(instructions, text, _SCHEMA, partial(escaped, tag=_TAG), nonce, f"user-{VERSION}")
 
 
 def _read(value: Any, *, is_first: bool) -> Reply:

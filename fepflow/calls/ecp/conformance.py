@@ -82,12 +82,11 @@ async def check_conformance(target: Target, folder: Path, text: str, seconds: fl
     remember(secrets_in_address(target.ecp.url or ""))
     if target.ecp.command is not None:
         find_command(target.ecp, folder)
-    max_bytes = target.ecp.max_bytes
     async with aclosing(open_agents(target, folder, known_secrets())) as agents:
 
         async def connect() -> Wire:
             if isinstance(agents, Agents):
-                return ProcessWire(await agents.start(), max_bytes)
+                return ProcessWire(await agents.start())
             return HttpWire(agents, seconds)
 
         return await Examination(connect, text, seconds, is_process=isinstance(agents, Agents)).run()

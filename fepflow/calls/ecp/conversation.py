@@ -11,8 +11,8 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fepflow.calls.processes import ChildProcess, Tail, drain
-from fepflow.calls.programs import EOF_SECONDS
+from fepflow.calls.processes import ChildProcess
+from fepflow.calls.programs import EOF_SECONDS, obituary
 from fepflow.errors import TargetError
 from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt
@@ -39,30 +39,17 @@ class Wire(Protocol):
         """End it."""
 
 
-_SHOWN_TAIL = 300
-_ENDING_SECONDS = 1.0
 _EOF_PATIENCE = 5 * EOF_SECONDS
 """Longer than a run waits before it sends SIGTERM: a busy machine is no fault of the agent's."""
 
 
 class ProcessWire:
-    """The stdin and stdout of a process, read all the while, up to `limit` bytes that wait."""
+    """The stdin and stdout of a process."""
 
-    def __init__(self, process: ChildProcess, limit: int) -> None:
+    def __init__(self, process: ChildProcess) -> None:
         self._process = process
-        self._limit = limit
-        self._lines: asyncio.Queue[bytes] = asyncio.Queue()
-        self._waiting = 0
-        self._reading = asyncio.ensure_future(self._read())
-
-    async def _read(self) -> None:
-        try:
-            while line := await self._process.read_line():
-                if self._waiting + len(line) <= self._limit:
-                    self._waiting += len(line)
-                    self._lines.put_nowait(line)
-        except asyncio.LimitOverrunError:
-            await drain(self._process.stdout, Tail())
+        self._is_over = False
+        self._fault = ""
 
     async def send(self, text: str) -> None:
         """Write a line."""
@@ -70,25 +57,20 @@ class ProcessWire:
 
     async def receive(self, seconds: float) -> str | None:
         """See Wire."""
-        waiting = asyncio.ensure_future(self._lines.get())
         try:
-            await asyncio.wait({waiting, self._reading}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            if not waiting.done() and self._lines.empty():
-                return None
-            line = await waiting
-        finally:
-            waiting.cancel()
-        self._waiting -= len(line)
-        return line.rstrip(b"\n").decode("utf-8", "replace")
+            async with asyncio.timeout(seconds):
+                line = await self._process.read_line()
+        except TimeoutError:
+            return None
+        except asyncio.LimitOverrunError:  # no answer can be read behind it
+            self._fault = "the agent wrote a line that is too long"
+            return None
+        self._is_over = not line
+        return line.rstrip(b"\n").decode("utf-8", "replace") if line else None
 
     async def fault(self) -> str:
         """See Wire: how the process has ended."""
-        if not self._reading.done():
-            return ""
-        ending = await self._process.ending(_ENDING_SECONDS) or "closed its stdout"
-        stderr = self._process.stderr.text
-        words = excerpt(stderr, frozenset(), len(stderr))[-_SHOWN_TAIL:]
-        return f"the agent {ending}" + (f"; the end of its stderr: {words}" if words else "")
+        return str(await obituary(self._process, frozenset())) if self._is_over else self._fault
 
     async def end_of_input(self) -> float | None:
         """Close its stdin; return the seconds it took to end by itself, None if it has not for a while."""
@@ -98,10 +80,7 @@ class ProcessWire:
 
     async def aclose(self) -> None:
         """See Wire."""
-        try:
-            await self._process.kill()
-        finally:
-            self._reading.cancel()
+        await self._process.kill()
 
 
 class HttpWire:

@@ -21,6 +21,7 @@ from fepflow.calls.mcp.session import Connection, Server
 from fepflow.calls.policy import time_limit
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, TargetTimeoutError
+from fepflow.json.values import referred
 from fepflow.security.redaction import excerpt, known_secrets, remember
 from fepflow.suite.reader import read_suite
 from fepflow.suite.target import Target
@@ -197,15 +198,8 @@ def sample(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
             kinds = [branch for branch in branches if isinstance(branch, dict) and branch.get("type") != "null"]
             return sample(kinds[0] if kinds else None, root, depth + 1)
     if isinstance(reference := schema.get("$ref"), str):
-        return sample(_referred(reference, root), root, depth + 1)
+        return sample(referred(root, reference), root, depth + 1)
     return _of_type(schema, root, depth)
-
-
-def _referred(reference: str, root: dict[str, Any]) -> Any:
-    part: Any = root
-    for step in reference.removeprefix("#/").split("/"):
-        part = part.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(part, dict) else None
-    return part
 
 
 def _of_type(schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
