@@ -76,8 +76,7 @@ class HttpTarget:
         app: AsgiApp | None = None,
         addresses: AgentAddresses | None = None,
     ) -> None:
-        if config.http is None:
-            raise ValueError("the suite has no HTTP target")
+        assert config.http is not None  # the factory has looked
         self._http: Final = config.http
         self._app = app
         self._guard = None if addresses is None else addresses.for_url(self._http.url or "")

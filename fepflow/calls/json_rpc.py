@@ -54,9 +54,13 @@ def result_of(message: dict[str, Any], secrets: frozenset[str]) -> Any:
         raise malformed("the answer has both a result and an error")
     code, text = (error.get("code"), error.get("message")) if isinstance(error, dict) else (None, None)
     if not isinstance(code, int) or not isinstance(text, str):
-        shown = excerpt(json.dumps(error, ensure_ascii=False), secrets, 100)
-        raise malformed(f"the answer is an error without code and message: {shown}")
+        raise malformed(f"the answer is an error without code and message: {shown(error, secrets)}")
     raise RpcError(code, f"the agent answered with the error {code}: {excerpt(text, secrets, _SHOWN)}")
+
+
+def shown(value: Any, secrets: frozenset[str] = frozenset(), limit: int = 120) -> str:
+    """Return a JSON value as a short text for a message."""
+    return excerpt(json.dumps(value, ensure_ascii=False), secrets, limit)
 
 
 def malformed(message: str) -> TargetError:

@@ -12,7 +12,7 @@ from fepflow.calls.base import Conversation, TargetResponse, Turn, pass_tracepar
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.models.model import Model, ModelOutput, usual_bases
-from fepflow.documents.files import reason
+from fepflow.documents.files import read_text
 from fepflow.errors import (
     CheckArgumentsError,
     InputError,
@@ -34,8 +34,8 @@ from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
 from fepflow.suite.target import prompt_file
 
-MOST_OF_A_PROMPT = 1_000_000
-"""Bytes of a file with a prompt."""
+MAX_PROMPT_BYTES = 1_000_000
+"""Largest file with a prompt."""
 
 _NO_KEY = "no-api-key-was-given"
 """Sent where a suite names an address and no key: a key of the environment belongs to another address."""
@@ -67,8 +67,7 @@ class OpenAITarget:
         secrets: frozenset[str] = frozenset(),
         models: ModelClient | None = None,
     ) -> None:
-        if config.openai is None:
-            raise ValueError("the suite has no model as its target")
+        assert config.openai is not None  # the factory has looked
         openai: Final = config.openai
         self._api = openai.api
         self.secrets = secrets | secrets_in_address(openai.base_url or "") | known_secrets()
@@ -189,19 +188,13 @@ def _text(openai: target.OpenAITarget, name: str, folder: Path, roots: Sequence[
         return text
     place = f"target.openai.{name}"
     try:
-        file = resolve_inside(folder, path, roots)
-        with file.open("rb") as stream:
-            content = stream.read(MOST_OF_A_PROMPT + 1)
-        if len(content) > MOST_OF_A_PROMPT:
-            raise ValueError(f"is larger than {MOST_OF_A_PROMPT:,} bytes")
-        text = content.decode("utf-8-sig").rstrip()
-    except UnicodeDecodeError:
-        raise InputError(Problem("is not UTF-8", path, path=place)) from None
-    except OSError as error:
-        advice = "a single line that ends in .md or .txt names a file, from the suite's folder"
-        raise InputError(Problem(f"{path} cannot be read: {reason(error)}", path=place, advice=advice)) from None
+        text = read_text(resolve_inside(folder, path, roots), path, MAX_PROMPT_BYTES).rstrip()
     except ValueError as error:
         raise InputError(Problem(f"{path} {error}", path=place)) from None
+    except InputError as error:
+        advice = "a single line that ends in .md or .txt names a file, from the suite's folder"
+        message = f"{path} cannot be read: {error.problems[0].message}"
+        raise InputError(Problem(message, path=place, advice=advice)) from None
     if not text:
         raise InputError(Problem(f"{path} is empty", path=place))
     try:

@@ -10,13 +10,15 @@ import asyncio
 import re
 import zlib
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
-from typing import Protocol
 
 ACCEPT_ENCODING = "gzip, deflate"
 _KNOWN = frozenset({"br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd"})
 
 MAX_MEMBERS = 100
 """Parts that one body in gzip may have, each compressed by itself."""
+
+_ANY_HEADER = 32 + zlib.MAX_WBITS
+"""zlib's window size for data whose header says whether they are gzip or deflate."""
 
 _PIECE = 262_144
 """Bytes that are decompressed in one go: half a millisecond."""
@@ -32,11 +34,6 @@ class BodyError(Exception):
         self.kind = kind
         self.retryable = retryable
         super().__init__(message)
-
-
-class _Decoder(Protocol):
-    def feed(self, data: bytes) -> Iterator[bytes]: ...
-    def finish(self) -> None: ...
 
 
 async def read_body(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
@@ -59,14 +56,15 @@ async def read_pieces(chunks: AsyncIterable[bytes], encoding: str, limit: int) -
         received += len(chunk)
         if received > limit:
             raise too_large(limit)
-        for number, piece in enumerate(decoder.feed(chunk)):
+        for number, piece in enumerate([chunk] if decoder is None else decoder.feed(chunk)):
             decoded += len(piece)
             if decoded > limit:
                 raise too_large(limit)
             yield piece
             if number:
                 await asyncio.sleep(0)  # a small chunk may become a large text: others have their turn meanwhile
-    decoder.finish()
+    if decoder is not None:
+        decoder.finish()
 
 
 async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
@@ -75,7 +73,7 @@ async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int
     try:
         decoder = _decoder(encoding)
         async for chunk in chunks:
-            for piece in decoder.feed(chunk):
+            for piece in [chunk] if decoder is None else decoder.feed(chunk):
                 body += piece
                 if len(body) >= limit:
                     return bytes(body[:limit])
@@ -89,63 +87,36 @@ def too_large(limit: int) -> BodyError:
     return BodyError("too_large", f"is larger than {limit:,} bytes")
 
 
-def _decoder(encoding: str) -> _Decoder:
+def _decoder(encoding: str) -> _Decoder | None:
     name = encoding.strip().lower()
     if name in ("", "identity"):
-        return _Identity()
-    if name in ("gzip", "x-gzip"):
-        return _Gzip()
-    if name == "deflate":
-        return _Deflate()
+        return None
+    if name in ("gzip", "x-gzip", "deflate"):
+        return _Decoder()
     # Whatever a server says may hold a secret.
     shown = name if all(part.strip() in _KNOWN for part in name.split(",")) else "something else"
     raise BodyError("malformed", f"is encoded as {shown}, which was not asked for ({ACCEPT_ENCODING} was)")
 
 
-class _Identity:
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        yield data
-
-    def finish(self) -> None:
-        pass
-
-
-class _Gzip:
-    """Gzip, also of several members one after the other (RFC 1952, 2.2)."""
+class _Decoder:
+    """A decoder of gzip, also of several members one after the other (RFC 1952, 2.2), and of deflate."""
 
     def __init__(self) -> None:
-        self._member = zlib.decompressobj(wbits=31)
+        self._stream = zlib.decompressobj(wbits=_ANY_HEADER)
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         while data:
-            if self._member.eof or not self._members:
+            if self._stream.eof or not self._members:
                 self._members += 1
                 if self._members > MAX_MEMBERS:
                     raise _damaged(f"they have more than {MAX_MEMBERS} parts")
-                self._member = zlib.decompressobj(wbits=31)
-            yield from _inflate(self._member, data)
-            data = self._member.unused_data
+                self._stream = zlib.decompressobj(wbits=_ANY_HEADER)
+            yield from _inflate(self._stream, data)
+            data = self._stream.unused_data
 
     def finish(self) -> None:
-        if self._members and not self._member.eof:
-            raise _damaged("it ends too early")
-
-
-class _Deflate:
-    """Deflate as in HTTP, with zlib's header, or without, as some servers send it."""
-
-    def __init__(self) -> None:
-        self._stream: zlib._Decompress | None = None
-
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        if self._stream is None:
-            has_header = data[0] & 0x0F == 8 if data else True
-            self._stream = zlib.decompressobj(wbits=15 if has_header else -15)
-        yield from _inflate(self._stream, data)
-
-    def finish(self) -> None:
-        if self._stream is not None and not self._stream.eof:
+        if self._members and not self._stream.eof:
             raise _damaged("it ends too early")
 
 

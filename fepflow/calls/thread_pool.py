@@ -99,11 +99,6 @@ class ThreadPool:
         """True in one of the threads."""
         return current_thread() in self._threads
 
-    @property
-    def is_idle(self) -> bool:
-        """True while a job that begins now would have a thread at once."""
-        return self._unfinished == 0
-
     def close(self) -> None:
         """Let the threads end after their present jobs. No job may start afterwards."""
         with self._lock:

@@ -51,8 +51,7 @@ class A2aTarget:
     """
 
     def __init__(self, config: target.Target, secrets: frozenset[str] = frozenset()) -> None:
-        if config.a2a is None:
-            raise ValueError("the suite has no A2A target")
+        assert config.a2a is not None  # the factory has looked
         self._a2a = config.a2a
         self.secrets = secrets | secrets_in_address(config.a2a.card)
         remember(self.secrets)

@@ -21,7 +21,7 @@ from fepflow.calls.http_client import (
     timeout_of,
     wire_errors,
 )
-from fepflow.calls.json_rpc import LARGE_TEXT, malformed, parse_answer, result_of
+from fepflow.calls.json_rpc import LARGE_TEXT, malformed, parse_answer, result_of, shown
 from fepflow.calls.response_body import ACCEPT_ENCODING, EventParser, read_beginning, read_body, read_pieces
 from fepflow.calls.response_parser import A2A, status_error
 from fepflow.calls.thread_pool import READERS
@@ -214,8 +214,8 @@ class Answer:
             raise malformed(f"the answer is not JSON-RPC 2.0: {excerpt(text, self._secrets)}")
         its_id = message.get("id")
         if its_id != self._id and not (its_id is None and message.get("error") is not None):
-            shown = excerpt(json.dumps(its_id), self._secrets, 60)
-            raise malformed(f"the answer has the id {shown}, which is that of another request")
+            shown_id = shown(its_id, self._secrets, 60)
+            raise malformed(f"the answer has the id {shown_id}, which is that of another request")
         result_of(message, self._secrets)
         return message
 
@@ -223,8 +223,8 @@ class Answer:
         try:
             return parse_answer(text)
         except ValueError as error:
-            shown, why = excerpt(text[:_SHOWN_BYTES], self._secrets), redact(str(error), self._secrets)
-            raise malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}") from None
+            beginning, why = excerpt(text[:_SHOWN_BYTES], self._secrets), redact(str(error), self._secrets)
+            raise malformed(f"the answer is not valid JSON: {why}: {beginning or 'it is empty'}") from None
 
     def _agent_error(self, error: Any) -> TargetError:
         words = error.get("message") if isinstance(error, dict) else error

@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from fepflow.calls.ecp.conversation import Answer, Conversation, HttpWire, Observations, ProcessWire, Wire, shown
+from fepflow.calls.ecp.conversation import Answer, Conversation, HttpWire, Observations, ProcessWire, Wire
 from fepflow.calls.ecp.protocol import VERSION, agent_info, step_result
 from fepflow.calls.ecp.stdio import Agents
 from fepflow.calls.ecp.target import open_agents
-from fepflow.calls.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND
+from fepflow.calls.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, shown
 from fepflow.calls.programs import EOF_SECONDS, find_command
 from fepflow.errors import TargetError
 from fepflow.security.redaction import known_secrets, remember

@@ -11,6 +11,7 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from fepflow.calls.json_rpc import shown
 from fepflow.calls.processes import ChildProcess
 from fepflow.calls.programs import EOF_SECONDS, obituary
 from fepflow.errors import TargetError
@@ -284,8 +285,3 @@ class Conversation:
 def _same(its_id: Any, own: Id) -> bool:
     """Return whether two ids are the same, and of the same type: "3" is not 3."""
     return type(its_id) is type(own) and its_id == own
-
-
-def shown(value: Any) -> str:
-    """Return a JSON value as a short text for a message."""
-    return excerpt(json.dumps(value, ensure_ascii=False), frozenset(), 120)

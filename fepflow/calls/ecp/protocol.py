@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from fepflow.calls.base import Progress, TargetResponse
-from fepflow.calls.json_rpc import LARGE_TEXT, incompatible, malformed, parse_answer
+from fepflow.calls.json_rpc import LARGE_TEXT, incompatible, malformed, parse_answer, shown
 from fepflow.calls.response_parser import describe
 from fepflow.calls.steps import COSTS, Step, is_number, usage_of
 from fepflow.calls.thread_pool import READERS
@@ -74,7 +74,7 @@ class Request:
         if its_id is None and isinstance(message.get("error"), dict):
             return message
         if not (type(its_id) is int and 0 < its_id < self.id):  # a second answer to an earlier request is a surplus
-            self.progress.fault = f"an answer came with the id {_shown(its_id)}, but {self.id} was asked"
+            self.progress.fault = f"an answer came with the id {shown(its_id)}, but {self.id} was asked"
         return None
 
     def _is_meant(self, text: str) -> bool:
@@ -91,10 +91,6 @@ def _is_response(message: dict[str, Any]) -> bool:
     if "method" in message:
         return False
     return bool({"result", "error", "jsonrpc"} & message.keys()) or message.keys() == {"id"}
-
-
-def _shown(value: Any) -> str:
-    return excerpt(json.dumps(value, ensure_ascii=False), frozenset(), 100)
 
 
 class Connection(Protocol):

@@ -42,8 +42,7 @@ class EcpTarget:
     """
 
     def __init__(self, config: Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
-        if config.ecp is None:
-            raise ValueError("the suite has no ECP target")
+        assert config.ecp is not None  # the factory has looked
         self._ecp: Final = config.ecp
         secrets |= secrets_in_address(self._ecp.url or "")
         remember(secrets)

@@ -41,8 +41,7 @@ class McpTarget:
     """
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
-        if config.mcp is None:
-            raise ValueError("the suite has no MCP target")
+        assert config.mcp is not None  # the factory has looked
         secrets |= secrets_in_address(config.mcp.url or "")
         remember(secrets)
         self.secrets = secrets | known_secrets()

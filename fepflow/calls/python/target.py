@@ -44,8 +44,7 @@ class PythonTarget:
     def __init__(
         self, config: target.Target, folder: Path, roots: Sequence[Path], secrets: frozenset[str] = frozenset()
     ) -> None:
-        if config.python is None:
-            raise ValueError("the suite has no Python target")
+        assert config.python is not None  # the factory has looked
         self._python: Final = config.python
         self.secrets = secrets | known_secrets()
         names = None if self._python.arguments is None else sorted(self._python.arguments)

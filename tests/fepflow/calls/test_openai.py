@@ -434,7 +434,7 @@ def test_the_fingerprint_has_the_prompt_and_no_key(tmp_path: Path) -> None:
         (b"Hello\n\n{{$.test_case.input", 3, "not closed"),
         (b"Hello\n{{$.test_case.[}}", 2, "not a valid JSONPath"),
         (b"", None, "is empty"),
-        (b"\xff\xfe", None, "not UTF-8"),
+        (b"\xff\xfe", None, "UTF-16"),
         (None, None, "cannot be read"),
     ],
 )
