@@ -102,7 +102,7 @@ class AsgiApp:
 
     async def aclose(self) -> None:
         """Shut the application down, and end its loop."""
-        with suppress(TimeoutError):
+        with suppress(TimeoutError, RuntimeError):  # it takes too long, or is closed
             async with asyncio.timeout(SHUTDOWN_SECONDS):
                 await self._loop.run(self._shut_down())
         self._loop.close()

@@ -1,8 +1,7 @@
-"""A trace as checks see it: its spans, and what they tell of tools and models.
+"""A trace in the form for checks: its spans, and the calls of tools and models in them.
 
-They are read by the GenAI semantic conventions of OpenTelemetry, with the names that they had before, and by
-OpenInference. What a trace does not tell is left out, and `unknown` says why: nothing is taken for "none" unless the
-trace tells so.
+Spans are read by OpenTelemetry's GenAI semantic conventions, with their earlier names, and by OpenInference. Parts that
+a trace does not show are left out, and `unknown` has the reason: a missing part never counts as "none".
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ PARTS = (*READ, "trace_id", "call_id", "unknown")
 """All parts of a trace."""
 
 MAX_TEXT = 4_000
-"""Characters that a text in a stored attribute may have. What tools and models are told by is read before the cut."""
+"""Most characters of a text in a stored attribute. Calls of tools and models are read before texts are cut."""
 
 MAX_REQUESTS = 1_000
-"""Calls of tools that the models of a trace may ask for."""
+"""Most calls of tools that the models of a trace may ask for."""
 
 _TOOL_ARGUMENTS = ("gen_ai.tool.call.arguments", "tool_arguments", "input.value", "tool.parameters")
 _TOOL_RESULT = ("gen_ai.tool.call.result", "tool_response", "output.value")
@@ -38,21 +37,21 @@ _MODEL = ("gen_ai.response.model", "gen_ai.request.model", "llm.response.model_n
 _ASKS_FOR_TOOLS = ("tool_calls", "tool_call", "tool-calls", "tool_use", "function_call")
 
 NO_SIGNS = (
-    "no span tells of a model, a tool or an agent in the GenAI semantic conventions or OpenInference: instrument the "
+    "no span shows a model, a tool or an agent by the GenAI semantic conventions or OpenInference: instrument the "
     "agent's model client and tools (docs/traces.md)"
 )
 TOOLS_UNTOLD = (
-    "models asked for tools, and no span tells of some of these: instrument the tools, or let the instrumentation "
+    "models asked for tools, and some of these have no span: instrument the tools, or let the instrumentation "
     "capture the content of messages (docs/traces.md)"
 )
 
 
 def read_trace(spans: Sequence[Span], trace_id: str, call_id: str | None, problem: str | None) -> dict[str, Any]:
-    """Return a trace as it stands in an output: `{trace_id, spans, tool_calls, model_calls, tokens, usd, unknown}`.
+    """Return a trace in the form for outputs: `{trace_id, spans, tool_calls, model_calls, tokens, usd, unknown}`.
 
-    `call_id` is the span of the call, the parent of the agent's own; `problem` says why nothing is known for sure.
-    `unknown` names parts that the trace does not tell, and why; all of them are left out, but for `spans` as far as
-    they came. Times are in milliseconds, `start_ms` from the beginning of the first span.
+    `call_id` is the span of the call, the parent of the agent's own; `problem` is a reason why nothing is certain.
+    `unknown` has the reason for each part that the trace does not show. These parts are left out, except for received
+    `spans`. Times are in milliseconds, `start_ms` from the beginning of the first span.
     """
     tree = _Tree(spans)
     began = min((span.start for span in tree.spans if span.start), default=0)
@@ -68,16 +67,16 @@ def read_trace(spans: Sequence[Span], trace_id: str, call_id: str | None, proble
 
 
 def why_unknown(trace: Any, part: str | None) -> str | None:
-    """Return why this part of an output's trace is not known, or any, for None; None where it is."""
+    """Return why this part of an output's trace is unknown, or None. For the part None, any unknown part counts."""
     unknown = trace.get("unknown") if isinstance(trace, dict) else None
     if not isinstance(unknown, dict) or not unknown:
         return None
-    # A path that goes round the names, such as $.output.trace[*], may read anything.
+    # A path without a part's name, for example $.output.trace[*], may read anything.
     return unknown.get(part) if part in READ else next(iter(unknown.values()))
 
 
 def summary_of(trace: Any) -> str:
-    """Return a trace in a few words."""
+    """Return a summary of a trace in a few words."""
     if not isinstance(trace, dict):
         return ""
     words = []
@@ -95,9 +94,9 @@ def summary_of(trace: Any) -> str:
 
 
 def ends_of(spans: Sequence[Span]) -> tuple[Span, dict[str, Any]]:
-    """Return the first span of a trace, and what went in and came out of it, `{input, value}`, as far as it is told.
+    """Return the first span of a trace, and the trace's `{input, value}`, as far as spans have them.
 
-    The outermost span that tells it counts; where only models do, the first one's input and the last one's output.
+    The outermost span that has them counts; among models, the first one's input and the last one's output.
     """
     tree = _Tree(spans)
     ends: dict[str, Any] = {}
@@ -132,7 +131,7 @@ def _end_of(span: Span, end: str, messages: str, role: str) -> Any:
 
 
 class _Tree:
-    """Spans in the order of their beginning, with their places in each other; a circle of parents is cut."""
+    """Spans in the order of their start, and their tree; a cycle of parents is cut."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans = sorted(spans, key=lambda span: (span.start, span.end))
@@ -143,10 +142,10 @@ class _Tree:
         self._inner: dict[str, list[Span]] = {}
         self._model_above: dict[str, Span | None] = {}
         self.order: list[Span] = []
-        """All spans, each after the one that it is in."""
+        """All spans, each after its parent."""
         self._roots: list[Span] = []
         tops = [span for span in self.spans if span.parent_id not in self._by_id]
-        for span in (*tops, *self.spans):  # those that only a circle holds come last
+        for span in (*tops, *self.spans):  # spans of cycles come last
             self._place(span)
 
     def _place(self, top: Span) -> None:
@@ -162,7 +161,7 @@ class _Tree:
             waiting += [(child, span, inner_model) for child in reversed(self._named.get(span.span_id, ()))]
 
     def read(self) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what the spans tell, and why they do not tell the rest."""
+        """Return the known parts of the trace, and the reasons for the others."""
         if not any(map(_tells, self.spans)):
             return {}, dict.fromkeys(READ[1:], NO_SIGNS)
         known: dict[str, Any] = {}
@@ -193,25 +192,25 @@ class _Tree:
         for name, own, total in (("tokens", tokens, all_tokens), ("usd", costs, all_costs)):
             untold = [span for span in models if span.span_id not in own and span.status != "error"]
             if untold:
-                unknown[name] = f"{len(untold)} of {len(models)} calls of models do not tell their {name}"
+                unknown[name] = f"{len(untold)} of {len(models)} calls of models do not report their {name}"
             elif total is None:
-                unknown[name] = f"no span tells its {name}"
+                unknown[name] = f"no span reports its {name}"
             else:
                 known[name] = round(total, 9)
         return known, unknown
 
     def _outermost(self, span: Span) -> Span:
-        """Return the span of the model's call that a model's span is a part of."""
+        """Return the outermost span of the model call that this span is a part of."""
         while (above := self._model_above[span.span_id]) is not None:
             span = above
         return span
 
     def _sums(self, reported: Callable[[Span], float | None]) -> tuple[dict[str, float], float | None]:
-        """Return the sum of each span that has one, and that of all; None if no span has one.
+        """Return the sum of each span that has one, and the total; None if no span has one.
 
-        A model's is its own, else that of the spans inside; another's is that of the spans inside, else its own: an
-        agent's span repeats what its models have reported, and a model's span what the client inside has. Tools and
-        agents inside of a model's span are not the model's: theirs are added.
+        A model's sum is its own report, else that of the spans inside. For other spans, the spans inside come first: an
+        agent's span repeats the reports of its models, and a model's span those of the client inside. Tools and agents
+        inside of a model's span do not belong to the model, so their sums are added.
         """
         sums: dict[str, float] = {}
         added: dict[str, list[float]] = {}
@@ -239,7 +238,7 @@ class _Tree:
         return is_inside and "mcp.method.name" in span.attributes
 
     def _requested(self) -> list[dict[str, Any]]:
-        """Return the calls of tools that models asked for; the client inside of a model's span repeats them."""
+        """Return the calls of tools that models asked for, without repetitions by clients inside of models' spans."""
         asked: list[dict[str, Any]] = []
         has_told: set[str] = set()
         for span in self.order:
@@ -254,7 +253,7 @@ class _Tree:
 
 
 def _without_match(asked: Sequence[dict[str, Any]], calls: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the calls that were asked for, and no tool's span tells of: those of tools without instrumentation."""
+    """Return the requested calls that have no tool's span, because the tool is not instrumented."""
     unmatched, missing = list(calls), []
     for request in asked:
         match = next((call for call in unmatched if _is_same_call(request, call)), None)
@@ -301,7 +300,7 @@ def _cut(value: Any) -> Any:
     return [_cut(item) for item in value] if isinstance(value, list) else value
 
 
-# --- which span is what ----------------------------------------------------------------------------------------------
+# --- kinds of spans --------------------------------------------------------------------------------------------------
 
 
 def _text(span: Span, name: str) -> str:
@@ -329,13 +328,13 @@ def _is_model(span: Span) -> bool:
 
 
 def _begins_anew(span: Span) -> bool:
-    """Return whether what is in a span is no part of the call of a model around it: a tool's, or another agent's."""
+    """Return whether a span does not belong to the model call around it: it is a tool's or an agent's."""
     operation, kind = _text(span, "gen_ai.operation.name"), _text(span, "openinference.span.kind")
     return operation == "invoke_agent" or kind == "AGENT" or _is_tool(span)
 
 
 def _tells(span: Span) -> bool:
-    """Return whether a span is by one of the conventions, so that the agent is instrumented for them."""
+    """Return whether a span follows one of the conventions."""
     names = ("gen_ai.operation.name", "openinference.span.kind")
     return any(_text(span, name) for name in names) or _is_tool(span) or _is_model(span)
 
@@ -359,7 +358,7 @@ def _tool_call(span: Span) -> dict[str, Any]:
 
 
 def _json_of(value: Any) -> Any:
-    """Return the JSON value that a text is; the text itself if it is none."""
+    """Return the JSON value of a text, or the text itself if it is not JSON."""
     if not isinstance(value, str) or value[:1] not in '{["-0123456789tfn':
         return value
     try:
@@ -369,9 +368,9 @@ def _json_of(value: Any) -> Any:
 
 
 def arguments_of(value: Any) -> dict[str, Any] | None:
-    """Return the arguments of a tool; a text, or a list, that is no object of arguments is the one `input`.
+    """Return the arguments of a tool; a value that is not an object becomes the argument `input`.
 
-    None where no attribute tells them: most instrumentations leave them out unless told otherwise.
+    None if no attribute has them: most instrumentations leave them out by default.
     """
     arguments = _json_of(value)
     if arguments in (None, ""):
@@ -406,7 +405,7 @@ def _cost(span: Span) -> float | None:
     return _number(span, _COST)
 
 
-# --- tools that a model asked for ------------------------------------------------------------------------------------
+# --- tools that models asked for --------------------------------------------------------------------------------------
 
 
 def _asks_for_tools(span: Span) -> bool:
@@ -421,7 +420,7 @@ _FINISH_REASON = re.compile(r"gen_ai\.completion\.[0-9]{1,6}\.finish_reason")
 
 
 def _choices(span: Span) -> Iterator[dict[str, Any]]:
-    """Yield a model's answers as the conventions had them before 1.37: events of the span, or texts of these."""
+    """Yield a model's answers in the form of the conventions before 1.37: events of the span, or their texts."""
     for event in span.events:
         if event["name"] == "gen_ai.choice":
             content = _json_of(event["attributes"].get("gen_ai.event.content"))
@@ -432,7 +431,7 @@ def _choices(span: Span) -> Iterator[dict[str, Any]]:
 
 
 def _requested(span: Span) -> Iterator[dict[str, Any]]:
-    """Yield the calls of tools in a model's answer, as far as the instrumentation captures it."""
+    """Yield the calls of tools in a model's answer, if the instrumentation captures it."""
     for message in _messages(span.attributes.get("gen_ai.output.messages")):
         for part in message.get("parts") or ():
             if isinstance(part, dict) and part.get("type") == "tool_call" and isinstance(part.get("name"), str):
@@ -453,7 +452,7 @@ _FLAT = (
     ("llm.output_messages.", "tool_call.id", "tool_call.function.name", "tool_call.function.arguments"),
     ("gen_ai.completion.", "id", "name", "arguments"),
 )
-"""Attributes of OpenInference, and of the first GenAI instrumentations: a prefix, then the ends of their names."""
+"""Attributes of OpenInference and of early GenAI instrumentations: the prefix and the ends of their names."""
 
 
 def _starts(span: Span, prefix: str, name: str) -> Iterator[str]:
@@ -463,7 +462,7 @@ def _starts(span: Span, prefix: str, name: str) -> Iterator[str]:
 
 
 def _is_same_call(request: Mapping[str, Any], call: Mapping[str, Any]) -> bool:
-    """Return whether a call is the one that was asked for: by their ids, or by the name where one has no id."""
+    """Return whether a call is the requested one: by their ids, or by the name if one has no id."""
     if request["id"] is not None and call["id"] is not None:
         return bool(request["id"] == call["id"])
     return bool(request["name"] == call["name"])

@@ -1,6 +1,6 @@
-"""Spans of OTLP: requests to export them, in protobuf or JSON, and the spans in them in our own form.
+"""OTLP export requests, in protobuf or JSON, and the spans in them.
 
-Of `opentelemetry-proto`, an extra: whoever imports this has required it.
+It needs `opentelemetry-proto`, an extra: importers have to require it first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fepflow.json.values import parse
 from fepflow.traces.span import Span
 
 MAX_ATTRIBUTES, MAX_EVENTS = 256, 128
-"""Attributes of a span or event, and events of a span, that are read; the specification's limit is 128."""
+"""Most attributes of a span or event, and events of a span; the specification's limit is 128."""
 
 _KINDS = ("internal", "internal", "server", "client", "producer", "consumer")
 _STATUS = ("unset", "ok", "error")
@@ -30,19 +30,19 @@ _MAX_DEPTH = 100
 
 
 class OtlpError(Exception):
-    """A body that is no request to export spans; the message says why."""
+    """The error of a body that is not an export request; the message continues "the body"."""
 
 
 def request_of_protobuf(body: bytes) -> ExportTraceServiceRequest:
-    """Return the request that a body is. Raises OtlpError."""
+    """Read an export request in protobuf. Raises OtlpError."""
     try:
         return ExportTraceServiceRequest.FromString(body)
     except DecodeError:
-        raise OtlpError("is no ExportTraceServiceRequest in protobuf") from None
+        raise OtlpError("is not an ExportTraceServiceRequest in protobuf") from None
 
 
 def request_of_json(body: bytes | str) -> ExportTraceServiceRequest:
-    """Return the request that a text in OTLP's JSON is. Raises OtlpError."""
+    """Read an export request in OTLP's JSON. Raises OtlpError."""
     try:
         document = parse(body if isinstance(body, str) else body.decode())
     except ValueError as error:
@@ -51,9 +51,9 @@ def request_of_json(body: bytes | str) -> ExportTraceServiceRequest:
 
 
 def request_of_document(document: Any) -> ExportTraceServiceRequest:
-    """Return the request that a JSON document is, whose ids are hexadecimal. Raises OtlpError."""
+    """Read an export request from a JSON document with hexadecimal ids. Raises OtlpError."""
     if not isinstance(document, dict):
-        raise OtlpError("is no object")
+        raise OtlpError("is not an object")
     try:
         return ParseDict(
             _with_binary_ids(document),
@@ -62,11 +62,11 @@ def request_of_document(document: Any) -> ExportTraceServiceRequest:
             max_recursion_depth=_MAX_DEPTH,
         )
     except (ParseError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise OtlpError(f"is no ExportTraceServiceRequest in JSON: {str(error)[:200]}") from None
+        raise OtlpError(f"is not an ExportTraceServiceRequest in JSON: {str(error)[:200]}") from None
 
 
 def _with_binary_ids(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document with ids in base64, as protobuf's own JSON has them, in place of OTLP's hexadecimal."""
+    """Return the document with ids in base64, as protobuf's JSON needs them, instead of OTLP's hexadecimal."""
     resources = []
     for resource in _list(document, "resourceSpans", "resource_spans"):
         scopes = [
@@ -82,25 +82,25 @@ def _list(parent: Any, *names: str) -> list[Any]:
         raise OtlpError("has something else where an object should be")
     value = next((parent[name] for name in names if name in parent), None)
     if not isinstance(value, list | None):
-        raise OtlpError(f"{names[0]} is no list")
+        raise OtlpError(f"has {names[0]} that is not a list")
     return value or []
 
 
 def _span_with_binary_ids(span: Any) -> dict[str, Any]:
     if not isinstance(span, dict):
-        raise OtlpError("has a span that is no object")
+        raise OtlpError("has a span that is not an object")
     changed = {name: value for name, value in span.items() if name != "links"}
     for name in _ID_FIELDS:
         if isinstance(text := changed.get(name), str):
             try:
                 changed[name] = base64.b64encode(bytes.fromhex(text)).decode()
             except ValueError:
-                changed[name] = ""  # an id that is none: the span is refused, and not the others
+                changed[name] = ""  # an invalid id: only its span is refused
     return changed
 
 
 def spans_of(request: ExportTraceServiceRequest) -> Iterator[Span | None]:
-    """Yield each span of a request; None for one whose ids are not valid."""
+    """Yield each span of a request; None for a span with invalid ids."""
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
@@ -108,7 +108,7 @@ def spans_of(request: ExportTraceServiceRequest) -> Iterator[Span | None]:
 
 
 def trace_ids(request: ExportTraceServiceRequest) -> Iterator[str]:
-    """Yield the trace id of each span, in hexadecimal; empty for one that is none."""
+    """Yield the trace id of each span in hexadecimal; empty for a span with invalid ids."""
     for resource in request.resource_spans:
         for scope in resource.scope_spans:
             for span in scope.spans:
@@ -147,7 +147,7 @@ def _attributes(pairs: Any) -> dict[str, Any]:
 
 
 def _value(value: AnyValue) -> Any:
-    """Return an attribute's value as JSON; bytes are base64, numbers that JSON does not know are texts."""
+    """Return an attribute's value as JSON; bytes become base64, NaN and infinities texts."""
     which = value.WhichOneof("value")
     if which is None:
         return None

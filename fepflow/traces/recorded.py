@@ -1,7 +1,7 @@
-"""Records of traces that were written to files: spans of OTLP in JSON, and trajectories in ATIF.
+"""Records of traces in files: OTLP spans in JSON, and ATIF trajectories.
 
-A record is `{id, input, value, trace}`, and of OTLP also `attributes`, those of the first span: test cases and recorded
-outputs are read from it alike.
+A record is `{id, input, value, trace}`, for OTLP with the `attributes` of the first span. Test cases and recorded
+outputs are read from it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from fepflow.traces.span import HANDLERS, MAX_SPANS, Span
 
 Documents = Iterable[tuple[int, Any]]
 Complain = Callable[[str, int], None]
-"""Takes what is wrong with a document, and its line."""
+"""Takes the problem of a document, and its line."""
 
 MAX_ALL_SPANS = 500_000
-"""Spans of a file: those of a trace may stand far apart, so all of them are in memory."""
+"""Most spans of a file. All are kept in memory, because those of a trace may be far apart."""
 
 
 def otlp_records(documents: Documents, complain: Complain) -> Iterator[tuple[int, Any]]:
-    """Yield a record for each trace, in the order in which they begin; a document is an ExportTraceServiceRequest."""
+    """Yield a record for each trace in order of appearance; a document is an ExportTraceServiceRequest."""
     require("otel", "format: otlp", "opentelemetry.proto", "google.protobuf")
     from fepflow.traces.otlp import OtlpError, request_of_document, spans_of
 
@@ -34,7 +34,7 @@ def otlp_records(documents: Documents, complain: Complain) -> Iterator[tuple[int
     for line, document in documents:
         if not isinstance(document, dict) or not {"resourceSpans", "resource_spans"} & document.keys():
             if not isinstance(document, dict) or not {"resourceLogs", "resourceMetrics"} & document.keys():
-                complain("is no request to export spans: it has no resourceSpans", line)
+                complain("is not an OTLP export of spans: it has no resourceSpans", line)
             continue
         try:
             spans = list(spans_of(request_of_document(document)))
@@ -47,7 +47,7 @@ def otlp_records(documents: Documents, complain: Complain) -> Iterator[tuple[int
             return
         for span in spans:
             if span is None:
-                complain("has a span whose ids are not valid", line)
+                complain("has a span with invalid ids", line)
             else:
                 traces.setdefault(span.trace_id, (line, {}))[1].setdefault(span.span_id, span)
     for trace_id, (line, by_id) in traces.items():
@@ -67,10 +67,10 @@ def _record_of(trace_id: str, spans: list[Span]) -> dict[str, Any]:
 
 
 def _gaps_in(spans: list[Span]) -> int:
-    """Return the number of parents that are missing, but for that of the request which the agent handled.
+    """Return the number of missing parents, except for the parent of the request that the agent handled.
 
-    The client of that may be another service: parents of spans of kind server, or the only one that is missing if no
-    other span begins the trace.
+    That parent may belong to another service: it is the parent of a server's span, or the only missing one if no other
+    span begins the trace.
     """
     known = {None, *(span.span_id for span in spans)}
     orphans = [span for span in spans if span.parent_id not in known]
@@ -84,7 +84,7 @@ def atif_records(documents: Documents, complain: Complain) -> Iterator[tuple[int
     for line, document in documents:
         try:
             if not isinstance(document, dict) or not str(document.get("schema_version", "")).startswith("ATIF-v1."):
-                raise ValueError("is no trajectory: its schema_version is not ATIF-v1.…")
+                raise ValueError("is not a trajectory: its schema_version is not ATIF-v1.…")
             record = _trajectory(document)
         except ValueError as error:
             complain(str(error), line)
@@ -95,14 +95,14 @@ def atif_records(documents: Documents, complain: Complain) -> Iterator[tuple[int
 def _trajectory(document: dict[str, Any]) -> dict[str, Any]:
     steps = document.get("steps")
     if not isinstance(steps, list) or not all(isinstance(step, dict) for step in steps):
-        raise ValueError("is no trajectory: its steps are no list of objects")
+        raise ValueError("is not a trajectory: its steps are not a list of objects")
     asked = [_words(step.get("message")) for step in steps if step.get("source") == "user"]
     agent = [step for step in steps if step.get("source") == "agent"]
     answers = [words for step in agent if (words := _words(step.get("message")))]
     own = [step for step in agent if step.get("is_copied_context") is not True]
     trace = {"trace_id": str(document.get("session_id", "")), **_calls_of(own, document)}
     if _goes_on_elsewhere(document, steps):
-        problem = "other trajectories belong to this one, its continuation or those of its subagents: they are not read"
+        problem = "the trajectory refers to others (its continuation, or its subagents), which are not read"
         trace = {**{name: trace[name] for name in ("trace_id", "spans")}, "unknown": dict.fromkeys(READ[1:], problem)}
     record = {"id": document.get("session_id") or document.get("trajectory_id"), "trace": trace}
     if asked:
@@ -160,7 +160,7 @@ def _calls_of(steps: list[dict[str, Any]], document: dict[str, Any]) -> dict[str
         if total is None and parts and None not in parts:
             total = sum(parts)
         if total is None:
-            unknown[name] = f"not all steps of the trajectory tell their {name}"
+            unknown[name] = f"not all steps of the trajectory report their {name}"
         else:
             known[name] = total
     return {**known, **({"unknown": unknown} if unknown else {})}
@@ -170,10 +170,10 @@ def _tool_calls(step: dict[str, Any]) -> Iterator[dict[str, Any]]:
     calls = step.get("tool_calls") or []
     by_id = {str(result.get("source_call_id")): result for result in _results(step)}
     if not isinstance(calls, list):
-        raise ValueError("has a step whose tool_calls are no list")
+        raise ValueError("has a step whose tool_calls are not a list")
     for call in calls:
         if not isinstance(call, dict) or not isinstance(call.get("function_name"), str):
-            raise ValueError("has a call of a tool without function_name")
+            raise ValueError("has a tool call without function_name")
         arguments, result = call.get("arguments"), by_id.get(str(call.get("tool_call_id")), {})
         yield {
             "name": call["function_name"],
@@ -196,14 +196,14 @@ def _metrics(step: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sum(metrics: dict[str, Any], *names: str) -> float | None:
-    """Return the sum of these figures, each a number from 0 on; None if one is missing."""
+    """Return the sum of these metrics, or None if one is not a number from 0 on."""
     figures = [None if isinstance(metrics.get(name), bool) else finite(metrics.get(name)) for name in names]
     numbers = [figure for figure in figures if figure is not None and figure >= 0]
     return sum(numbers) if len(numbers) == len(names) else None
 
 
 def _words(message: Any) -> Any:
-    """Return a message as text: texts of several parts are joined, others are left out."""
+    """Return a message as text: text parts are joined, other parts are left out."""
     if not isinstance(message, list):
         return message
     return "\n".join(str(part["text"]) for part in message if isinstance(part, dict) and "text" in part)

@@ -1,4 +1,4 @@
-"""A span of an agent's trace, whatever it came by."""
+"""A span of an agent's trace."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
-"""Spans of a trace that are kept, and their bytes."""
+"""Most spans of a trace that are kept, and most bytes."""
 
 
 HANDLERS = ("server", "consumer")
@@ -15,7 +15,7 @@ HANDLERS = ("server", "consumer")
 
 @dataclass(slots=True)
 class Span:
-    """A span as it came: ids in hexadecimal, times in nanoseconds since 1970, `size` in bytes of protobuf."""
+    """A received span: ids in hexadecimal, times in nanoseconds since 1970, `size` in bytes of protobuf."""
 
     trace_id: str
     span_id: str

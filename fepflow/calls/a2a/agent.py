@@ -1,4 +1,4 @@
-"""An A2A agent as its card describes it: the SDK's client for it, and the errors of the SDK in plain words."""
+"""An A2A agent as its card describes it: the SDK's client, and the SDK's errors as TargetErrors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _STATUS = {
     grpc.StatusCode.UNAUTHENTICATED: 401,
     grpc.StatusCode.PERMISSION_DENIED: 403,
 }
-"""Statuses of HTTP that say the same as those of gRPC."""
+"""HTTP statuses with the meaning of gRPC statuses."""
 
 
 class Agent:
-    """The agent behind a card: its `client`, and the context that goes with each call of it.
+    """The agent behind a card: its `client`, and the context of its calls.
 
-    Raises TargetError for an interface that must not be called, ValueError for a card that has none that is known.
+    Raises TargetError for an interface that must not be called, ValueError for a card without a known interface.
     """
 
     def __init__(self, card: AgentCard, http: httpx.AsyncClient, transport: AgentTransport, config: A2aTarget) -> None:
@@ -75,7 +75,7 @@ class Agent:
         options: list[tuple[str, Any]] = [
             ("grpc.max_receive_message_length", self._max_bytes),
             ("grpc.enable_http_proxy", int(not is_loopback(place.host))),
-            ("grpc.enable_retries", 0),  # each attempt is recorded, so nothing tries again by itself
+            ("grpc.enable_retries", 0),  # each attempt is recorded, so the library must not retry
             ("grpc.primary_user_agent", "fepflow"),
         ]
         port = place.port or (80 if is_plain else 443)
@@ -85,13 +85,13 @@ class Agent:
         return grpc.aio.secure_channel(name, grpc.ssl_channel_credentials(_trusted()), options)
 
     def context(self, traceparent: str | None) -> ClientCallContext:
-        """Return the context of a call, with the trace that it belongs to as a header."""
+        """Return the context of a call, with its trace as a header."""
         traced = {"traceparent": traceparent} if traceparent else {}
         return ClientCallContext(service_parameters={**self._metadata, **traced})
 
     @contextmanager
     def errors(self, secrets: frozenset[str]) -> Iterator[None]:
-        """Turn whatever the SDK raises into a TargetError."""
+        """Turn all exceptions of the SDK into TargetErrors."""
         try:
             yield
         except TargetError:
@@ -138,7 +138,7 @@ def _card_error(error: Exception, secrets: frozenset[str]) -> TargetError:
         return malformed(f"the agent's card is not valid: {excerpt(str(why), secrets, _SHOWN)}")
     if isinstance(error, ValueError) and str(error).startswith("no "):
         return TargetError(
-            "the agent's card names no interface that is known here: JSONRPC, HTTP+JSON or GRPC, protocol 0.3 or 1.0",
+            "the agent's card names no supported interface: JSONRPC, HTTP+JSON or GRPC, of protocol 0.3 or 1.0",
             kind="incompatible",
             retryable=False,
         )
@@ -186,7 +186,7 @@ def _grpc_error(error: grpc.aio.AioRpcError, words: str, secrets: frozenset[str]
 
 
 def _trusted() -> bytes | None:
-    """Return the certificates that SSL_CERT_FILE names; None for those of the library."""
+    """Return the certificates in SSL_CERT_FILE, or None for those of the library."""
     path = os.environ.get("SSL_CERT_FILE")
     if not path:
         return None

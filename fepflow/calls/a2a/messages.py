@@ -1,4 +1,4 @@
-"""Messages to an A2A agent, and what its answers, messages and tasks, become as outputs."""
+"""Messages to an A2A agent, and its answers (messages and tasks) as outputs."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ _FAILED = {
     "canceled": "was canceled",
     "auth-required": "needs an authorization (auth-required)",
 }
-"""States of a task that give no answer, in words. The last one is not final: the task waits."""
+"""States of a task without an answer, in words. In the last one the task waits; the others are final."""
 _OVER = {"completed", "input-required", *_FAILED}
 ENDED = _OVER - {"input-required", "auth-required"}
-"""States after which a task goes on no more."""
+"""Final states of a task."""
 
 MAX_WHOLE = 2**53
-"""Largest whole number that a float holds with all those before it."""
+"""Largest whole number up to which floats hold every whole number."""
 
 _SHOWN = 500
 
 
 def send_request(request: Any, context_id: str, task_id: str, traceparent: str | None) -> SendMessageRequest:
-    """Return the message of a user, from `{parts: […]}`. Raises TargetError for what no message can hold."""
+    """Return a user's message with `{parts: […]}`. Raises TargetError if they do not fit the protocol."""
     metadata = {"traceparent": traceparent} if traceparent else {}
     fields = {**request, "messageId": str(uuid4()), "role": "ROLE_USER", "metadata": metadata}
     try:
         message = ParseDict(fields, Message())
         message.context_id, message.task_id = context_id, task_id
         return SendMessageRequest(message=message)
-    except Exception as error:  # whatever protobuf raises for text that is no Unicode, for NaN, for a wrong field
+    except Exception as error:  # protobuf's errors for invalid Unicode, NaN and unknown fields have no common class
         why = excerpt(str(error), frozenset(), _SHOWN)
-        message_text = f"the request for this test case is no message of A2A: {why}"
+        message_text = f"the request for this test case is not an A2A message: {why}"
         raise TargetError(message_text, kind="request", retryable=False) from None
 
 
 class Exchange:
-    """The answer to one message, as it comes: a message, or a task that goes on until it is over.
+    """The answer to one message as it arrives: a message, or a task that runs until it is over.
 
-    `known` are keys of steps that were before this message. Raises TargetError `malformed` for what belongs to another
-    task, or is no answer.
+    `known` are the keys of earlier steps. Raises TargetError `malformed` for an event that belongs to another task, or
+    has no content.
     """
 
     def __init__(self, known: Collection[str] = ()) -> None:
@@ -69,11 +69,11 @@ class Exchange:
         self.task = Task()
         self._message: Message | None = None
         self.steps: dict[str, dict[str, Any]] = {}
-        """Messages of the agent on the way, in ECP's form; `status` is null where it is not known."""
+        """Intermediate messages of the agent, in ECP's form; `status` is null if unknown."""
 
     @property
     def state(self) -> str:
-        """The state of the task, such as `working`; a message is `completed`."""
+        """The state of the task, for example `working`; `completed` for a message."""
         if self._message is not None:
             return "completed"
         return TaskState.Name(self.task.status.state).removeprefix("TASK_STATE_").lower().replace("_", "-")
@@ -85,16 +85,16 @@ class Exchange:
 
     @property
     def is_over(self) -> bool:
-        """True once nothing more comes without another message."""
+        """True once the agent will send nothing more without another message."""
         return self.state in _OVER
 
     @property
     def is_running(self) -> bool:
-        """True while there is a task that may go on."""
+        """True while there is a task that is not in a final state."""
         return bool(self.task.id) and self.state not in ENDED
 
     def take(self, event: StreamResponse) -> None:
-        """Add what came next."""
+        """Add an event."""
         match event.WhichOneof("payload"):
             case "message":
                 self._message = event.message
@@ -105,10 +105,10 @@ class Exchange:
             case "artifact_update":
                 self._take_artifact(event.artifact_update)
             case _:
-                raise malformed("the answer holds neither a message nor a task, nor what is new of one")
+                raise malformed("the answer has neither a message, nor a task, nor an update of one")
 
     def take_task(self, task: Task) -> None:
-        """Take a task as it is now."""
+        """Replace the task by its present state."""
         if not task.id:
             raise malformed("the answer is a task without an id")
         self._belongs(task.id, task.context_id)
@@ -128,7 +128,7 @@ class Exchange:
         artifact = event.artifact
         known = next((known for known in self.task.artifacts if known.artifact_id == artifact.artifact_id), None)
         if event.append and known is None:
-            raise malformed("the answer goes on with an artifact that was not begun")
+            raise malformed("the answer continues an artifact that was never started")
         if known is None:
             self.task.artifacts.append(artifact)
         elif event.append:
@@ -137,19 +137,19 @@ class Exchange:
             known.CopyFrom(artifact)
 
     def _belongs(self, task_id: str, context_id: str) -> None:
-        """Begin with the task of the first event; raise for any other."""
+        """Keep the task of the first event. Raises TargetError for an event of another task."""
         if self.task.id and task_id != self.task.id:
-            raise malformed("the answer is about another task than the one that was begun")
+            raise malformed("the answer is about another task than the one that was started")
         self.task.id, self.task.context_id = task_id, context_id or self.task.context_id
 
     def _check_state(self, status: TaskStatus) -> None:
         if self.state == "unspecified":
-            raise malformed("the answer has a task in no state that is known")
+            raise malformed("the answer has a task in an unknown state")
         if status.HasField("message"):
             self._add_step(self.state, status.message)
 
     def _add_step(self, state: str | None, message: Message) -> None:
-        """Add what the agent says; the same message comes as a status, in the history, and at each look again."""
+        """Add a message of the agent once: it comes again as a status, in the history, and with each poll."""
         if message.role == Role.ROLE_USER:
             return
         output, _ = value_of([message.parts], "\n")
@@ -159,7 +159,7 @@ class Exchange:
             step["status"] = step["status"] or state
 
     def response(self, agent: dict[str, str], secrets: frozenset[str]) -> TargetResponse:
-        """Return the output, without `secrets`. Raises TargetError if the task has failed, or said nothing."""
+        """Return the output without `secrets`. Raises TargetError if the task failed, or has no content."""
         if self.state in _FAILED:
             raise self._failure(secrets)
         value, metadata = self._answer()
@@ -171,7 +171,7 @@ class Exchange:
         return TargetResponse(redact_json(value, secrets), known)
 
     def metadata(self, agent: dict[str, str], secrets: frozenset[str]) -> dict[str, Any]:
-        """Return what is known besides the output: `state`, ids, what the agent said on the way as `steps`."""
+        """Return the metadata of the output: `state`, ids, and intermediate messages as `steps`."""
         task_id, told = self.task.id, self.task.metadata
         if self._message is not None:
             task_id, told = self._message.task_id, self._message.metadata
@@ -183,7 +183,7 @@ class Exchange:
         return cast("dict[str, Any]", redact_json(known, secrets))
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
-        """Return the value and what belongs to it: the artifacts, the question of a task that waits, the last words."""
+        """Return the value and its metadata: of the artifacts, a waiting task's question, or the last message."""
         if self._message is not None:
             return _value_and_parts([self._message.parts], "\n")
         asked = [self.task.status.message.parts] if self.task.status.HasField("message") else []
@@ -214,10 +214,10 @@ def _value_and_parts(groups: Iterable[Sequence[Part]], separator: str) -> tuple[
 
 
 def value_of(groups: Iterable[Sequence[Part]], separator: str = "") -> tuple[Any, list[Any]]:
-    """Return the value of parts, in groups, and the parts as JSON if the value does not show them all.
+    """Return the value of groups of parts, and the parts as JSON if the value does not show all of them.
 
-    Texts are put together, in a group with the separator, and groups on lines of their own. Without a text it is the
-    data: the JSON of the only part, or a list; files are references. None if there is nothing.
+    The value is the text: parts of a group are joined by the separator, groups by line breaks. Without text, it is the
+    data of the only part, or a list; files are references. It is None if there is nothing.
     """
     groups = [list(group) for group in groups]
     parts = [part for group in groups for part in group if part.WhichOneof("content")]
@@ -230,7 +230,7 @@ def value_of(groups: Iterable[Sequence[Part]], separator: str = "") -> tuple[Any
 
 
 def _shown(part: Part) -> Any:
-    """Return a part as JSON: text, data, or the reference of a file, whose bytes are counted only."""
+    """Return a part as JSON: text, data, or a reference to a file with the number of its bytes."""
     match part.WhichOneof("content"):
         case "text":
             return part.text
@@ -245,7 +245,7 @@ def _shown(part: Part) -> Any:
 
 
 def _json(message: Any) -> Any:
-    """Return a value or an object of protobuf as JSON. It has floats only: whole numbers become whole again."""
+    """Return a protobuf value as JSON. Protobuf has only floats: whole numbers become integers again."""
     return _with_whole_numbers(MessageToDict(message))
 
 
@@ -258,7 +258,7 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def _usage(struct: Any) -> dict[str, Any]:
-    """Return what an agent tells of its usage in metadata under the names that budgets count, or their like."""
+    """Return the usage in an agent's metadata, under the names that budgets count or common other ones."""
     told = _json(struct)
     inner = told.get("usage")
     usage: dict[str, Any] = inner if isinstance(inner, dict) else {}

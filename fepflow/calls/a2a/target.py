@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from fepflow.calls.a2a.agent import Agent
     from fepflow.calls.a2a.messages import Exchange
 
-# The SDK takes most of a second to load, so that this is done for a target that is called, and not for `validate`.
+# The SDK takes most of a second to load, so it is loaded only for a target that is called, and not by `validate`.
 
 _FIRST_WAIT = 0.1
 _CANCEL_SECONDS = 2.0
@@ -45,9 +45,8 @@ _CANCEL_SECONDS = 2.0
 class A2aTarget:
     """An A2A agent as a target: each test case is a message, and its task is followed until it is over.
 
-    The card is read with the first call. A task that is not followed to its end, for the time was over or its answers
-    could not be read, is cancelled at the agent. Raises InputError for an address, a header or a host that cannot be
-    used, JSONPathError for an invalid path.
+    The card is read at the first call. A task is cancelled at the agent if the time is over or its answers cannot be
+    read. Raises InputError for an address, a header or a host that cannot be used, JSONPathError for an invalid path.
     """
 
     def __init__(self, config: target.Target, secrets: frozenset[str] = frozenset()) -> None:
@@ -70,13 +69,13 @@ class A2aTarget:
         return self.request_of(template_context(case))
 
     async def call(self, request: Any) -> TargetResponse:
-        """Send the message, and follow its task until it is over; raises TargetError."""
+        """Send the message, and follow its task until it is over. Raises TargetError."""
         progress = progress_of_call.get(None) or Progress()
         return await self.send(request, Thread(), progress)
 
     @asynccontextmanager
     async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
-        """Open a conversation in one context of the agent. A task of it that waits for more stays as it is."""
+        """Open a conversation in one context of the agent. A task that waits for input at its end is not cancelled."""
         thread = Thread()
 
         async def say(turn: Turn) -> TargetResponse:
@@ -86,17 +85,17 @@ class A2aTarget:
 
     @property
     def conversation_problem(self) -> str | None:
-        """Why it can hold no conversation: all turns would be the same message; None if it can."""
+        """Reason why no conversation is possible (all turns would be the same message), or None."""
         if any("$.turn" in path.expression for _, path in self._message.paths):
             return None
         return "each turn would be the same message: put $.turn.input into target.a2a.message"
 
     def request_of(self, context: dict[str, Any]) -> dict[str, Any]:
-        """Return the message, `{parts: […]}`, for what `template_context` gives. Raises JSONPathError."""
+        """Return the message, `{parts: […]}`, for the result of `template_context`. Raises JSONPathError."""
         return {"parts": parts_of(self._message.render(context))}
 
     async def send(self, request: Any, thread: Thread, progress: Progress) -> TargetResponse:
-        """Send a message in its thread, which goes on by it; raises TargetError."""
+        """Send a message in its thread, and move the thread on. Raises TargetError."""
         agent = await self._agent()
         from fepflow.calls.a2a.messages import Exchange, send_request
 
@@ -125,7 +124,7 @@ class A2aTarget:
         exchange: Exchange,
         progress: Progress,
     ) -> None:
-        """Take events until the task is over, and look at it from time to time where there are none."""
+        """Take events until the task is over; without events, poll it."""
         from a2a.types import GetTaskRequest
 
         received = 0
@@ -150,7 +149,7 @@ class A2aTarget:
             progress.place = f"the agent's task is {exchange.state}"
 
     async def _agent(self) -> Agent:
-        """Return the agent, whose card is read once in a run; raises TargetError, the same again if no try mends it."""
+        """Return the agent, whose card is read once in a run. Raises TargetError, a permanent one at each call."""
         if self._met is None:
             async with self._meeting:
                 if self._unreadable is not None:
@@ -161,19 +160,19 @@ class A2aTarget:
                     try:
                         self._met = await meet(self._transport, self._a2a, self.secrets)
                     except TargetError as error:
-                        if not error.retryable:  # a new one for each call, which adds where it was
+                        if not error.retryable:  # a new one for each call, which adds its own place
                             words, kind, status = str(error), error.kind, error.status
                             self._unreadable = partial(TargetError, words, kind=kind, retryable=False, status=status)
                         raise
         return self._met
 
     def _cancel(self, agent: Agent, task_id: str) -> None:
-        """Ask the agent to cancel a task, without waiting for it: whoever is here has no time left."""
+        """Ask the agent to cancel a task, without waiting: the caller has no time left."""
 
         async def cancel() -> None:
             from a2a.types import CancelTaskRequest
 
-            with suppress(Exception):  # it may have ended meanwhile, or know no such request
+            with suppress(Exception):  # it may have ended meanwhile, or not support the request
                 async with asyncio.timeout(_CANCEL_SECONDS):
                     await agent.client.cancel_task(CancelTaskRequest(id=task_id), context=agent.context(None))
 
@@ -182,7 +181,7 @@ class A2aTarget:
         task.add_done_callback(self._cancelling.discard)
 
     async def aclose(self) -> None:
-        """Wait until the agent has cancelled what was broken off, and close all connections."""
+        """Wait until the agent has cancelled tasks, and close all connections."""
         if self._cancelling:
             await asyncio.wait(self._cancelling, timeout=_CANCEL_SECONDS)
         if self._met is not None:
@@ -192,8 +191,10 @@ class A2aTarget:
 
 @dataclass(slots=True)
 class Thread:
-    """The place of the next message: the agent's context, and its task that waits for input; empty where there is
-    none yet. `steps` are the keys of all that the agent said before, which a task tells again."""
+    """The place of the next message: the agent's context and its task that waits for input, empty if there are none.
+
+    `steps` are the keys of all earlier messages of the agent, which a task repeats.
+    """
 
     context_id: str = ""
     task_id: str = ""
@@ -205,9 +206,9 @@ _OLD_KINDS = ("text", "data", "file")
 
 
 def parts_of(value: Any) -> list[dict[str, Any]]:
-    """Return the parts of a message: of a text, of parts in the form of protocol 1.0 or 0.3, or of other JSON as data.
+    """Return the parts of a message: a text, parts in the form of protocol 1.0 or 0.3, or other JSON as data.
 
-    Raises TargetError for null: there would be nothing to send.
+    Raises TargetError for null, because there is nothing to send.
     """
     if value is None:
         raise TargetError("there is nothing to send: the message is null", kind="request", retryable=False)

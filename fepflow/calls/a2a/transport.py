@@ -1,4 +1,4 @@
-"""The HTTP transport under the A2A SDK's clients: which addresses get what, limits of answers, and their ids."""
+"""The HTTP transport of the A2A SDK's clients: allowed addresses, and limits and ids of answers."""
 
 from __future__ import annotations
 
@@ -66,20 +66,20 @@ class AgentHosts:
         return is_listed
 
     def is_plain(self, url: httpx.URL) -> bool:
-        """Return whether gRPC speaks without TLS there: on hosts of a card that came without, unless it names TLS."""
+        """Return whether gRPC uses no TLS there: if the card came without TLS, and the address does not ask for it."""
         known = _has(self._own, url) or _has(self._listed, url)
         return known and self._card.scheme == "http" and url.scheme not in ("https", "grpcs")
 
 
 def refused(url: httpx.URL, problem: str) -> TargetError:
-    """Return the error of an address in a card that is not called."""
+    """Return the error of an address in the card that must not be called."""
     message = f"the agent's card names {host_and_port(str(url))}, which is not called: {problem}"
     advice = "; the agent's other hosts are listed in target.a2a.hosts" if url.host else ""
     return TargetError(f"{message}{advice}", kind="connect", retryable=False)
 
 
 def _has(entries: Sequence[AllowedHost], url: httpx.URL) -> bool:
-    """Return whether one of the entries stands for the host and port of an address."""
+    """Return whether an entry matches the host and port of an address."""
     port = url.port or _PORTS.get(url.scheme, 443)
     try:
         address = ip_address(url.host)
@@ -101,9 +101,9 @@ _SHOWN_BYTES = 65_536
 class AgentTransport(httpx.AsyncBaseTransport):
     """A transport to the hosts of one agent. It opens nothing before the first request.
 
-    Its answers have been read within limits, and are JSON by the standard; those in JSON-RPC belong to their request.
-    What is wrong with an answer is raised as TargetError, which the SDK lets pass. Redirects are followed by the
-    client, within an origin. Raises InputError for an address, a header or a host that cannot be used.
+    It reads answers within limits, and checks that they are valid JSON and, in JSON-RPC, belong to their request.
+    Faults of answers are TargetErrors, which pass through the SDK. The client follows redirects within an origin.
+    Raises InputError for an address, a header or a host that cannot be used.
     """
 
     def __init__(self, config: target.Target, secrets: frozenset[str]) -> None:
@@ -179,20 +179,20 @@ class AgentTransport(httpx.AsyncBaseTransport):
 
 
 class _Peer(NamedTuple):
-    """The owner of an origin: the client that calls it, and whether it gets the suite's headers."""
+    """An origin: the client that calls it, and whether it gets the suite's headers."""
 
     client: Client
     gets_headers: bool
 
 
 def headers_withheld(url: httpx.URL) -> str:
-    """Return why an address does not get the suite's headers, and what to do about it."""
+    """Return why an address does not get the suite's headers, with advice."""
     place = host_and_port(str(url))
     return f"{place} does not get target.a2a.headers, for it is not the card's own: list it in target.a2a.hosts"
 
 
 class Answer:
-    """The answer to a request, of which each text is checked before the SDK reads it."""
+    """A checker of all texts in the answer to a request, before the SDK reads them."""
 
     def __init__(self, request: httpx.Request, secrets: frozenset[str]) -> None:
         self.request = request
@@ -202,10 +202,10 @@ class Answer:
         self._id = asked.get("id")
 
     async def check(self, text: str) -> Any:
-        """Return the JSON that a text holds. Raises TargetError for what is no answer to the request, or an error."""
+        """Return the JSON in a text. Raises TargetError for an error, and for anything but an answer to the request."""
         message = await READERS.run(partial(self._parse, text)) if len(text) > LARGE_TEXT else self._parse(text)
         if not isinstance(message, dict):
-            raise malformed(f"the answer is no JSON object: {excerpt(text, self._secrets)}")
+            raise malformed(f"the answer is not a JSON object: {excerpt(text, self._secrets)}")
         if not self._is_rpc:
             if "error" in message:
                 raise self._agent_error(message["error"])
@@ -234,7 +234,7 @@ class Answer:
 
 
 class _Events(httpx.AsyncByteStream):
-    """The events of a stream, each checked, and written anew: in ASCII, for the SDK ends lines also at U+2028."""
+    """The checked events of a stream, rewritten in ASCII because the SDK also ends lines at U+2028."""
 
     def __init__(self, response: httpx.Response, answer: Answer, limit: int, timeout: httpx.Timeout) -> None:
         self._response = response

@@ -1,4 +1,4 @@
-"""Conformance: whether an agent keeps to the Evaluation Context Protocol, found out by talking to it."""
+"""Conformance checks of an agent with the Evaluation Context Protocol, made by talking to it."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ CHECKS: Mapping[str, str] = {
     "tool_calls": "tool calls are objects with name and arguments",
     "usage": "usage is an object of counts",
     "two_steps": "a second step is answered in the same process",
-    "unknown_params": "params that it does not know do not matter",
+    "unknown_params": "unknown params are ignored",
     "unicode": "texts of any language come through",
     "long_input": "an input of 300 kB is answered",
     "reset": "agent/reset gives true",
     "reset_effect": "after a reset the agent answers as after a start",
-    "unknown_method": "a method that there is not gives the error -32601",
-    "malformed_json": "a line that is no JSON does not end it",
+    "unknown_method": "an unknown method gives the error -32601",
+    "malformed_json": "a line that is not JSON does not end it",
     "notification": "a request without id is not answered",
     "ids": "answers have the ids of their requests, with their types",
     "json_rpc": "answers are objects of JSON-RPC 2.0",
-    "only_answers": "nothing else is where the answers are: one for each request, no prints",
+    "only_answers": "stdout has nothing but answers: one for each request, no prints",
     "fresh_process": "another process can be started, and answers",
     "end_of_input": "the process ends by itself when its stdin is closed",
 }
@@ -50,7 +50,7 @@ CHECKS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ConformanceCheck:
-    """The result of one check; skip: it cannot be told, or has no meaning here."""
+    """The result of one check; `skip` if it cannot be decided, or does not apply."""
 
     name: str
     status: Status
@@ -73,10 +73,10 @@ class ConformanceReport:
 
 
 async def check_conformance(target: Target, folder: Path, text: str, seconds: float) -> ConformanceReport:
-    """Start the agent of an `ecp` target from `folder`, or call its address, and find out what it does.
+    """Start the agent of an `ecp` target from `folder`, or call its address, and check what it does.
 
-    Its steps have the input `text`; each request may take so many seconds. Raises InputError for a command or an
-    address that cannot be used, TargetError where no process can be had.
+    Its steps have the input `text`, and each request the time limit `seconds`. Raises InputError for a command or an
+    address that cannot be used, TargetError if no process can be started.
     """
     assert target.ecp is not None  # the caller has made it
     remember(secrets_in_address(target.ecp.url or ""))
@@ -96,22 +96,22 @@ NO_VERSION = "99.0"
 LONG_CHARACTERS = 300_000
 UNICODE = 'Grüße, 日本語, \N{SLIGHTLY SMILING FACE} \u2028 «"quoted" \\ \t»'
 _DAMAGED = ("\ufffd", "GrÃ", "\udce2", "\udcc3")
-"""Parts of UNICODE as another encoding, or none, would show them."""
+"""Parts of UNICODE as a wrong encoding would show them."""
 
 _OVER_ALL = ("step", "tool_calls", "usage", "ids", "json_rpc", "only_answers")
-"""Checks of everything that was answered."""
+"""Checks of all answers together."""
 
 _DIGITS = re.compile(r"[0-9]{1,15}")
 
-_NOT_TRIED = "not tried: the agent does not get so far"
+_NOT_TRIED = "not tried: the agent did not get so far"
 
 Connect = Callable[[], Awaitable[Wire]]
 
 
 class Examination:
-    """An examination of an agent, step by step with the input `text`; each request has so many seconds.
+    """An examination of an agent: its steps have the input `text`, and each request the time limit `seconds`.
 
-    An agent at an address cannot be started anew.
+    An agent at an address cannot be restarted.
     """
 
     def __init__(self, connect: Connect, text: str, seconds: float, *, is_process: bool) -> None:
@@ -126,7 +126,7 @@ class Examination:
         self._cheap = ("agent/step", {"input": text})
 
     async def run(self) -> ConformanceReport:
-        """Run all checks. Raises TargetError where no process can be had."""
+        """Run all checks. Raises TargetError if no process can be started."""
         try:
             conversation = await self._begin("initialize")
             if conversation is not None:
@@ -165,7 +165,7 @@ class Examination:
         await self._examine_version()
 
     def _set(self, name: str, status: Status, message: str = "") -> None:
-        """Set the result of a check; one that has failed stays so."""
+        """Set the result of a check, unless it has failed before."""
         if not self._has_failed(name):
             self._results[name] = status, message
 
@@ -178,11 +178,11 @@ class Examination:
         return conversation
 
     async def _begin(self, name: str) -> Conversation | None:
-        """Return a new conversation with the agent, as the check of this name; None if it cannot be."""
+        """Return a new conversation with the agent, and note the result as the check `name`; None if it failed."""
         try:
             conversation = await self._open_conversation()
         except TargetError as error:
-            if error.retryable:  # no process can be had, which is not the agent's fault
+            if error.retryable:  # no process can be started, which is not the agent's fault
                 raise
             self._set(name, "fail", str(error))
             return None
@@ -197,7 +197,7 @@ class Examination:
         return conversation
 
     def _fault_of_start(self, result: dict[str, Any]) -> str:
-        """Return what is wrong with the agent's answer to `initialize`; its version has a check of its own."""
+        """Return the fault in the agent's answer to `initialize`, except for its version, which has its own check."""
         try:
             info = agent_info({**result, "protocol_version": None})
         except TargetError as error:
@@ -208,13 +208,13 @@ class Examination:
         except TargetError as error:
             self._set("version", "fail", str(error))
         else:
-            missing = "none is named: it is taken for one of before 1.0"
+            missing = "none is named: it is treated as older than 1.0"
             self._set("version", "pass", "" if self._report.protocol_version else missing)
         lacking = [name for name in ("name", "capabilities") if name not in result]
         return f"the result has no {' and no '.join(lacking)}" if lacking else _fault_of_names(result)
 
     async def _going_on(self, conversation: Conversation) -> Conversation:
-        """Return the conversation, or another one where the agent has not answered."""
+        """Return the conversation, or a new one if the agent has not answered."""
         if not conversation.is_broken:
             return conversation
         return await self._begin("fresh_process") or conversation
@@ -222,7 +222,7 @@ class Examination:
     async def _step(
         self, conversation: Conversation, name: str, text: str | None = None, more: dict[str, Any] | None = None
     ) -> Any:
-        """Return the result of a step, which is the check of this name."""
+        """Return the result of a step, and note it as the check `name`."""
         answer = await conversation.ask("agent/step", {"input": self._text if text is None else text, **(more or {})})
         result = answer.result
         if not isinstance(result, dict):
@@ -259,17 +259,17 @@ class Examination:
         return after
 
     def _compare_resets(self, results: list[Any]) -> None:
-        """Judge whether an agent that cannot be started anew gives the same after each reset, or goes on."""
+        """Judge whether an agent that cannot be restarted answers the same after each reset."""
         answers = [_visible_part(result) for result in results]
         if all(answer == answers[0] for answer in answers):
             self._set("reset_effect", "pass")
         elif goes_on(answers):
-            self._set("reset_effect", "fail", f"the step gives after three resets {', '.join(map(shown, answers))}")
+            self._set("reset_effect", "fail", f"after three resets the step gives {', '.join(map(shown, answers))}")
         else:
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from reset to reset")
 
     def _compare(self, starts: list[Any], after_reset: Any) -> None:
-        """Judge whether the agent answers after a reset as it does after starts."""
+        """Judge whether the agent answers after a reset as after a start."""
         if any(_visible_part(start) != _visible_part(starts[0]) for start in starts):
             self._set("reset_effect", "skip", "cannot be told: the agent answers differently from start to start")
         elif _visible_part(after_reset) == _visible_part(starts[0]):
@@ -287,7 +287,7 @@ class Examination:
         answer = await conversation.ask(*self._cheap, before=['{"jsonrpc": "2.0", "method": '])
         codes = [Answer(other).error_code for other in answer.others]
         if answer.message is None:
-            self._set("malformed_json", "fail", f"after a line that is no JSON: {answer}")
+            self._set("malformed_json", "fail", f"after a line that is not JSON: {answer}")
         else:
             self._set("malformed_json", "pass", "" if not codes else f"it is answered with {codes[0]}")
 
@@ -310,7 +310,7 @@ class Examination:
     async def _examine_processes(self, conversation: Conversation, first: Any, after_reset: Any) -> None:
         if not self._is_process:
             for name in ("fresh_process", "end_of_input"):
-                self._set(name, "skip", "has no meaning for an address")
+                self._set(name, "skip", "does not apply to an address")
             await conversation.rest()
             return
         if isinstance(conversation.wire, ProcessWire) and not conversation.is_broken:
@@ -332,7 +332,7 @@ class Examination:
             self._compare(starts, after_reset)
 
     async def _examine_version(self) -> None:
-        """Ask for a version that does not exist; of an agent that names none nothing is expected."""
+        """Ask for a version that does not exist, unless the agent names no version at all."""
         if self._has_failed("fresh_process") or self._report.protocol_version is None:
             return
         conversation = await self._open_conversation()
@@ -344,9 +344,9 @@ class Examination:
 
 
 def goes_on(answers: Sequence[Any]) -> bool:
-    """Return whether answers show a memory: a number in them that grows by 1 each time, or a text that gets longer.
+    """Return whether answers show a memory: a number grows by 1 each time, or a text gets longer.
 
-    Nothing else may differ, so that a random answer, or one that has the time in it, is not taken for it.
+    Nothing else may differ, so that a random answer, or one with the time, does not count.
     """
     texts = [json.dumps(one, ensure_ascii=False) for one in answers]
     rests = {_DIGITS.sub("0", text) for text in texts}
@@ -358,10 +358,10 @@ def goes_on(answers: Sequence[Any]) -> bool:
 
 
 def _fault_of_names(result: dict[str, Any]) -> str:
-    """Return what is wrong with the name and the capabilities, more strictly than runs take it."""
+    """Return the fault in the name and the capabilities, by stricter rules than those of runs."""
     name, capabilities = result["name"], result["capabilities"]
     if not isinstance(name, str) or not name:
-        return f"name is {shown(name)}, and not a text that says something"
+        return f"name is {shown(name)}, and not a text with content"
     if capabilities is None:
         return "capabilities is null, and not an object"
     wrong = [name for name, value in capabilities.items() if not isinstance(value, dict)]
@@ -373,7 +373,7 @@ def _unexpected(answer: Answer) -> str:
 
 
 def _visible_part(result: Any) -> Any:
-    """Return the part of a step's result that tells whether the agent remembers."""
+    """Return the part of a step's result that shows whether the agent remembers."""
     if not isinstance(result, dict):
         return None
     return {name: result.get(name) for name in ("status", "public_output", "tool_calls")}
@@ -395,21 +395,21 @@ def faults_of_step(result: Any) -> Iterator[tuple[str, str]]:
 
 def _faults_of_calls(calls: Any) -> Iterator[str]:
     if not isinstance(calls, list | None):
-        yield "tool_calls is no list"
+        yield "tool_calls is not a list"
         return
     for index, call in enumerate(calls or ()):
         name = call.get("name", call.get("tool")) if isinstance(call, dict) else None
         if not isinstance(name, str) or not name:
-            yield f"tool_calls[{index}] is no object with a name"
+            yield f"tool_calls[{index}] is not an object with a name"
         elif not isinstance(call.get("arguments", call.get("args", {})), dict):
-            yield f"the arguments of tool_calls[{index}] are no object"
+            yield f"the arguments of tool_calls[{index}] are not an object"
 
 
 def _faults_of_usage(usage: Any) -> Iterator[str]:
     if not isinstance(usage, dict | None):
-        yield "usage is no object"
+        yield "usage is not an object"
         return
     for name in _COUNTS:
         value = (usage or {}).get(name)
         if value is not None and (type(value) is not int or value < 0):
-            yield f"usage.{name} is no count"
+            yield f"usage.{name} is not a count"

@@ -1,4 +1,4 @@
-"""Raw conversations with an agent, whose answers may be wrong in any way, and what is seen of that."""
+"""Raw conversations with an agent whose answers may be wrong in any way, and the faults in them."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 
 
 class Wire(Protocol):
-    """A connection to an agent over which any text can be sent, and all that comes back is seen."""
+    """A connection to an agent that sends any text, and returns everything that comes back."""
 
     async def send(self, text: str) -> None:
-        """Send a text, a line or the body of a POST."""
+        """Send a text, as a line or as the body of a POST."""
 
     async def receive(self, seconds: float) -> str | None:
-        """Return the next line or event that comes; None if none comes in time, or none will."""
+        """Return the next line or event, or None if none comes in time."""
 
     async def fault(self) -> str:
-        """Return why nothing comes any more, if that is known."""
+        """Return why nothing comes any more; empty if that is unknown."""
 
     async def aclose(self) -> None:
         """End it."""
 
 
 _EOF_PATIENCE = 5 * EOF_SECONDS
-"""Longer than a run waits before it sends SIGTERM: a busy machine is no fault of the agent's."""
+"""Longer than a run waits before it sends SIGTERM: a busy machine is not the agent's fault."""
 
 
 class ProcessWire:
@@ -85,7 +85,7 @@ class ProcessWire:
 
 
 class HttpWire:
-    """POSTs to an address, one after the other, and the bodies or events that come back."""
+    """POSTs to an address one after the other, and the bodies or events of their responses."""
 
     def __init__(self, endpoint: Endpoint, seconds: float) -> None:
         self._endpoint = endpoint
@@ -95,7 +95,7 @@ class HttpWire:
         self._fault = ""
 
     async def send(self, text: str) -> None:
-        """POST it, once the one before is over, for which it has so many seconds more."""
+        """POST the text when the POST before is over, or cut off after `seconds`."""
         if self._posting is not None:
             await asyncio.wait({self._posting}, timeout=self._seconds)
             self._posting.cancel()
@@ -124,7 +124,7 @@ class HttpWire:
         try:
             both: list[asyncio.Future[Any]] = [waiting, *([self._posting] if self._posting is not None else [])]
             await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)  # what was put last has its turn
+            await asyncio.sleep(0)  # for a message that was queued at the very end
             return waiting.result() if waiting.done() else None
         finally:
             waiting.cancel()
@@ -145,9 +145,9 @@ _GRACE_SECONDS = 2.0
 
 
 class Answer(NamedTuple):
-    """An answer, an object with a result or an error; or None, and why there is none.
+    """An answer, an object with a result or an error; or None and the reason `why` there is none.
 
-    `others` are answers that came before it to what was sent with it.
+    `others` are earlier answers, to texts that were sent before the request.
     """
 
     message: dict[str, Any] | None
@@ -156,12 +156,12 @@ class Answer(NamedTuple):
 
     @property
     def result(self) -> Any:
-        """The result; None for an error, too."""
+        """The result; None for an error."""
         return None if self.message is None else self.message.get("result")
 
     @property
     def error_code(self) -> Any:
-        """The code of the error; None where there is none."""
+        """The code of the error, or None."""
         error = None if self.message is None else self.message.get("error")
         return error.get("code") if isinstance(error, dict) else None
 
@@ -171,13 +171,13 @@ class Answer(NamedTuple):
 
 @dataclass
 class Observations:
-    """Faults seen in any answer, by the conformance check that they belong to."""
+    """Faults in answers by conformance check: the first one, and their number."""
 
     first: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
 
     def note(self, check: str, fault: str) -> None:
-        """Take note of a fault."""
+        """Note a fault."""
         self.first.setdefault(check, fault)
         self.counts[check] += 1
 
@@ -196,7 +196,7 @@ class Conversation:
     async def ask(
         self, method: str, params: dict[str, Any] | None = None, *, name: str | None = None, before: Sequence[str] = ()
     ) -> Answer:
-        """Return the answer to a request with the id `name`, else a number; `before` are lines that are sent first."""
+        """Return the answer to a request, whose id is `name` or the next number. Lines in `before` are sent first."""
         await self.rest(0)
         for text in before:
             await self.wire.send(text)
@@ -234,7 +234,7 @@ class Conversation:
 
     @property
     def _grace(self) -> float:
-        """Seconds to wait for the answer after one that has the id of an earlier request, and may be it."""
+        """Seconds to wait for the right answer after one with the id of an earlier request."""
         return 0.0 if "ids" in self._observations.first else _GRACE_SECONDS
 
     def _note_again(self, message: dict[str, Any] | None) -> None:
@@ -242,12 +242,12 @@ class Conversation:
             self._observations.note("only_answers", f"the request {shown(message['id'])} was answered again")
 
     def _wrong(self, message: dict[str, Any], own: Id, others: Sequence[dict[str, Any]] = ()) -> Answer:
-        """Note and return an answer whose id is another one."""
+        """Note and return an answer with a wrong id."""
         self._observations.note("ids", f"{shown(own)} was asked, and {shown(message.get('id'))} answered")
         return Answer(message, others=others)
 
     def _message(self, text: str) -> dict[str, Any] | None:
-        """Return the answer that a text is, if it is one."""
+        """Return the answer in a text, or None."""
         try:
             message = parse(text)
         except ValueError:
@@ -267,15 +267,15 @@ class Conversation:
             self._observations.note("json_rpc", "an answer has both result and error")
         is_whole = isinstance(error, dict) and type(error.get("code")) is int and isinstance(error.get("message"), str)
         if error is not None and not is_whole:
-            self._observations.note("json_rpc", f"an error is no object with code and message: {shown(error)}")
+            self._observations.note("json_rpc", f"an error is not an object with code and message: {shown(error)}")
 
     async def _next(self, deadline: float) -> str | None:
-        """Return what comes next. An agent that writes without end does not get round the deadline."""
+        """Return the next text before the deadline, which also stops an agent that writes without end."""
         left = deadline - monotonic()
         return await self.wire.receive(left) if left > 0 else None
 
     async def rest(self, seconds: float = 0.1) -> None:
-        """Look at what comes though nothing is asked; not for long where it does not end."""
+        """Note texts that come without a request, for at most `seconds` of silence and two seconds in all."""
         deadline = monotonic() + seconds + _GRACE_SECONDS
         while monotonic() < deadline and (text := await self.wire.receive(seconds)) is not None:
             if (message := self._message(text)) is not None:

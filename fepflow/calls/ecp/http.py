@@ -1,4 +1,4 @@
-"""An agent behind an address: each request is a POST, its answer JSON, or an event of a stream (Streamable HTTP)."""
+"""An ECP agent at an address: each request is a POST, its answer JSON or an event of a stream (Streamable HTTP)."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Endpoint(http_client.Endpoint):
         self._secrets = secrets
 
     async def connect(self) -> HttpConnection:
-        """Return the connection of one scenario, which costs nothing."""
+        """Return the connection of one scenario. Nothing is sent yet."""
         return HttpConnection(self, self._secrets)
 
     @asynccontextmanager
     async def post(self, content: bytes) -> AsyncIterator[httpx.Response]:
-        """Send one request, once, and give its response, of which the head is there. Raises TargetError."""
+        """Send one request once, and yield its response when the head has arrived. Raises TargetError."""
         with wire_errors(self.url, self.timeout, ECP):
             context = traceparent.get()
             headers = self.headers if context is None else httpx.Headers({**self.headers, "traceparent": context})
@@ -56,7 +56,7 @@ class Endpoint(http_client.Endpoint):
         return (await read_body(response.aiter_raw(), encoding, self.max_bytes)).decode("utf-8", "replace")
 
     async def events(self, response: httpx.Response) -> AsyncGenerator[str, None]:
-        """Yield the data of each event of a stream, as it comes. Raises BodyError."""
+        """Yield the data of each event of a stream as it arrives. Raises BodyError."""
         parser, encoding = EventParser(), response.headers.get("Content-Encoding", "")
         async for piece in read_pieces(response.aiter_raw(), encoding, self.max_bytes):
             for data in parser.feed(piece):
@@ -66,7 +66,7 @@ class Endpoint(http_client.Endpoint):
 
 
 class HttpConnection:
-    """The connection of one scenario to an endpoint. Redirects are refused. `secrets` are shown in no error."""
+    """The connection of one scenario to an endpoint. Redirects are refused. No error shows `secrets`."""
 
     def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
         self._endpoint = endpoint
@@ -75,7 +75,7 @@ class HttpConnection:
 
     @property
     def is_open(self) -> bool:
-        """True: every request may have a connection of its own."""
+        """True: each request may use a new connection."""
         return True
 
     async def ask(self, request: Request) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class HttpConnection:
             location = response.headers.get("Location", "")
             raise refused_redirect(self._endpoint.url, location, response.status_code, self._secrets)
         if response.status_code == 202:
-            raise malformed("HTTP 202: the agent took the request for a notification, and gives no answer")
+            raise malformed("HTTP 202: the agent took the request for a notification, and sends no answer")
         if kind == "text/event-stream" and response.status_code < 300:
             return await self._answer_in_events(request, response)
         text = (await self._endpoint.body(response)).removeprefix("\ufeff")
@@ -98,11 +98,11 @@ class HttpConnection:
             return answer
         if response.status_code >= 300:
             raise status_error(response, text[:_SHOWN_BYTES], self._secrets, ECP)
-        what = request.progress.fault or f"what came is none: {excerpt(text, self._secrets) or 'it is empty'}"
-        raise malformed(f"no answer in JSON-RPC to the request: {what}")
+        what = request.progress.fault or excerpt(text, self._secrets) or "it is empty"
+        raise malformed(f"the response is not a JSON-RPC answer to the request: {what}")
 
     async def _answer_in_events(self, request: Request, response: httpx.Response) -> dict[str, Any]:
-        """Return the event that is the answer; what comes after it is not waited for."""
+        """Return the event with the answer, without waiting for later ones."""
         async with aclosing(self._endpoint.events(response)) as events:
             async for data in events:
                 if (answer := await request.answer_in(data)) is not None:
@@ -114,7 +114,7 @@ class HttpConnection:
         raise TargetError(message, kind="connect", retryable=True)
 
     def log_tail(self) -> dict[str, str]:
-        """Return the end of what was no answer in streams of events."""
+        """Return the last events that were not answers."""
         texts = {"events": self._events.text} if self._events.text else {}
         self._events.clear()
         return texts

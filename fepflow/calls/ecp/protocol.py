@@ -1,6 +1,6 @@
-"""The Evaluation Context Protocol, 0.2.3 to 1.0: its requests over JSON-RPC 2.0, and what the answers of an agent say.
+"""The Evaluation Context Protocol, 0.2.3 to 1.0: requests over JSON-RPC 2.0, answers of agents, and scenarios.
 
-Below come test cases as scenarios of steps, and what becomes of their results as outputs.
+A test case is a scenario of steps; the results of the steps are its output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN = 300
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request. Its answer is an object with the same id; `progress` is told of one that has another id."""
+    """One request. Its answer is an object with the same id; `progress` notes one with another id."""
 
     id: int
     method: str
@@ -45,15 +45,15 @@ class Request:
         try:
             return json.dumps(message, allow_nan=False)
         except (TypeError, ValueError, RecursionError):
-            what = "the request is not JSON: it holds NaN, an object of Python, or is nested too deep"
+            what = "the request is not JSON: it has NaN or a Python object, or is nested too deep"
             raise TargetError(what, kind="request", retryable=False) from None
 
     async def answer_in(self, text: str) -> dict[str, Any] | None:
-        """Return the answer to this request, if the text, a line or an event, is one.
+        """Return the answer to this request in a text (a line or an event), or None.
 
-        An error without an id is: of what it could not read, an agent does not know the id. Raises TargetError
-        `too_large` for an answer of more than MAX_VALUES values, `malformed` for one that only lenient parsers take
-        for JSON (NaN, 1e400, a key that appears twice).
+        An error without an id counts as the answer: an agent does not know the id of a request that it could not read.
+        Raises TargetError `too_large` for more than MAX_VALUES values, `malformed` for an answer that only lenient
+        parsers read (NaN, 1e400, a key that appears twice).
         """
         return await READERS.run(partial(self._answer_in, text)) if len(text) > LARGE_TEXT else self._answer_in(text)
 
@@ -73,12 +73,12 @@ class Request:
             return message
         if its_id is None and isinstance(message.get("error"), dict):
             return message
-        if not (type(its_id) is int and 0 < its_id < self.id):  # a second answer to an earlier request is a surplus
+        if not (type(its_id) is int and 0 < its_id < self.id):  # else it answers an earlier request again
             self.progress.fault = f"an answer came with the id {shown(its_id)}, but {self.id} was asked"
         return None
 
     def _is_meant(self, text: str) -> bool:
-        """Return whether a text that is not JSON by the standard is an answer to this request all the same."""
+        """Return whether a text that is not valid JSON is nevertheless an answer to this request."""
         try:
             message = json.loads(text)
         except (ValueError, RecursionError):
@@ -87,27 +87,27 @@ class Request:
 
 
 def _is_response(message: dict[str, Any]) -> bool:
-    """Return whether an object is a response; one with neither result nor error is, unlike a log line with an id."""
+    """Return whether an object is meant as a response: it may lack result and error, unlike a log line with an id."""
     if "method" in message:
         return False
     return bool({"result", "error", "jsonrpc"} & message.keys()) or message.keys() == {"id"}
 
 
 class Connection(Protocol):
-    """A connection to an agent, for one request at a time, unless its kind says otherwise."""
+    """A connection to an agent, for one request at a time unless its class says otherwise."""
 
     async def ask(self, request: Request) -> dict[str, Any]:
-        """Return the agent's answer, an object of JSON-RPC; raises TargetError. It has no deadline of its own."""
+        """Return the agent's answer, a JSON-RPC object. Raises TargetError; has no deadline."""
 
     def log_tail(self) -> dict[str, str]:
-        """Return the end of what the agent wrote besides answers, by where it wrote it, and forget it."""
+        """Return the end of everything that the agent wrote besides answers, by stream, and forget it."""
 
     @property
     def is_open(self) -> bool:
         """True while an answer may come."""
 
     async def aclose(self) -> None:
-        """End it, and whatever was started for it."""
+        """Close it, and end what was started for it."""
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ _MAJOR, _MINOR = 1, 0
 _VERSION = re.compile(r"(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})")
 
 MAX_USED = 2**53
-"""Largest number of a usage: up to here a float holds every whole number."""
+"""Largest number in usage: floats hold every whole number up to it."""
 
 STATUSES = ("done", "paused")
 _TEXTS = ("public_output", "evaluation_context", "private_thought", "logs")
@@ -125,7 +125,7 @@ _TEXTS = ("public_output", "evaluation_context", "private_thought", "logs")
 
 @dataclass(frozen=True, slots=True)
 class AgentInfo:
-    """An agent's answer to `agent/initialize`. `version` is the one that is spoken; None if it names none."""
+    """An agent's answer to `agent/initialize`. `version` is the agreed one, None if the agent names none."""
 
     name: str
     version: str | None
@@ -133,13 +133,13 @@ class AgentInfo:
 
 
 def agent_info(result: Any) -> AgentInfo:
-    """Return what `agent/initialize` answered; raises TargetError, also for a version that fepflow does not speak."""
+    """Read the result of `agent/initialize`. Raises TargetError, also for an unsupported version."""
     if not isinstance(result, dict):
         raise malformed(f"the result is {describe(result)}, and not an object with name and capabilities")
     name, capabilities = result.get("name"), result.get("capabilities")
     if not isinstance(capabilities, dict | None):
         raise malformed(f"capabilities is {describe(capabilities)}, and not an object")
-    # It takes an object to declare a capability; agents that write false or null mean that they lack it.
+    # A capability is declared by an object; agents that write false or null mean that they lack it.
     declared = frozenset(name for name, value in (capabilities or {}).items() if value not in (None, False))
     return AgentInfo(name if isinstance(name, str) else "", _spoken(result.get("protocol_version")), declared)
 
@@ -157,9 +157,9 @@ def _spoken(version: Any) -> str | None:
 
 
 def step_result(result: Any, *, tells_calls: bool = False) -> Step:
-    """Return what agent/step gave; raises TargetError for what is no result of a step.
+    """Read the result of `agent/step`. Raises TargetError for an invalid one.
 
-    An agent that declares the capability `tool_calls` (`tells_calls`) and gives none made none.
+    If the agent declares the capability `tool_calls` (`tells_calls`), no tool calls means that it made none.
     """
     if not isinstance(result, dict):
         raise malformed(f"the result is {describe(result)}, and not an object with status and public_output")
@@ -183,14 +183,14 @@ def step_result(result: Any, *, tells_calls: bool = False) -> Step:
 
 
 def _first_text(own: str | None, other: str | None) -> str | None:
-    """Return a text, or the other one where it is missing or empty: an agent may fill only one of the fields."""
+    """Return a text, or `other` if it is missing or empty: an agent may fill only one of the fields."""
     return own if own or other is None else other
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
-    """Return the usage of a step: token counts are whole numbers from 0 on, others finite and not negative.
+    """Read the usage of a step: token counts are whole numbers from 0 on, others finite and not negative.
 
-    Budgets and sums rest on it, so one bad number makes the result invalid. A count as a float (5.0) is made an int.
+    Budgets and sums use it, so one bad number makes the result invalid. A count as a float (5.0) becomes an int.
     """
     if not isinstance(usage, dict | None):
         raise malformed(f"the result's usage is {describe(usage)}, and not an object or null")
@@ -200,7 +200,7 @@ def _usage(usage: Any) -> dict[str, Any] | None:
 def _used(name: str, value: Any) -> Any:
     is_count, is_cost = name.lower().endswith("tokens"), name in COSTS
     if value is None or not (is_count or is_cost or is_number(value)):
-        return value  # what else an agent tells, such as the model's name
+        return value  # other information, for example the model's name
     number = finite(value) if is_number(value) else None
     if number is None or not 0 <= number <= MAX_USED or (is_count and number != int(number)):
         shown = excerpt(repr(value), frozenset(), 60)
@@ -215,7 +215,7 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
     for index, call in enumerate(calls or ()):
         name = tool_name(call) if isinstance(call, dict) else None
         if not isinstance(name, str):
-            raise malformed(f"the result's tool_calls[{index}] is no object with a name")
+            raise malformed(f"the result's tool_calls[{index}] is not an object with a name")
     return calls
 
 
@@ -223,7 +223,7 @@ def _tool_calls(calls: Any) -> list[dict[str, Any]] | None:
 
 
 def scenario_problem(case_input: Any) -> str | None:
-    """Return why the input of a test case is no scenario; None if it is one."""
+    """Return why the input of a test case is not a scenario, or None."""
     if isinstance(case_input, str):
         return None
     if not isinstance(case_input, list) or not case_input:
@@ -235,7 +235,7 @@ def scenario_problem(case_input: Any) -> str | None:
 
 
 def steps_of(case_input: Any) -> list[str]:
-    """Return the input of each step; raises TargetError `request`."""
+    """Return the input of each step. Raises TargetError `request`."""
     if problem := scenario_problem(case_input):
         raise TargetError(problem, kind="request", retryable=False)
     if isinstance(case_input, str):
@@ -246,7 +246,7 @@ def steps_of(case_input: Any) -> list[str]:
 def scenario_response(
     agent: AgentInfo | None, count: int, steps: list[Step], log_tail: dict[str, str]
 ) -> TargetResponse:
-    """Return the output of a scenario of `count` steps, of which `steps` are answered."""
+    """Return the output of a scenario of `count` steps with the answered `steps`."""
     metadata: dict[str, Any] = {"steps": count}
     if len(steps) == count:
         metadata["completed"] = count

@@ -1,4 +1,4 @@
-"""Conversations with an agent: set up, asked step by step, reset; and which of them a scenario gets."""
+"""Sessions with an ECP agent: initialize, steps, reset; and the session that each scenario gets."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ logger = logging.getLogger("fepflow.calls")
 
 
 class Warnings:
-    """Warnings that are logged once a run, however many scenarios it has."""
+    """Warnings that are logged once a run."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
 
     def log(self, message: str) -> None:
-        """Log a message, unless it was."""
+        """Log a message, unless it was logged before."""
         if message not in self._logged:
             self._logged.add(message)
             logger.warning(message)
 
 
 class Session:
-    """An agent behind a connection, after `initialize`. A request that fails leaves it in a state that nobody knows."""
+    """An agent behind a connection. After a failed request its state is unknown."""
 
     def __init__(
         self, connection: Connection, warnings: Warnings, secrets: frozenset[str], ecp: target.EcpTarget
@@ -55,12 +55,14 @@ class Session:
         self._ids = count(1)
 
     async def initialize(self) -> None:
-        """Set the agent up, and agree on a version. Raises TargetError, `incompatible` for an agent of another version,
-        or one that does not declare the capabilities that the suite requires."""
+        """Set the agent up, and agree on a version.
+
+        Raises TargetError, `incompatible` for another version or a missing capability that the suite requires.
+        """
         with _naming("agent/initialize"):
             self.agent = agent_info(await self._initialized())
             if self.agent.version is None:
-                self._warnings.log("the agent names no protocol_version: it is taken for one of before ECP 1.0")
+                self._warnings.log("the agent names no protocol_version: it is treated as older than ECP 1.0")
             if missing := [name for name in self._ecp.require_capabilities if name not in self.agent.capabilities]:
                 declared = ", ".join(sorted(self.agent.capabilities)[:20]) or "none"
                 lacking = f"{', '.join(missing)} (target.ecp.require_capabilities)"
@@ -75,31 +77,29 @@ class Session:
                 raise incompatible(str(error)) from None
             if error.code != INVALID_PARAMS:
                 raise
-        return await self._ask("agent/initialize", {"config": config})  # of an older agent
+        return await self._ask("agent/initialize", {"config": config})  # for an older agent
 
     async def step(self, text: str) -> Step:
-        """Return the result of one step; raises TargetError."""
+        """Return the result of one step. Raises TargetError."""
         tells_calls = "tool_calls" in self.agent.capabilities
         if self._ecp.url is not None:
             pass_traceparent()  # in a process, all steps may be one span
         return step_result(await self._ask("agent/step", {"input": text}), tells_calls=tells_calls)
 
     async def reset(self) -> None:
-        """Have the agent forget what was; raises TargetError. One that knows no reset is warned of once."""
+        """Have the agent forget earlier scenarios, or warn once that it cannot. Raises TargetError."""
         with _naming("agent/reset"):
             try:
                 result = await self._ask("agent/reset", {})
             except RpcError as error:
                 if error.code != METHOD_NOT_FOUND:
                     raise
-                self._warnings.log("the agent knows no agent/reset: what it remembers goes from scenario to scenario")
+                self._warnings.log("the agent does not support agent/reset: it may remember earlier scenarios")
                 return
             if result is False:
                 raise malformed("the agent answered with false, so it was not reset")
             if result is not True:
-                self._warnings.log(
-                    "the agent does not answer agent/reset with true; it is taken for reset all the same"
-                )
+                self._warnings.log("the agent does not answer agent/reset with true; it counts as reset all the same")
 
     async def _ask(self, method: str, params: dict[str, Any]) -> Any:
         progress = progress_of_call.get(None) or Progress()
@@ -125,7 +125,7 @@ class Session:
 
 @contextmanager
 def _naming(method: str) -> Iterator[None]:
-    """Put the name of a request that is no step before its errors."""
+    """Put the name of a request before its errors."""
     try:
         yield
     except TargetError as error:
@@ -134,7 +134,7 @@ def _naming(method: str) -> Iterator[None]:
 
 
 Connect = Callable[[], Awaitable[Session]]
-"""Makes a session that is not initialized yet; raises TargetError."""
+"""Makes a session that is not initialized yet. Raises TargetError."""
 
 Initialize = Callable[[Session], Awaitable[None]]
 
@@ -143,17 +143,17 @@ class Sessions(Protocol):
     """Source of a session for each scenario."""
 
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """Give a session that is ready, for one scenario; what is raised inside is a fault. Raises TargetError."""
+        """Open an initialized session for one scenario; an exception inside is a fault of it. Raises TargetError."""
 
     async def aclose(self) -> None:
         """End all sessions."""
 
 
 class ProcessSessions:
-    """Sessions in processes: each scenario has one of its own, or one that has served others without a fault.
+    """Sessions in processes: each scenario has a new one, or, with `reuse`, one that served others without a fault.
 
-    `reuse` says which; None leaves it to the agent, by whether it declares `reset`. Processes end in the background;
-    together with those that do so, at most twice `most` are there at once.
+    If `reuse` is None, processes are reused if the agent declares `reset`. Processes end in the background; with those,
+    there are at most twice `most` at once.
     """
 
     def __init__(self, connect: Connect, initialize: Initialize, reuse: bool | None, most: int) -> None:
@@ -167,7 +167,7 @@ class ProcessSessions:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Give a session in a process that no other scenario has meanwhile."""
+        """Open a session in a process that no other scenario uses meanwhile."""
         session = await self._used() or await self._new()
         try:
             yield session
@@ -183,16 +183,16 @@ class ProcessSessions:
         return "reset" in session.agent.capabilities if self._reuse is None else self._reuse
 
     async def _used(self) -> Session | None:
-        """Return a session that has served others and was reset; None if there is none."""
+        """Return a used session after a reset, or None."""
         while self._idle:
             session = self._idle.pop()
             try:
                 if session.connection.is_open:
                     await session.reset()
-                    session.connection.log_tail()  # of the scenario before
+                    session.connection.log_tail()  # drops the one of the scenario before
                     return session
             except TargetError:
-                pass  # that it cannot be reset is no fault of this scenario
+                pass  # a failed reset is not a fault of this scenario
             except BaseException:
                 self._end(session)
                 raise
@@ -227,16 +227,16 @@ class ProcessSessions:
         self._room.release()
 
     async def aclose(self) -> None:
-        """End all processes, and wait for that."""
+        """End all processes, and wait for their end."""
         for session in list(self._all):
             self._end(session)
         await asyncio.gather(*self._ending)
 
 
 class EndpointSessions:
-    """Sessions of the one agent behind an address, which is initialized once, and anew after a fault.
+    """Sessions of the one agent at an address, which is initialized once, and again after a fault.
 
-    One scenario at a time, each after a reset; or all that come, without, if it serves them in `parallel`.
+    Scenarios run one at a time, each after a reset; if the agent serves them in `parallel`, all at once without resets.
     """
 
     def __init__(self, connect: Connect, initialize: Initialize, *, parallel: bool) -> None:
@@ -248,7 +248,7 @@ class EndpointSessions:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Give a session of the one agent."""
+        """Open a session of the one agent."""
         try:
             async with self._turn:
                 session = await self._ready()

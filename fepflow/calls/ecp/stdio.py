@@ -1,4 +1,4 @@
-"""An agent as a process that answers on stdout what it is asked on stdin, a line of JSON each."""
+"""An ECP agent as a process: requests on stdin and answers on stdout, one JSON object on each line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fepflow.suite import target
 
 
 class Agents(Programs):
-    """The agents of a suite in `folder`: its program, started anew for each connection."""
+    """The program of a suite in `folder`, started for each connection."""
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
         assert config.ecp is not None  # its callers have looked
@@ -23,15 +23,14 @@ class Agents(Programs):
         self._secrets = secrets
 
     async def connect(self) -> StdioConnection:
-        """Start the program; raises TargetError."""
+        """Start the program. Raises TargetError."""
         return StdioConnection(await self.start(), self._limit, self._secrets)
 
 
 class StdioConnection:
-    """A process with one request at a time. It reads and writes at the same time, so that neither side ever waits for
-    the other to read.
+    """A process with one request at a time; at most `limit` bytes of stdout are read for one answer.
 
-    For one answer it reads at most `limit` bytes of stdout. `secrets` are shown in no error.
+    Reading does not wait for the end of writing, so neither side blocks the other. No error shows `secrets`.
     """
 
     def __init__(self, process: ChildProcess, limit: int, secrets: frozenset[str]) -> None:
@@ -67,7 +66,7 @@ class StdioConnection:
         raise TargetError(message, kind="too_large", retryable=False)
 
     def log_tail(self) -> dict[str, str]:
-        """Return the end of what was no answer on stdout, and of stderr, and forget it."""
+        """Return the end of stderr, and of stdout without answers, and forget them."""
         tails = {"stdout": self._stdout, "stderr": self._process.stderr}
         texts = {name: tail.text for name, tail in tails.items() if tail.text}
         for tail in tails.values():
@@ -75,6 +74,6 @@ class StdioConnection:
         return texts
 
     async def aclose(self) -> None:
-        """Close stdin, then send SIGTERM, then kill all that is left of it."""
+        """Close stdin, then send SIGTERM, then kill the rest."""
         self._is_open = False
         await end_process(self._process, self._stdout)

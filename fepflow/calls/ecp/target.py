@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 class EcpTarget:
     """An ECP agent as a target: each test case is a scenario of one or several steps.
 
-    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.ecp.protocol.Step`; that
-    of a call that fails has the steps before. Values of environment variables that are named like a secret are taken
-    out of all that an agent says, and so are `secrets`. A program that cannot be started is an error of each call.
-    Raises InputError for an address or a header that cannot be used.
+    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.steps.Step`; after a
+    failed step it has the steps before. Answers are redacted: `secrets`, and values of environment variables with names
+    of secrets. A program that cannot be started is an error of each call. Raises InputError for an address or a header
+    that cannot be used.
     """
 
     def __init__(self, config: Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
@@ -52,7 +52,7 @@ class EcpTarget:
         self._agents: Final = open_agents(config, folder, self.secrets)
         self._sessions: Sessions
         if self._ecp.command is not None:
-            reuse = self._ecp.reuse if config.trace is None else False  # a process knows the trace that it began with
+            reuse = self._ecp.reuse if config.trace is None else False  # a process has one trace, from its start on
             self._sessions = ProcessSessions(self._connect, self._initialize, reuse, config.concurrency)
         else:
             self._sessions = EndpointSessions(self._connect, self._initialize, parallel=self._ecp.parallel)
@@ -60,11 +60,11 @@ class EcpTarget:
         self.fingerprint = content_hash("ecp", redact_json(asked, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """Return the input of each step; raises TargetError for what is no scenario."""
+        """Return the input of each step. Raises TargetError for an invalid scenario."""
         return steps_of(case.input)
 
     async def call(self, request: Any) -> TargetResponse:
-        """Run the scenario; raises TargetError, which says at which step. `progress_of_call` has what came before."""
+        """Run the scenario. Raises TargetError, which names the step; `progress_of_call` has the steps before."""
         inputs: list[str] = request
         progress = progress_of_call.get(None) or Progress()
         progress.response = scenario_response(None, len(inputs), [], {})
@@ -80,7 +80,7 @@ class EcpTarget:
 
     @asynccontextmanager
     async def converse(self, case: TestCase) -> AsyncIterator[Conversation]:
-        """Open a session with an agent, whose steps are the turns."""
+        """Open a session with an agent; each turn is a step."""
         if self._incompatible is not None:
             raise incompatible(self._incompatible)
         async with self._sessions.session() as session:
@@ -141,7 +141,7 @@ class EcpTarget:
 
 
 def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents | Endpoint:
-    """Return the agents of a target that has `ecp`; nothing is started yet. `secrets` are shown in no message.
+    """Return the agents of an `ecp` target. Nothing is started yet; no message shows `secrets`.
 
     Raises InputError for an address or a header that cannot be used.
     """
@@ -156,7 +156,8 @@ def open_agents(target: Target, folder: Path, secrets: frozenset[str]) -> Agents
 def target_of(text: str, variables: Sequence[str] = (), seconds: float | None = None) -> Target:
     """Return the target for an agent named on the command line: a command, or an address.
 
-    It gets these variables of the environment; each request may take so many seconds. Raises InputError.
+    `variables` are names of environment variables for it, `seconds` is the time limit of each request. Raises
+    InputError.
     """
     where = {"url": text} if re.match("https?://", text, re.IGNORECASE) else {"command": text}
     ecp = {**where, "step_timeout": seconds, "start_timeout": seconds}
@@ -171,7 +172,7 @@ def target_of(text: str, variables: Sequence[str] = (), seconds: float | None = 
 
 @asynccontextmanager
 async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
-    """Give an initialized session of the agent of an `ecp` target, started from `folder` or at its address.
+    """Open an initialized session with the agent of an `ecp` target, started from `folder` or at its address.
 
     Raises InputError for a command or an address that cannot be used, TargetError.
     """

@@ -1,7 +1,7 @@
 """The transport of the SDK's HTTP client for MCP: fepflow's connections, with their limits and errors.
 
-The SDK's own client reads bodies without limit, ends the whole session when one connection breaks, and tells of an HTTP
-error only that there was one. So it gets a transport that never raises: what goes wrong is kept for whoever asked.
+The SDK's own client reads bodies without limit, ends the whole session when one connection breaks, and hides the reason
+of an HTTP error. So it gets a transport that never raises: the error is kept in the exchange of the request.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Transport(httpx2.AsyncBaseTransport):
         self._traffic = traffic
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request; in place of an answer that is none comes a response that the SDK takes for a failure."""
+        """Send a request. After an error, return a response that the SDK reads as a failure."""
         exchange = exchange_under_way.get(Exchange()) if request.method == "POST" else Exchange()
         headers = [(name, value) for name, value in request.headers.raw if name.lower() != b"host"]
         if (context := traceparent.get()) is not None:
@@ -63,14 +63,14 @@ class Transport(httpx2.AsyncBaseTransport):
     def _look_at_head(self, response: httpx.Response, exchange: Exchange) -> None:
         kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if response.status_code == 202:
-            exchange.fault = malformed("HTTP 202: the server took the request for a notification, and gives no answer")
+            exchange.fault = malformed("HTTP 202: the server took the request for a notification, and sends no answer")
         elif kind not in ("application/json", _EVENTS):
-            what = excerpt(kind, self._secrets, 60) or "of no type"
-            message = f"the answer is {what}, and neither JSON nor a stream of events: check {MCP.url}"
+            what = excerpt(kind, self._secrets, 60) or "missing"
+            message = f"the answer's Content-Type is {what}, not JSON or a stream of events: check {MCP.url}"
             exchange.fault = malformed(message)
 
     async def _refused(self, request: httpx2.Request, response: httpx.Response, exchange: Exchange) -> httpx2.Response:
-        """Return a response that is no success, whose body is there. An error of JSON-RPC in it is the answer."""
+        """Return an unsuccessful response with its body. A JSON-RPC error in it is the answer."""
         status, encoding = response.status_code, response.headers.get("Content-Encoding", "")
         try:
             with wire_errors(self._endpoint.url, self._endpoint.timeout, MCP):
@@ -86,7 +86,7 @@ class Transport(httpx2.AsyncBaseTransport):
         fault = status_error(response, body.decode("utf-8", "replace"), self._secrets, MCP)
         if status == 404 and "mcp-session-id" in request.headers:
             self._traffic.is_open = False
-            message = "HTTP 404: the server has forgotten the session; the next attempt begins another one"
+            message = "HTTP 404: the server has forgotten the session; the next attempt starts a new one"
             fault = TargetError(message, kind="http_status", retryable=True, status=404)
         if fault.retryable or not _is_error(body):
             exchange.fault = fault
@@ -102,7 +102,7 @@ def _is_error(body: bytes) -> bool:
 
 
 class _Body(httpx2.AsyncByteStream):
-    """The body of a response, decoded and bounded. Its end before an answer is a fault of the exchange."""
+    """The body of a response, decoded and bounded. If it ends before the answer, the exchange gets the error."""
 
     def __init__(self, response: httpx.Response, exchange: Exchange, endpoint: Endpoint) -> None:
         self._response = response

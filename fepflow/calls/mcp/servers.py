@@ -1,4 +1,4 @@
-"""Places of an MCP server: a program to start, or an address. The SDK is loaded with the first session only."""
+"""The two kinds of MCP servers: a program or an address. The SDK is loaded with the first session."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Program:
-    """The program of a suite in `folder`, which is started for each session, and killed after it."""
+    """The program of a suite in `folder`, started for each session and killed after it."""
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
-        assert config.mcp is not None  # whoever calls this has seen its command
+        assert config.mcp is not None  # the caller has looked
         self._programs = Programs(config.mcp, folder, config.trace)
         self._limit = config.mcp.max_bytes
         self._secrets = secrets
@@ -29,7 +29,7 @@ class Program:
 
     @asynccontextmanager
     async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
-        """Give the streams of a session. Raises TargetError."""
+        """Open the streams of a session. Raises TargetError."""
         from fepflow.calls.mcp.traffic import ProcessLines, Reader, Writer
 
         process = await self._programs.start()
@@ -40,7 +40,7 @@ class Program:
             await end_process(process, Tail())
 
     async def aclose(self) -> None:
-        """Kill what is left of the processes."""
+        """Kill the rest of the processes."""
         await self._programs.aclose()
 
 
@@ -55,7 +55,7 @@ class Endpoint(http_client.Endpoint):
 
     @asynccontextmanager
     async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
-        """Give the streams of a session."""
+        """Open the streams of a session."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -64,7 +64,7 @@ class Endpoint(http_client.Endpoint):
 
         transport = Transport(self, self._secrets, traffic)
         async with (
-            # Without a timeout of its own: each call has its deadline.
+            # Without a timeout, because each call has its deadline.
             httpx2.AsyncClient(transport=transport, headers=self.headers.raw, timeout=None, trust_env=False) as client,
             streamable_http_client(str(self.url), http_client=client, max_sse_event_size=None) as (read, write),
         ):
@@ -72,7 +72,7 @@ class Endpoint(http_client.Endpoint):
 
 
 def open_servers(config: target.Target, folder: Path, secrets: frozenset[str]) -> Program | Endpoint:
-    """Return the servers of a target that has `mcp`; nothing is started yet. `secrets` are shown in no message.
+    """Return the server of an `mcp` target. Nothing is started yet; no message shows `secrets`.
 
     Raises InputError for an address or a header that cannot be used.
     """

@@ -1,4 +1,4 @@
-"""Sessions with an MCP server, by the public SDK: set up once for all calls of a run, and anew when one has broken."""
+"""Sessions with an MCP server through the public SDK: one for all calls of a run, and a new one after a failure."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ from fepflow.json.values import has_more_values
 from fepflow.security.redaction import excerpt, words_of
 
 MAX_PAGES = 100
-"""Pages of tools/list: a server that gives more does not come to an end."""
+"""Most pages of tools/list, for servers whose list never ends."""
 
 START_SECONDS = 30.0
-"""Time for a server to start and to list its tools; then the next attempt starts it anew."""
+"""Time limit for a server to start and list its tools; then the next attempt starts it again."""
 
 _CLOSING_SECONDS = 5.0
-"""Time for a session to end: a process has some seconds of it to end by itself."""
+"""Time limit for the end of a session, including the seconds for a process to end by itself."""
 
 _SHOWN = 300
 _RESULT: TypeAdapter[CallToolResult | InputRequiredResult] = TypeAdapter(CallToolResult | InputRequiredResult)
@@ -57,15 +57,15 @@ def _is_of_others(_: logging.LogRecord) -> bool:
 
 
 for _name in _LOGGERS:
-    # The SDK logs what servers send, with tracebacks, and whole addresses; here all of that is an error of its call.
+    # The SDK logs tracebacks, texts of servers and whole addresses; here each of these is an error of its call.
     logging.getLogger(_name).addFilter(_is_of_others)
 
 OpenStreams = Callable[[Traffic], AbstractAsyncContextManager[tuple[Reader, Writer]]]
-"""Opens the streams of a session; raises TargetError."""
+"""Opens the streams of a session. Raises TargetError."""
 
 
 class Server:
-    """A server with which a session is open: its `name`, `version`, `protocol_version` and `tools`."""
+    """A server with an open session, and its `tools`."""
 
     def __init__(self, session: ClientSession, traffic: Traffic, secrets: frozenset[str]) -> None:
         self.tools: dict[str, Tool] = {}
@@ -83,8 +83,8 @@ class Server:
     async def set_up(self) -> None:
         """Agree on a version, and list the tools. Raises TargetError.
 
-        `initialize` comes first: some servers end at any other request before it. Those that know it no more have
-        `server/discover` in its place.
+        `initialize` comes first, because some servers end at any other request before it. Newer servers have replaced
+        it by `server/discover`.
         """
         try:
             with self._asking("initialize"):
@@ -112,12 +112,12 @@ class Server:
                     self.tools = tools
                     return
                 if cursor in cursors:
-                    raise malformed("tools/list: the server gives the same page again and again")
+                    raise malformed("tools/list: the server sends the same page again and again")
                 cursors.add(cursor)
-        raise malformed(f"tools/list: the server gives more than {MAX_PAGES} pages")
+        raise malformed(f"tools/list: the server sends more than {MAX_PAGES} pages")
 
     async def tool(self, name: str) -> Tool:
-        """Return a tool; raises TargetError for one that the server does not list."""
+        """Return a tool. Raises TargetError if the server does not list it."""
         if self._traffic.tools_have_changed or name not in self.tools:
             await self.list_tools()
         if name not in self.tools:
@@ -127,15 +127,15 @@ class Server:
         return self.tools[name]
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
-        """Call a tool; raises TargetError. A cancelled call is cancelled at the server, too."""
+        """Call a tool. A cancelled call is also cancelled at the server. Raises TargetError."""
         meta: Any = None if (context := pass_traceparent()) is None else {"traceparent": context}
         params = CallToolRequestParams(name=name, arguments=dict(arguments), _meta=meta)
         noting = partial(self._note_progress, progress_of_call.get(Progress()))
         with self._asking():
-            # `session.call_tool` would hold the result against the schema, and keep one back that does not fit.
+            # `session.call_tool` would validate the result, and hide one that does not fit the schema.
             result = await self._session.send_request(CallToolRequest(params=params), _RESULT, progress_callback=noting)
         if isinstance(result, InputRequiredResult):
-            message = "the tool asks for input in the middle of the call, and nobody is there to give it"
+            message = "the tool asks for input during the call, which an evaluation cannot give"
             raise TargetError(message, kind="agent_error", retryable=False)
         return result
 
@@ -145,7 +145,7 @@ class Server:
 
     @contextmanager
     def _asking(self, method: str = "") -> Iterator[None]:
-        """Turn what the SDK raises into a TargetError, which names the method unless it is that of the call."""
+        """Turn the SDK's exceptions into TargetErrors that name the method, if given."""
         exchange = Exchange()
         token = exchange_under_way.set(exchange)
         try:
@@ -163,8 +163,8 @@ class Server:
             first = error.errors(include_url=False, include_input=False)[0]
             place = ".".join(str(step) for step in first["loc"])
             why = excerpt(f"{place}: {first['msg']}", self._secrets, _SHOWN)
-            return malformed(f"the result is not as the protocol has it: {why}")
-        if isinstance(error, RuntimeError):  # the SDK's for versions that it does not speak
+            return malformed(f"the result does not fit the protocol: {why}")
+        if isinstance(error, RuntimeError):  # the SDK's error for unsupported versions
             return incompatible(words_of(error))
         words = excerpt(error.message, self._secrets, _SHOWN)
         if error.code == CONNECTION_CLOSED and not self._traffic.is_open:
@@ -172,12 +172,12 @@ class Server:
                 "the connection to the server was closed", kind="connect", retryable=True
             )
         if error.code == PARSE_ERROR:
-            return malformed(f"the answer is no message of JSON-RPC 2.0: {words}")
+            return malformed(f"the answer is not a JSON-RPC 2.0 message: {words}")
         return RpcError(error.code, f"the server answered with the error {error.code}: {words}")
 
 
 class Connection:
-    """A session in a task of its own, as the SDK's scopes must end in the task in which they began."""
+    """A session in its own task, because the SDK's scopes must end in the task in which they began."""
 
     def __init__(self, open_streams: OpenStreams, secrets: frozenset[str], *, is_program: bool = False) -> None:
         self._open_streams = open_streams
@@ -190,15 +190,15 @@ class Connection:
 
     @property
     def is_open(self) -> bool:
-        """True while calls can be made, or will be."""
+        """True while calls can be made, or the session is being set up."""
         has_failed = self._ready.done() and self._ready.exception() is not None
         return self._traffic.is_open and not (has_failed or self._over.is_set() or self._task.done())
 
     async def server(self) -> Server:
-        """Return the server, once it is set up. Raises TargetError.
+        """Return the server once it is set up. Raises TargetError.
 
-        A program may need longer to start than a call may last: the next attempt goes on waiting for the same one. An
-        address that does not answer is asked anew.
+        A program may take longer to start than a call may last, so the next attempt waits for the same program. An
+        address that does not answer is asked again.
         """
         try:
             return await asyncio.shield(self._ready)
@@ -208,7 +208,7 @@ class Connection:
             raise
 
     async def _run(self) -> None:
-        traceparent.set(None)  # the session is not the first call's alone
+        traceparent.set(None)  # the session does not belong to the first call
         exchange_under_way.set(Exchange())
 
         try:
@@ -229,7 +229,7 @@ class Connection:
                     over.cancel()
         except TargetError as error:
             self._fail(error)
-        except Exception as error:  # groups of the SDK's tasks
+        except Exception as error:  # exception groups of the SDK
             self._fail(TargetError(f"the connection broke: {words_of(error)}", kind="connect", retryable=True))
         finally:
             self._traffic.is_open = False
@@ -246,10 +246,10 @@ class Connection:
     def _fail(self, error: TargetError) -> None:
         if not self._ready.done():
             self._ready.set_exception(error)
-            self._ready.exception()  # seen: nobody may be waiting any more
+            self._ready.exception()  # marks it as retrieved, for nobody may be waiting
 
     async def aclose(self) -> None:
-        """End the session, and whatever was started for it."""
+        """End the session, and what was started for it."""
         self._over.set()
         await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
         self._task.cancel()
@@ -257,12 +257,14 @@ class Connection:
 
 
 def json_of(result: Result) -> dict[str, Any]:
-    """Return a result as JSON, as it came. Raises TargetError for one of too many values, or that is no JSON."""
+    """Return a result as JSON, unchanged. Raises TargetError for too many values, and if it is not JSON."""
     try:
         # pydantic's own dump as JSON has null for NaN.
         text = json.dumps(result.model_dump(by_alias=True, exclude_unset=True), allow_nan=False, default=str)
     except (ValueError, RecursionError):
-        raise malformed("the result is not JSON: it holds NaN, a number too large, or is nested too deep") from None
+        raise malformed(
+            "the result is not JSON: it has NaN or a number that is too large, or is nested too deep"
+        ) from None
     if has_more_values(text, MAX_VALUES):
         message = f"the result holds more than {MAX_VALUES:,} JSON values"
         raise TargetError(message, kind="too_large", retryable=False)

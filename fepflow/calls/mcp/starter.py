@@ -1,6 +1,6 @@
-"""A first suite for an MCP server: a test case for each of its tools, with arguments made from their schemas.
+"""A first suite for an MCP server: a test case for each tool, with arguments made from its schema.
 
-What a server says of its tools is not trusted: its words are comments and JSON, on one line each.
+Texts of a server are not trusted: they are comments or JSON, on one line each.
 """
 
 from __future__ import annotations
@@ -48,8 +48,11 @@ _FORMATS = {
 
 @dataclass(frozen=True, slots=True)
 class StarterSuite:
-    """The text of a suite, and names of tools: those that it calls, those of them that do not say that they only read,
-    and those that it leaves out, as they say that they destroy."""
+    """The text of a suite, and names of tools.
+
+    `called` are its test cases, `may_change` those of them that are not declared read-only, and `left_out` the tools
+    that are declared destructive.
+    """
 
     text: str
     called: Sequence[str]
@@ -58,8 +61,11 @@ class StarterSuite:
 
 
 def target_of(server: str, variables: Sequence[str], headers: Sequence[str]) -> tuple[Target, dict[str, Any]]:
-    """Return the target for a server, a command or an address, with these variables, and headers as `NAME: VALUE`; and
-    its section as it is written into a suite, with `${NAME}` as it is. Raises InputError."""
+    """Return the target for a server (a command or an address), and its section as it is written into a suite.
+
+    `variables` are names of environment variables, `headers` texts `NAME: VALUE`. The section keeps `${NAME}` as it is.
+    Raises InputError.
+    """
     parts = [header.partition(":") for header in headers]
     written: dict[str, Any] = {"command": server} if "://" not in server else {"url": server}
     written |= {"env": list(variables)} if variables else {}
@@ -79,9 +85,9 @@ def target_of(server: str, variables: Sequence[str], headers: Sequence[str]) -> 
 async def starter_suite(target: Target, written: Mapping[str, Any], folder: Path) -> StarterSuite:
     """Ask a server for its tools, from the working directory, and return a suite in `folder` with a case for each.
 
-    `written` is the section `mcp` as it stands in the suite, with its references. A tool that says that it destroys
-    (destructiveHint) is a comment. Most tools say nothing of it, so they are cases, with a word of warning. Raises
-    InputError, TargetError.
+    `written` is the section `mcp` of the suite, with its references. A tool that is declared destructive
+    (destructiveHint) is a comment. Most tools declare nothing: they are cases with a warning. Raises InputError,
+    TargetError.
     """
 
     def late() -> TargetTimeoutError:
@@ -108,9 +114,9 @@ def _suite(server: Server, written: Mapping[str, Any], folder: Path) -> StarterS
 
 
 def suite_text(name: str, called: Sequence[Tool], left_out: Sequence[Tool], section: Mapping[str, Any]) -> str:
-    """Return a suite with a case for each tool; those that are `left_out` are comments."""
+    """Return a suite with a case for each tool; the tools `left_out` are comments."""
     lines = [
-        f"# A test case for each tool of the server {_words(name)}. Put real values where TODO stands.",
+        f"# A test case for each tool of the server {_words(name)}. Replace each TODO by a real value.",
         "# `fepflow validate suite.yaml` finds mistakes; `fepflow run suite.yaml` runs it.",
         f"name: {_yaml(_words(name))}",
         "target:",
@@ -162,7 +168,7 @@ def _case(tool: Tool) -> Iterator[str]:
 
 
 def _arguments(schema: dict[str, Any]) -> Iterator[str]:
-    """Yield a line for each argument that must be given."""
+    """Yield a line for each required argument."""
     for name, part in _required(schema).items():
         value = sample(part, schema)
         about = part.get("description") if isinstance(part, dict) else None
@@ -174,7 +180,7 @@ def _arguments(schema: dict[str, Any]) -> Iterator[str]:
 
 
 def _required(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return the schemas of what an object must have, by name."""
+    """Return the schemas of an object's required members, by name."""
     properties, names = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict) or not isinstance(names, list):
         return {}
@@ -182,8 +188,10 @@ def _required(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def sample(schema: Any, root: dict[str, Any], depth: int = 0) -> Any:
-    """Return a value that fits a schema as far as it can be seen: its example, default or first choice, else one of its
-    type. A text without any of them is TODO, and so is what cannot be seen."""
+    """Return a value that fits a simple schema: its example, default or first choice, else a value of its type.
+
+    A text without any of these, and a value of an unknown type, is TODO.
+    """
     if not isinstance(schema, dict) or depth > _DEEPEST:
         return TODO
     if isinstance(examples := schema.get("examples"), list) and examples:
@@ -220,7 +228,7 @@ def _of_type(schema: dict[str, Any], root: dict[str, Any], depth: int) -> Any:
 
 
 def _yaml(value: Any) -> str:
-    """Return a value as JSON that is YAML, too, on one line; names as they are."""
+    """Return a value as JSON on one line, which is also YAML; plain names stay as they are."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _NO_TEXTS:
         return value
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""The system under test as a server that speaks the Model Context Protocol: each test case calls one of its tools."""
+"""The system under test as an MCP server: each test case calls one of its tools."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from fepflow.calls.mcp.session import Connection, Server
 
 MAX_SCHEMA = 100_000
-"""Characters of an outputSchema that is kept with each output."""
+"""Most characters of an outputSchema that is stored with each output."""
 
 
 class McpTarget:
@@ -34,10 +34,9 @@ class McpTarget:
 
     Opening it starts nothing. The value of an output is the result's structuredContent; without it, the text, if the
     content is one text, else the list of contents. Its metadata has `tool`, `is_error`, `outcome` (`answer`, `error`,
-    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `structuredContent` and
-    `outputSchema` where there are any, `server` and `protocol_version`. Values of environment variables that are named
-    like a secret are taken out of all that the server says, and so are `secrets`. Raises InputError for an address or a
-    header that cannot be used.
+    or `refusal` for an error that the case expects), `expected_outcome`, `content`, `server`, `protocol_version`, and,
+    if there are any, `structuredContent` and `outputSchema`. Answers are redacted: `secrets`, and values of environment
+    variables with names of secrets. Raises InputError for an address or a header that cannot be used.
     """
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str] = frozenset()) -> None:
@@ -51,14 +50,14 @@ class McpTarget:
         self.fingerprint = content_hash("mcp", redact_json(self._servers.identity, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """Return the call of a tool; raises TargetError for an input that is none."""
+        """Return the call of a tool. Raises TargetError for an invalid input."""
         if problem := call_problem(case.input):
             raise TargetError(problem, kind="request", retryable=False)
         call = {"tool": case.input["tool"], "arguments": case.input.get("arguments") or {}}
         return {**call, "is_error": True} if case.input.get("is_error") else call
 
     async def call(self, request: Any) -> TargetResponse:
-        """Call the tool once; raises TargetError."""
+        """Call the tool once. Raises TargetError."""
         progress = progress_of_call.get(None) or Progress()
         progress.place = "initialize"
         server = await self._server()
@@ -109,6 +108,6 @@ def _response(
     if tool.output_schema is not None and len(json.dumps(tool.output_schema)) <= MAX_SCHEMA:
         metadata["outputSchema"] = tool.output_schema
     value = content[0].get("text") if len(content) == 1 and content[0].get("type") == "text" else content
-    if (structured := data.get("structuredContent")) is not None:  # some servers write null where there is none
+    if (structured := data.get("structuredContent")) is not None:  # some servers write null if there is none
         value = metadata["structuredContent"] = structured
     return TargetResponse(*redact_json([value, metadata], secrets))

@@ -1,7 +1,7 @@
-"""Messages between an MCP server and the SDK's session, watched: the requests under way, and what becomes of them.
+"""Messages between an MCP server and the SDK's session, and the requests under way.
 
-The SDK drops an answer that belongs to no request, and a line that is no message: whoever asked waits for nothing. Here
-the requests under way get their error at once, in words that say what came instead.
+The SDK drops answers to unknown requests and lines that are not messages, so callers would wait until their time-out.
+Here the requests under way fail at once, with an error that shows what came instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SHOWN = 120
 
 
 class Exchange:
-    """One request and its answer. `fault` is why there is none, where fepflow knows it better than the SDK."""
+    """One request and its answer. `fault` is fepflow's reason for a missing answer, if it knows one."""
 
     def __init__(self) -> None:
         self.fault: TargetError | None = None
@@ -52,27 +52,27 @@ class Exchange:
 
 
 exchange_under_way: ContextVar[Exchange] = ContextVar("fepflow_mcp_exchange")
-"""The exchange of the request that this task sends. The SDK gives requests their ids, and carries contexts along."""
+"""The exchange of the request that this task sends. The SDK passes contexts on; it chooses the ids itself."""
 
 
 class Traffic:
-    """Requests under way on a connection, and `errors` that stand for answers which will not come."""
+    """Requests under way on a connection, and `errors` in place of answers that will not come."""
 
     def __init__(self) -> None:
         self.is_open = True
         self.errors: Final[deque[SessionMessage]] = deque()
         self.unheard: TargetError | None = None
-        """An error that came before the first request, which it ends: what a server prints as it starts."""
+        """An error before the first request, which it ends: for example a text that a server prints at its start."""
         self.is_silent = False
-        """True if the server had sent nothing since the request that was given up last."""
+        """True if the server has sent nothing since the last cancelled request was sent."""
         self.tools_have_changed = False
-        """True if the server has said so since its tools were listed."""
+        """True if the server has announced a change since its tools were listed."""
         self._heard = 0
         self._under_way: dict[RequestId, Exchange] = {}
         self._last_id = 0
 
     def sent(self, item: SessionMessage) -> None:
-        """Note what the session sends."""
+        """Note a message that the session sends."""
         message = item.message
         if isinstance(message, JSONRPCRequest):
             self._last_id = max(self._last_id, message.id if isinstance(message.id, int) else 0)
@@ -87,7 +87,7 @@ class Traffic:
             self.is_silent = given_up is not None and given_up.heard_before == self._heard
 
     def received(self, item: SessionMessage) -> None:
-        """Note what the server sends. A wrong answer fails all requests under way."""
+        """Note a message of the server. A wrong answer fails all requests under way."""
         self._heard += 1
         message = item.message
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/tools/list_changed":
@@ -97,18 +97,17 @@ class Traffic:
         request_id = None if message.id is None else coerce_request_id(message.id)
         if request_id is None and isinstance(message, JSONRPCError):
             words = excerpt(message.error.message, frozenset())
-            self.fail(malformed(f"the server answered, without an id, that it cannot read a request: {words}"))
+            self.fail(malformed(f"the server answered without an id that it cannot read a request: {words}"))
         elif self._under_way.pop(request_id or 0, None) is None and not self._was_asked(request_id):
             shown = excerpt(repr(message.id), frozenset(), 60)
             self.fail(malformed(f"an answer came with the id {shown}, which no request has"))
 
     def _was_asked(self, request_id: RequestId | None) -> bool:
-        """Return whether an answer is late, or a second one, which is a surplus."""
+        """Return whether an answer is late, or repeats an earlier one."""
         return isinstance(request_id, int) and 0 < request_id <= self._last_id
 
     def fail(self, error: TargetError) -> None:
-        """End all requests under way with an error. Of several it is not known which one is to blame: all may try
-        again."""
+        """End all requests under way with an error. With several, the culprit is unknown, so all may be retried."""
         if not self._last_id:
             self.unheard = self.unheard or error
         elif not self._under_way:
@@ -116,7 +115,7 @@ class Traffic:
         if len(self._under_way) > 1 and not error.retryable:
             error = TargetError(f"{error} (of {len(self._under_way)} calls under way)", kind=error.kind, retryable=True)
         for request_id, exchange in self._under_way.items():
-            # One for each, as each call says in its own where it was.
+            # One for each call, which adds its own place.
             exchange.fault = TargetError(str(error), kind=error.kind, retryable=error.retryable)
             data = ErrorData(code=INTERNAL_ERROR, message="failed")
             self.errors.append(SessionMessage(JSONRPCError(jsonrpc="2.0", id=request_id, error=data)))
@@ -130,7 +129,7 @@ class _Stream:
         self._traffic = traffic
 
     async def aclose(self) -> None:
-        """Note that the session is over; whoever opened the connection closes it."""
+        """Note that the session is over. The owner of the connection closes it."""
         self._traffic.is_open = False
 
     async def __aenter__(self) -> Self:
@@ -156,7 +155,7 @@ class Writer(_Stream):
 
 
 class Reader(_Stream):
-    """The direction from the server. `receive` gives the next message; StopAsyncIteration is the end."""
+    """The direction from the server. `receive` returns the next message, and raises StopAsyncIteration at the end."""
 
     last_context = None
 
@@ -168,7 +167,7 @@ class Reader(_Stream):
         return self
 
     async def __anext__(self) -> SessionMessage | Exception:
-        """Return the next message, after the errors that stand for answers."""
+        """Return the next message, but first the errors in place of answers."""
         if not self._traffic.errors:
             try:
                 item = await self._receive()
@@ -186,9 +185,9 @@ class Reader(_Stream):
 
 
 class ProcessLines:
-    """The messages of a process: one on each line of its stdin and stdout.
+    """The messages of a process, one on each line of its stdin and stdout.
 
-    It may write at most `limit` bytes without an answer. `secrets` are shown in no error.
+    It may write at most `limit` bytes without an answer. No error shows `secrets`.
     """
 
     def __init__(self, process: ChildProcess, traffic: Traffic, limit: int, secrets: frozenset[str]) -> None:
@@ -202,14 +201,14 @@ class ProcessLines:
         """Write a message."""
         text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
         self._process.stdin.write(text.encode() + b"\n")
-        if self._traffic.is_silent:  # many servers do one thing at a time: nothing comes until it ends, if it does
-            message = "the server hangs in another call, so it is started anew"
+        if self._traffic.is_silent:  # many servers do one thing at a time, and may be stuck
+            message = "the server hangs in another call, so it is restarted"
             self._traffic.fail(TargetError(message, kind="connect", retryable=True))
             self._traffic.is_open = False
 
     async def receive(self) -> SessionMessage:
-        """Return the next message. Raises StopAsyncIteration at the end, when the requests under way have their error:
-        the process has ended, or has written too much."""
+        """Return the next message. Raises StopAsyncIteration when the process has ended or written too much; the
+        requests under way have their error then."""
         while True:
             try:
                 line = await self._process.read_line()
@@ -233,7 +232,7 @@ class ProcessLines:
         try:
             message = await READERS.run(read) if len(line) > LARGE_TEXT else read()
         except (ValidationError, UnicodeDecodeError):
-            if line.strip() and line.endswith(b"\n"):  # half a line is what a process leaves that dies
+            if line.strip() and line.endswith(b"\n"):  # a dying process may leave half a line
                 self._refuse(line)
             return None
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -243,7 +242,9 @@ class ProcessLines:
     def _refuse(self, line: bytes) -> None:
         text = excerpt(line.decode("utf-8", "replace"), self._secrets, _SHOWN)
         if line.lstrip().startswith(b"{") and b'"jsonrpc"' in line:
-            self._traffic.fail(malformed(f"the server sent what is no message of JSON-RPC 2.0: {text}"))
+            self._traffic.fail(malformed(f"the server sent a line that is not a JSON-RPC 2.0 message: {text}"))
             return
-        advice = "stdout belongs to the protocol: print to stderr"
-        self._traffic.fail(malformed(f"the server printed to stdout what is no message of MCP: {text} ({advice})"))
+        advice = "stdout is for the protocol only: print to stderr"
+        self._traffic.fail(
+            malformed(f"the server printed to stdout a line that is not an MCP message: {text} ({advice})")
+        )

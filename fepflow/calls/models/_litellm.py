@@ -1,4 +1,4 @@
-"""The one file that imports litellm: its set-up, and single requests through it, which run in the client's thread."""
+"""The one file that imports litellm: its set-up, and single requests, which run in the client's thread."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ from fepflow.security.redaction import hide_addresses_in_logs, redact
 if TYPE_CHECKING:
     import httpx
 
-# httpx is imported where a model is asked: what only reads suites and results does without it.
+# httpx is imported only where a model is asked: reading suites and results does not need it.
 
 
 SMALL_BYTES = 65_536
-"""Largest response that is no answer: litellm takes minutes to look at megabytes of it, and blocks its thread."""
+"""Largest response that is not an answer: litellm takes minutes to search megabytes, and blocks its thread."""
 
 
 current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
@@ -53,7 +53,7 @@ current: ContextVar[Exchange] = ContextVar("fepflow_exchange")
 
 
 def guard(litellm_handler: Any, litellm_transport: Any) -> None:
-    """Have all of litellm's clients use its aiohttp transport, and that transport be guarded."""
+    """Make all of litellm's clients use its aiohttp transport, and guard that transport."""
     if getattr(litellm_transport.handle_async_request, "guarded", False):
         return
     import httpx
@@ -91,11 +91,11 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
 
 
 async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Request) -> bytes:
-    """Return the decoded body, of an error its beginning.
+    """Return the decoded body, or the beginning of an error's body.
 
-    Raises httpx.ProtocolError for an answer that is too large, and for what cannot be decoded.
+    Raises httpx.ProtocolError for an answer that is too large or cannot be decoded.
     """
-    # The stream itself: `aiter_raw` wants a request, which a transport's response has not got yet.
+    # The stream itself: `aiter_raw` needs a request, which a transport's response does not have yet.
     stream: Any = response.stream
     encoding = response.headers.get("Content-Encoding", "")
     try:
@@ -107,7 +107,7 @@ async def _read(response: httpx.Response, exchange: Exchange, request: httpx.Req
         why = large if error.kind == "too_large" else f"gives an answer that {error}"
         raise exchange.refuse(error.kind, why, request) from None
     except Exception:
-        exchange.status = None  # there is no answer: the connection broke in the middle of it
+        exchange.status = None  # the connection broke in the middle of the answer
         raise
 
 
@@ -136,22 +136,38 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
     choices = answer.get("choices")
     if isinstance(choices, list) and choices:
         exchange.tells_end = isinstance(choices[0], dict) and bool(choices[0].get("finish_reason"))
-    return body
+    simple = _with_a_text(answer)
+    return body if simple is answer else json.dumps(simple).encode()
 
 
 def _error_in(answer: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the error that is all there is in an answer, with `message` or `code`; None for any other answer."""
+    """Return the error, with `message` or `code`, of an answer that has nothing else; None for other answers."""
     error = answer.get("error")
     if isinstance(error, str):
         error = {"message": error}
     has_answer = any(isinstance(answer.get(name), list | dict) and answer[name] for name in _ANSWERS)
-    if has_answer or "output" in answer or not isinstance(error, dict):  # the Responses API says itself that it failed
+    if has_answer or "output" in answer or not isinstance(error, dict):  # the Responses API has a status of its own
         return None
     return error if error.get("message") or error.get("code") else None
 
 
 _ANSWERS = ("choices", "candidates", "content", "message", "data")
 """The members that hold an answer, by provider."""
+
+
+def _with_a_text(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer with a text in place of a message that is a list of text parts: litellm reads only texts."""
+    match answer:
+        case {"choices": [{"message": {"content": [_, *_] as parts} as message} as choice]}:
+            texts = [part["text"] for part in parts if _is_text(part)]
+            if len(texts) == len(parts):
+                message = {**message, "content": "".join(texts)}
+                return {**answer, "choices": [{**choice, "message": message}]}
+    return answer
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
 def _joined(here: str, location: str) -> str:
@@ -162,18 +178,18 @@ def _joined(here: str, location: str) -> str:
 
 
 CLIENT_TIMEOUT = 600.0
-"""Seconds, the same for all: litellm keeps a client for each time-out that it sees. Our own deadline is around it."""
+"""Seconds, the same for all requests, because litellm keeps a client for each time-out. Our deadline is shorter."""
 
 MOST_TOKENS = 100_000_000
 """Most tokens of one response: larger numbers count as not reported."""
 
 _ENVIRONMENT = {
-    # Without these it fetches a list of prices, and one of headers, over the network when it is imported.
+    # Without these it fetches lists of prices and headers over the network when it is imported.
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
-    # Otherwise it reads whatever `.env` it finds.
+    # Otherwise it reads any `.env` file.
     "LITELLM_MODE": "PRODUCTION",
-    # Its search for secrets takes minutes for megabytes of an odd answer. Its logs are off, and we look ourselves.
+    # Its search for secrets takes minutes for megabytes of an answer. Its logs are off, and we redact ourselves.
     "LITELLM_DISABLE_REDACT_SECRETS": "true",
 }
 
@@ -181,14 +197,16 @@ _loading = Lock()
 
 
 def load() -> Any:
-    """litellm, set up: quiet, without retries of its own, without the network. Takes seconds the first time."""
-    with _loading:  # several clients may begin at once, each in its thread
+    """Return litellm: quiet, without its own retries, without the network. Takes seconds the first time."""
+    with _loading:  # several clients may start at once, each in its thread
         return _load()
 
 
 def load_for_calls() -> None:
-    """Load litellm with what its first request to an OpenAI-compatible endpoint would wait for, half a second: it would
-    count as latency of the first answers."""
+    """Load litellm and the library for OpenAI-compatible endpoints, which takes half a second.
+
+    Without this, the first answers would have that latency.
+    """
     load()
     import openai.resources  # noqa: F401
 
@@ -197,16 +215,16 @@ def load_for_calls() -> None:
 def _load() -> Any:
     os.environ.update(_ENVIRONMENT)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations inside of it, and of what it imports; nothing of ours is here
+        warnings.simplefilter("ignore")  # deprecations in litellm and its imports
         import litellm
         from litellm.llms.custom_httpx.aiohttp_transport import LiteLLMAiohttpTransport
         from litellm.llms.custom_httpx.http_handler import AsyncHTTPHandler
-    # It makes classes of its own as late as at the first request, and means to keep quiet about them.
+    # It defines classes as late as at the first request.
     warnings.filterwarnings("ignore", message=".*`ReadOnly` qualifier.*")
-    # It serializes answers for its logs, also those that are not as they should be, and would print parts of them.
+    # It serializes even malformed answers for its logs, and would print parts of them.
     warnings.filterwarnings("ignore", message="Pydantic serializer warnings")
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # what it logs may hold texts and keys
+        logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # its records may contain texts and keys
     hide_addresses_in_logs("httpx")  # some models take their key in the query
     litellm.suppress_debug_info = True
     litellm.turn_off_message_logging = True
@@ -221,8 +239,10 @@ def _load() -> Any:
 
 
 class _ClientOfLoop:
-    """The HTTP client that litellm has for a few providers, one for each event loop: its own would be one for all, and
-    close a loop's connections as soon as it is used in another."""
+    """The HTTP client that litellm uses for a few providers, one for each event loop.
+
+    litellm's own is one for all loops, and closes a loop's connections when it is used in another.
+    """
 
     def __getattr__(self, name: str) -> Any:
         from litellm.llms.custom_httpx.http_handler import get_async_httpx_client
@@ -232,8 +252,8 @@ class _ClientOfLoop:
 
 
 def _without_afterthoughts() -> None:
-    """Keep litellm from work after an answer: to log it, it asks an Ollama server about its models, and holds up the
-    event loop for as long as that server likes.
+    """Keep litellm from work after an answer: for its log, it asks an Ollama server about its models, and blocks the
+    event loop until that answers.
     """
     from litellm.litellm_core_utils.logging_worker import GLOBAL_LOGGING_WORKER
 
@@ -259,7 +279,7 @@ async def complete(
     except Exception as error:
         raise model_error(error, model, exchange, with_format=bool(form)) from None
     usage = _usage(answer, model)
-    context.record(usage)  # it is paid for, of use or not
+    context.record(usage)  # the answer is paid for even if it is useless
     try:
         choice = answer.choices[0]
         reported = str(getattr(answer, "model", None) or "")
@@ -288,7 +308,7 @@ async def output(model: Model, api: Api, request: Mapping[str, Any], headers: Ma
         raise model_error(error, model, exchange) from None
     read = chat_output if api == "chat" else response_output
     result = read(answer, model.name, _usage(answer, model))
-    # litellm makes "stop" of no reason, and nobody knows whether such an answer is whole.
+    # litellm turns a missing reason into "stop", but such an answer may be incomplete.
     return result if exchange.tells_end or result.finish_reason != "stop" else replace(result, finish_reason="")
 
 
@@ -303,11 +323,11 @@ async def embed(
     except Exception as error:
         raise model_error(error, model, exchange) from None
     usage = _usage(answer, model)
-    context.record(usage)  # it is paid for, of use or not
+    context.record(usage)  # the answer is paid for even if it is useless
     try:
-        # A provider may answer in any order; `index` says which text a vector is of.
-        found = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
-        vectors = [found[index] for index in range(len(answer.data))]
+        # A provider may answer in any order; `index` is the number of the text.
+        by_index = {int(item["index"]): [float(number) for number in item["embedding"]] for item in answer.data}
+        vectors = [by_index[index] for index in range(len(answer.data))]
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         vectors = []
     if len(vectors) != len(texts) or not all(vector and all(map(math.isfinite, vector)) for vector in vectors):
@@ -317,7 +337,7 @@ async def embed(
 
 
 def _exchange(exchange: Exchange) -> Exchange:
-    """Return the record of the request that is about to be made."""
+    """Set and return the record of the next request."""
     current.set(exchange)
     return exchange
 
@@ -329,7 +349,7 @@ def _connection(model: Model) -> dict[str, Any]:
 
 
 def _text_of(choice: Any, model: Model) -> str:
-    """Return the text of a response; raises ModelError for a refusal, a truncated response, and none."""
+    """Return the text of a response. Raises ModelError for a refusal, and for a truncated or empty response."""
     details = getattr(choice.message, "provider_specific_fields", None) or {}
     if details.get("refusal") or choice.finish_reason == "content_filter":
         raise ModelError(f"{model.name} refused to answer", kind="refused")
@@ -348,22 +368,20 @@ def _usage(answer: Any, model: Model) -> Usage:
         _count(getattr(reported, "prompt_tokens", getattr(reported, "input_tokens", None))),  # the Responses API's name
         _count(getattr(reported, "completion_tokens", getattr(reported, "output_tokens", None))),
     )
-    # Usage that was not reported comes as 0; a chat response has completion tokens, and only vectors have none.
+    # Unreported usage comes as 0. Every chat response has completion tokens; vectors have none.
     if not prompt_tokens or (not completion_tokens and not hasattr(answer, "data")):
         return Usage(prompt_tokens or None, completion_tokens or None)
     return Usage(prompt_tokens, completion_tokens or 0, cost(model, prompt_tokens, completion_tokens or 0))
 
 
 def _count(reported: Any) -> int | None:
-    """Return a number of tokens; None for what cannot be one, as if it were not reported."""
+    """Return a number of tokens; None for an impossible one, as if it were not reported."""
     is_count = isinstance(reported, int) and not isinstance(reported, bool) and 0 <= reported <= MOST_TOKENS
     return reported if is_count else None
 
 
 def cost(model: Model, prompt_tokens: int, completion_tokens: int) -> float | None:
-    """Return USD by litellm's price list and the model's name; None if it has no price: one of nothing is not known
-    either.
-    """
+    """Return the cost in USD by litellm's price list, or None if it has no price; a price of 0 counts as unknown."""
     try:
         paid = load().cost_per_token(model=model.name, prompt_tokens=prompt_tokens, completion_tokens=completion_tokens)
     except Exception:
@@ -372,7 +390,7 @@ def cost(model: Model, prompt_tokens: int, completion_tokens: int) -> float | No
 
 
 async def close() -> None:
-    """Close the connections that litellm keeps for the running event loop: other loops have their own."""
+    """Close litellm's connections in the running event loop; other loops have their own."""
     cache = load().in_memory_llm_clients_cache
     of_loop = f"-{id(asyncio.get_running_loop())}"  # how LLMClientCache ends its keys
     for key in [key for key in list(cache.cache_dict) if key.endswith(of_loop)]:
@@ -384,7 +402,7 @@ async def close() -> None:
 
 
 _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_studio", "llamafile", "litellm_proxy"})
-"""Providers that are servers of one's own. Without an address litellm would ask OpenAI instead."""
+"""Providers that are the user's own servers. Without an address litellm would ask OpenAI instead."""
 
 
 _NEEDED = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "ollama_chat": "OLLAMA_API_BASE"}
@@ -401,8 +419,10 @@ def _has_what_it_needs(model: Model) -> bool:
 
 
 def full_name(name: str, api_base: str | None) -> str:
-    """Return a model's name with its provider: behind an address of its own, one without a provider that litellm knows
-    is OpenAI-compatible, also `Qwen/Qwen3-8B`."""
+    """Return a model's name with its provider.
+
+    At an address of the suite, a name without a provider known to litellm (`Qwen/Qwen3-8B`) is OpenAI-compatible.
+    """
     if api_base is None:
         return name
     provider, slash, _ = name.partition("/")
@@ -415,7 +435,7 @@ def _providers() -> set[str]:
 
 
 def problem(model: Model) -> str | None:
-    """Return why the model cannot be called at all: no litellm, an unknown provider, a missing key or address."""
+    """Return why the model cannot be called: no litellm, an unknown provider, a missing key or address; or None."""
     try:
         require("run", f"asking the model {model.name}", "litellm", "tenacity")
     except MissingExtraError as error:
@@ -432,10 +452,10 @@ def problem(model: Model) -> str | None:
     if provider in _SELF_HOSTED and not (model.api_base or base):
         return f"{model.name} is a server of your own: say where, with api_base"
     try:
-        found = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
-    except Exception:  # a provider that it cannot look up: the request itself will fail
+        report = litellm.validate_environment(model.name, api_key=model.api_key, api_base=model.api_base)
+    except Exception:  # litellm cannot look the provider up: the request itself will fail
         return None
-    missing = found.get("missing_keys") or []
+    missing = report.get("missing_keys") or []
     if not missing:
         return None
     advice = "export it, or name another variable: provider_config: {api_key: ${NAME}}"
@@ -443,7 +463,7 @@ def problem(model: Model) -> str | None:
 
 
 def provider_of(model: Model) -> str:
-    """Return the provider as litellm names it; empty if it knows none."""
+    """Return litellm's name of the provider; empty if it knows none."""
     try:
         return str(load().get_llm_provider(model=model.name, api_base=model.api_base)[1])
     except Exception:

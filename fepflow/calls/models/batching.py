@@ -16,27 +16,27 @@ T = TypeVar("T")
 
 MAX_TEXTS = 64
 MAX_CHARACTERS = 100_000
-"""Most characters in one request: a third of what providers take, if each character is a token."""
+"""Most characters in one request: a third of the providers' limits, even if each character is a token."""
 
 BATCH_WINDOW = 0.005
 """Seconds that a text waits for others."""
 
 _REJECTED = (400, 413, 422)
-"""Statuses by which a provider rejects a request for what is in it: for one of its texts, or for their number."""
+"""Statuses by which a provider rejects the content of a request: one of its texts, or their number."""
 
 Send = Callable[[list[str]], Awaitable[EmbeddingResponse]]
 
 
 class SingleFlight(Generic[T]):
-    """Work under way that several callers wait for, each key's once. For callers in one event loop."""
+    """Work that is done once for all callers with the same key. For callers in one event loop."""
 
     def __init__(self) -> None:
         self._flights: dict[Hashable, _Flight[T]] = {}
 
     async def join(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what the work returns, or raise what it raises; it begins only if none of the same key is under way.
+        """Return the result of the work, or raise its exception. It starts only if no work of the key is under way.
 
-        It is cancelled when all callers are.
+        It is cancelled when all its callers are.
         """
         flight = self._flights.get(key)
         if flight is None:
@@ -48,7 +48,7 @@ class SingleFlight(Generic[T]):
         finally:
             flight.waiting -= 1
             if not flight.waiting and not flight.task.done():
-                self._forget(key, flight)  # the next caller begins anew
+                self._forget(key, flight)  # the next caller starts again
                 flight.task.cancel()
 
     def _forget(self, key: Hashable, flight: _Flight[T]) -> None:
@@ -63,16 +63,14 @@ class _Flight(Generic[T]):
 
 
 class Batcher:
-    """Batches that further texts may join, and texts under way. For callers in one event loop."""
+    """Batches of texts that wait for further ones, and texts under way. For callers in one event loop."""
 
     def __init__(self) -> None:
         self.single_flight: SingleFlight[EmbeddingResponse] = SingleFlight()
         self._open: dict[Hashable, _Batch] = {}
 
     async def embed(self, key: Hashable, text: str, send: Send) -> EmbeddingResponse:
-        """Return the vector of a text, with its share of the usage of the request, which it makes with others of the
-        key.
-        """
+        """Return the vector of a text, with its share of the usage. Texts of one key share a request."""
         batch = self._open.get(key)
         if batch is not None and not batch.has_room_for(text):
             batch.close()
@@ -83,7 +81,7 @@ class Batcher:
 
 
 class _Batch:
-    """Texts of one request, which is made when there are enough of them, or at the end of the window."""
+    """Texts of one request, which is sent when there are enough of them, or at the end of the window."""
 
     def __init__(self, send: Send, on_close: Callable[[], object]) -> None:
         self._send = send
@@ -94,11 +92,11 @@ class _Batch:
         self._task = asyncio.create_task(self._work())
 
     def has_room_for(self, text: str) -> bool:
-        """Return whether a text may come along; one that is too long for any batch has its own."""
+        """Return whether a text fits. A text that is too long for any batch has its own."""
         return not self._waiting or self._characters + len(text) <= MAX_CHARACTERS
 
     async def embed(self, text: str) -> EmbeddingResponse:
-        """Take the text along, and wait for its vector."""
+        """Add a text, and wait for its vector."""
         future: asyncio.Future[EmbeddingResponse] = asyncio.get_running_loop().create_future()
         self._waiting[text] = future
         self._characters += len(text)
@@ -135,7 +133,7 @@ class _Batch:
 
 
 async def _sent(send: Send, texts: list[str]) -> list[EmbeddingResponse | Exception]:
-    """Return the vector of each text, or its error. If one text may be to blame, halves are sent, down to one."""
+    """Return the vector of each text, or its error. If one text may be the cause, halves are sent, down to one."""
     try:
         return list(_split(await send(texts), texts))
     except ModelError as error:
@@ -149,7 +147,7 @@ async def _sent(send: Send, texts: list[str]) -> list[EmbeddingResponse | Except
 
 
 def _split(whole: EmbeddingResponse, texts: Sequence[str]) -> Iterable[EmbeddingResponse]:
-    """Yield the vectors one by one, each with its text's share of the usage, by length; the shares sum to the whole."""
+    """Yield the vectors, each with its text's share of the usage by length. The shares sum to the whole."""
     ends = list(accumulate(max(len(text), 1) for text in texts))
     usage = whole.usage
     for start, end, vector in zip([0, *ends], ends, whole.vectors, strict=False):

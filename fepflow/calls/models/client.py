@@ -1,7 +1,7 @@
 """The client of models: the shared state of the requests of one run, or of one evaluation.
 
-litellm works in a thread of the client's: its import takes seconds and each of its calls milliseconds of computing, and
-its connections belong to one event loop.
+litellm runs in a thread of the client: its import takes seconds, each of its calls milliseconds of computing, and its
+connections belong to one event loop.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ class ResponseCache(Protocol):
     """Responses by the content hash of their request (see `structured` and `embeddings`)."""
 
     async def get(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
-        """Return the responses that are there, and not too old."""
+        """Return the stored responses that are not too old."""
 
     async def put(self, key: str, response: CachedResponse) -> None:
-        """Store a response, in the place of an older one; returns when `get` finds it."""
+        """Store a response, replacing an older one. Returns when `get` can find it."""
 
 
 _Key = tuple[str, str | None, str | None]
 
 
 class ModelClient:
-    """Makes requests to models. Belongs to the event loop in which it is made; close it there.
+    """A client for requests to models. It belongs to the event loop in which it is made; close it there.
 
-    It starts nothing before the first request. With a `cache`, requests are looked up there first, unless `refresh`,
-    and their responses are stored in it.
+    It starts nothing before the first request. With a `cache`, responses are stored in it, and, without `refresh`,
+    requests are looked up there first.
     """
 
     def __init__(self, cache: ResponseCache | None = None, *, refresh: bool = False) -> None:
         self._cache = cache
         self._refresh = refresh
         self.single_flight: SingleFlight[CachedResponse] = SingleFlight()
-        """Prompts under way whose response several callers wait for."""
+        """Prompts under way, whose response several callers may wait for."""
         self._answers: dict[Hashable, Any] = {}
         self._answering: SingleFlight[Any] = SingleFlight()
         self.batcher = Batcher()
@@ -82,9 +82,9 @@ class ModelClient:
         context: RequestContext,
         response_format: dict[str, Any] | None = None,
     ) -> ChatResponse:
-        """Return the response of a chat model, after as many requests as it takes and may take.
+        """Return the response of a chat model, after retries if necessary.
 
-        Raises ModelError, CheckArgumentsError for a model that cannot be asked at all, and RunLimitExceededError.
+        Raises ModelError, CheckArgumentsError for a model that cannot be asked, and RunLimitExceededError.
         """
 
         def send(parameters: dict[str, Any]) -> Awaitable[ChatResponse]:
@@ -95,9 +95,9 @@ class ModelClient:
     async def output(
         self, model: Model, api: Api, request: Mapping[str, Any], headers: Mapping[str, str]
     ) -> ModelOutput:
-        """Return what a model that is evaluated answers to one request: the caller limits, counts and tries again.
+        """Return the answer of an evaluated model to one request. The caller limits, counts and retries.
 
-        Raises ModelError, and CheckArgumentsError for a model that cannot be asked at all.
+        Raises ModelError, and CheckArgumentsError for a model that cannot be asked.
         """
 
         async def send() -> ModelOutput:
@@ -107,7 +107,7 @@ class ModelClient:
         return await self._thread.run(send())
 
     async def embed(self, model: Model, texts: list[str], context: RequestContext) -> EmbeddingResponse:
-        """Return the vectors of all texts, by one request. Raises as `complete` does."""
+        """Return the vectors of all texts, from one request. Raises the errors of `complete`."""
 
         def send(parameters: dict[str, Any]) -> Awaitable[EmbeddingResponse]:
             return _litellm.embed(model, texts, parameters, context)
@@ -141,16 +141,16 @@ class ModelClient:
         if not state.is_usable:
             if (why := _litellm.problem(model)) is not None:
                 raise CheckArgumentsError(why)
-            state.is_usable = bool(model.api_key)  # without a key of its own it depends on the environment
+            state.is_usable = bool(model.api_key)  # without its own key it depends on the environment
         return state
 
     @property
     def reuses_responses(self) -> bool:
-        """True if a response that is in the cache takes the place of a request."""
+        """True if a cached response replaces a request."""
         return self._cache is not None and not self._refresh
 
     async def cached(self, keys: Collection[str]) -> Mapping[str, CachedResponse]:
-        """Return the responses of these requests that may be used again."""
+        """Return the cached responses of these requests that may be used."""
         return {} if self._cache is None or self._refresh else await self._cache.get(keys)
 
     async def store(self, key: str, response: CachedResponse) -> None:
@@ -159,7 +159,7 @@ class ModelClient:
             await self._cache.put(key, response)
 
     async def once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Return what the first work of this key returned that did not fail, whatever the cache holds."""
+        """Return the result of the first successful work of this key, whatever is in the cache."""
         return await self.at_home(self._once(key, work))
 
     async def _once(self, key: Hashable, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -169,7 +169,7 @@ class ModelClient:
         return answer
 
     async def at_home(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work in the client's event loop: a user's check may call from a thread with a loop of its own."""
+        """Do the work in the client's event loop: a user's check may call from a thread with another loop."""
         if asyncio.get_running_loop() is self._home:
             return await work
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._home))
@@ -181,20 +181,20 @@ def _key(model: Model) -> _Key:
 
 @dataclass(frozen=True)
 class ModelRequests:
-    """The client and the limits by which a check makes requests to models."""
+    """The client and the limits for a check's requests to models."""
 
     client: ModelClient
     context: RequestContext
 
 
-# Not an argument: between a user's check and a check of ours that it calls, or an evaluation, stands the user's code,
-# whose signatures are public and know nothing of clients.
+# Not an argument: the user's code stands between a user's check and our check or evaluation that it calls, and its
+# public signatures have no clients.
 _of_the_check_around: ContextVar[ModelRequests | None] = ContextVar("fepflow_model_requests", default=None)
 
 
 @contextmanager
 def offered_to_nested_calls(requests: ModelRequests | None) -> Iterator[None]:
-    """Have `nested_or_own` give these requests while a user's check is called."""
+    """Let `nested_or_own` yield these requests while a user's check is called."""
     before = _of_the_check_around.set(requests)
     try:
         yield
@@ -204,9 +204,7 @@ def offered_to_nested_calls(requests: ModelRequests | None) -> Iterator[None]:
 
 @asynccontextmanager
 async def nested_or_own() -> AsyncIterator[ModelRequests]:
-    """Yield the requests of the user's check in which this is called; else those of a new client without cache and
-    limits.
-    """
+    """Yield the requests of the user's check around this call, else those of a new client without cache and limits."""
     around = _of_the_check_around.get()
     if around is not None and not around.client.closed:
         yield around

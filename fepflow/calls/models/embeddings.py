@@ -1,6 +1,6 @@
-"""Vectors of texts: from the cache, the others in batches.
+"""Vectors of texts, from the cache or from requests for batches.
 
-The response for a text is cached by itself. It is found by all that may change it: the model and its address, its
+The vector of each text is cached by itself. Its key has everything that may change it: the model and its address, its
 parameters, the text, and the version of a user's embedder.
 """
 
@@ -24,11 +24,11 @@ from fepflow.protocol.model_response import CachedResponse
 async def embed(
     requests: ModelRequests, model: Model, texts: Sequence[str], send: Send | None = None, version: str | None = ""
 ) -> EmbeddingResponse:
-    """Return the vectors of the texts, in their order; `requests` and `seconds` are those of the slowest of them.
+    """Return the vectors of the texts in their order, with `requests` and `seconds` of the slowest text.
 
-    `send` takes the place of a request to the model; its vectors are cached under its `version`, with None not at all.
-    `usage` is that of the texts which were sent for this caller, or of all of them if none was: they are `cached` then.
-    Raises ModelError, and what else `send` raises.
+    `send` replaces the request to the model; its vectors are cached under `version`, or not at all if that is None.
+    `usage` is that of the texts sent for this caller; if none was sent, that of all texts, and they are `cached`.
+    Raises ModelError, and the exceptions of `send`.
     """
     return await requests.client.at_home(_Embedding(requests, model, send, version).of_all(texts))
 
@@ -44,12 +44,12 @@ class _Embedding:
 
     async def of_all(self, texts: Sequence[str]) -> EmbeddingResponse:
         different = list(dict.fromkeys(texts))
-        found = dict(zip(different, await _gathered(self._of_one(text) for text in different), strict=True))
-        cached = all(vector.cached for vector in found.values())
-        paid = [vector for vector in found.values() if cached or not vector.cached]
+        by_text = dict(zip(different, await _gathered(self._of_one(text) for text in different), strict=True))
+        cached = all(vector.cached for vector in by_text.values())
+        paid = [vector for vector in by_text.values() if cached or not vector.cached]
         return replace(
             paid[0],
-            vectors=[found[text].vectors[0] for text in texts],
+            vectors=[by_text[text].vectors[0] for text in texts],
             usage=sum((vector.usage for vector in paid), Usage(0, 0, 0.0)),
             requests=max(vector.requests for vector in paid),
             seconds=max(vector.seconds for vector in paid),
@@ -65,8 +65,8 @@ class _Embedding:
             if self.version is None:
                 return await client.batcher.embed(key, text, self._send)
             cache_key = self._cache_key(text)
-            found = (await client.cached([cache_key])).get(cache_key)
-            if found is not None and (vector := _from_cache(found)) is not None:
+            stored = (await client.cached([cache_key])).get(cache_key)
+            if stored is not None and (vector := _from_cache(stored)) is not None:
                 return vector
             vector = await client.batcher.embed(key, text, self._send)
             await client.store(cache_key, _to_cache(self.model, vector))
@@ -81,7 +81,7 @@ class _Embedding:
         return await self.requests.client.embed(self.model, texts, self.requests.context)
 
     def _batch_key(self) -> Hashable:
-        """Texts of one key may go in one request. A caller that does not retry must not wait for the retries of
+        """Return the key of texts that may share a request. A caller without retries must not wait for those of
         others."""
         model = self.model
         parameters = tuple(sorted((name, repr(value)) for name, value in model.parameters.items()))
@@ -94,7 +94,7 @@ class _Embedding:
 
 
 async def _gathered(work: Iterable[Coroutine[Any, Any, EmbeddingResponse]]) -> list[EmbeddingResponse]:
-    """Return the results of all. Raises the first failure when all has ended, so that the others are cached."""
+    """Return all results. Raises the first failure after all have ended, so that the others are cached."""
     done = await asyncio.gather(*work, return_exceptions=True)
     for outcome in done:
         if isinstance(outcome, BaseException):
@@ -110,7 +110,7 @@ def _to_cache(model: Model, one: EmbeddingResponse) -> CachedResponse:
 
 
 def _from_cache(response: CachedResponse) -> EmbeddingResponse | None:
-    """Return the vector that a response holds; None if it holds none."""
+    """Return the vector in a cached response, or None if it is invalid."""
     try:
         packed = b64decode(response.text, validate=True)
         vector = list(struct.unpack(f"<{len(packed) // 8}d", packed))

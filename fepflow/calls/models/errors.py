@@ -1,4 +1,4 @@
-"""litellm's exceptions into ours: theirs do not survive being pickled, contain tracebacks, and may hold a key."""
+"""litellm's exceptions as ModelErrors: theirs cannot be pickled, contain tracebacks, and may contain a key."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ _PREFIX = re.compile(r"^(litellm\.)?\w+(Error|Exception)(:| -) ")
 
 
 def model_error(error: Exception, model: Model, exchange: Exchange, *, with_format: bool = False) -> ModelError:
-    """Return the error of a request that litellm says has failed; `with_format` says that it asked for a response
-    format.
+    """Return the error of a failed request; `with_format` is true if it asked for a response format.
 
-    What was seen on the wire counts more than litellm's words: it calls a closed port HTTP 500.
+    The exchange on the wire counts more than litellm's error: litellm reports a closed port as HTTP 500.
     """
     status = getattr(error, "status_code", None)
     kind = type(error).__name__
@@ -69,7 +68,7 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
 
 
 def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> ModelError | None:
-    """Return the error of a request without a response, or without one of a model."""
+    """Return the error of a request without a response, or with one that is not a model's; else None."""
     is_answer = isinstance(status, int) and status >= 400 and status not in (500, 503)
     if kind == "Timeout" or not exchange.host or is_answer:
         return None
@@ -83,7 +82,7 @@ def _of_the_wire(kind: str, status: Any, exchange: Exchange, model: Model) -> Mo
 
 
 def refused_parameter(text: str, model: Model) -> str | None:
-    """Return the parameter of the model that it does not take, as an error says."""
+    """Return the model's parameter that an error names as unsupported, or None."""
     if not _NOT_TAKEN.search(text):
         return None
     for name in model.parameters:
@@ -93,12 +92,12 @@ def refused_parameter(text: str, model: Model) -> str | None:
 
 
 def secrets_of(model: Model) -> frozenset[str]:
-    """Return what must not be seen: the key, keys in the environment, and a password in the address."""
+    """Return the secrets of a model: its key, keys in the environment, and a password in the address."""
     return known_secrets() | secrets_in_address(model.api_base or "") | ({model.api_key} if model.api_key else set())
 
 
 def _words(error: Exception, model: Model) -> str:
-    """Return the beginning of what the provider said, without litellm's words around it and without anything secret."""
+    """Return the beginning of the provider's message, without litellm's prefixes and without secrets."""
     text = str(getattr(error, "message", None) or error)[:_LONGEST_WORDS]
     text = text.partition("Traceback (most recent call last)")[0].strip()
     for _ in range(_MOST_PREFIXES):

@@ -32,7 +32,7 @@ class Model:
     """A model as litellm names it (`openai/gpt-4o-mini`), and the settings of its requests.
 
     `parameters` go with every request (temperature, max_tokens, dimensions). `timeout` is that of one request, in
-    seconds. `usual_bases` are what the environment says of the provider's address, which counts without `api_base`.
+    seconds. `usual_bases` are the provider's addresses in the environment, which count without `api_base`.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Model:
 
     @property
     def bare_base(self) -> str | None:
-        """The address without its credentials; what may be the address, if the environment says it."""
+        """The address without credentials; without an `api_base`, the possible addresses in the environment."""
         return " ".join(map(_bare, [self.api_base] if self.api_base else self.usual_bases)) or None
 
 
@@ -63,7 +63,7 @@ def _bare(base: str) -> str:
 
 @dataclass(frozen=True)
 class Usage:
-    """Usage of a response; None is what was not reported, which is not zero."""
+    """Usage of a response; None means not reported, which is not zero."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -84,10 +84,10 @@ def _sum(one: Any, other: Any) -> Any:
 
 @dataclass(frozen=True)
 class ChatResponse:
-    """The response of a chat model; `model` is the name that the provider gives as the one that responded.
+    """The response of a chat model; `model` is the provider's name of the model that responded.
 
-    `dropped_params` are parameters that the model rejects, and was asked without. `requests` includes those that
-    failed; `seconds` does not include waiting for a free slot.
+    `dropped_params` are parameters that were left out because the model rejects them. `requests` includes failed ones;
+    `seconds` does not include waiting for a free slot.
     """
 
     text: str
@@ -104,11 +104,11 @@ Api = Literal["chat", "responses"]
 
 @dataclass(frozen=True)
 class ModelOutput:
-    """The answer of a model that is evaluated, whatever it is: also one that was cut off, a refusal, or nothing.
+    """The answer of an evaluated model, even if it was cut off, refused or empty.
 
     `tool_calls` are in the shape of chat completions. `finish_reason` is `stop`, `tool_calls`, `length`,
-    `content_filter`, `refusal`, or what else the provider says; empty if it says nothing. `model` is the name of the
-    one that answered.
+    `content_filter`, `refusal`, or another reason of the provider; empty if it gives none. `model` is the name of the
+    model that answered.
     """
 
     text: str
@@ -122,7 +122,7 @@ class ModelOutput:
 class EmbeddingResponse:
     """The response of an embedding model: a vector for each text, in the texts' order; the rest as in ChatResponse.
 
-    A `cached` one took no request now, and `usage` is that of the request which it came from.
+    A `cached` response took no request now; `usage` is that of its original request.
     """
 
     vectors: list[list[float]]
@@ -135,7 +135,7 @@ class EmbeddingResponse:
 
 
 def sendable(text: str) -> str:
-    """Return the text as it can be sent: JSON lets halves of characters through, which no request can hold."""
+    """Return the text without lone surrogates, which JSON allows but no request can contain."""
     return _HALVES.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -153,7 +153,7 @@ CHAT: Mapping[str, Any] = {
     "presence_penalty": None,
     "reasoning_effort": None,
 }
-"""Parameters of chat models, and those that go with every request."""
+"""Parameters of chat models; those with a value go with every request."""
 
 EMBEDDING: Mapping[str, Any] = {"dimensions": None}
 
@@ -189,9 +189,7 @@ def parse_model_config(
 
 
 def usual_bases(name: str) -> tuple[str, ...]:
-    """Return the addresses that litellm may take from the environment; of a name without a provider, those of any
-    provider.
-    """
+    """Return addresses that litellm may take from the environment; without a provider in the name, of any provider."""
     provider, slash, _ = name.partition("/")
     family = re.escape(provider.upper().replace("-", "_").removesuffix("_CHAT")) if slash else r"\w+"
     pattern = re.compile(rf"{family}_(API_BASE|BASE_URL)")
@@ -201,7 +199,7 @@ def usual_bases(name: str) -> tuple[str, ...]:
 def _name(model_config: Mapping[str, Any], where: Mapping[str, Any]) -> str:
     name, provider = model_config.get("model"), where.get("provider_name")
     if not isinstance(name, str) or not name.strip():
-        raise ValueError("model_config must name a model, such as model: openai/gpt-4o-mini")
+        raise ValueError("model_config must name a model, for example model: openai/gpt-4o-mini")
     return f"{provider}/{name}" if provider and not name.startswith(f"{provider}/") else name
 
 
@@ -268,9 +266,9 @@ DEFAULT_CONCURRENCY = 16
 class RequestContext:
     """Limits and usage of the requests of one check.
 
-    `concurrency` is how many requests may be under way at one endpoint, of all checks that have the same number.
-    `repeat` counts the target's outputs for a case, from 0: judgements of two repeats never share a cached response.
-    Without `retry` each prompt makes one request, and only the caller tries again.
+    `concurrency` limits the requests under way at one endpoint, of all checks with the same limit. `repeat` counts the
+    target's outputs for a case, from 0: judgements of two repeats never share a cached response. Without `retry` each
+    prompt makes one request, and only the caller retries.
     """
 
     budget: RunBudget = field(default_factory=RunBudget)
@@ -283,10 +281,10 @@ class RequestContext:
     usd: float = 0.0
     unknown_tokens: int = 0
     unknown_usd: int = 0
-    """Responses whose cost is not known; it is not in `tokens` and `usd`."""
+    """Responses of unknown cost, which is not in `tokens` and `usd`."""
 
     def record(self, usage: Usage) -> None:
-        """Count a response, of use or not. A cached one costs nothing, and is not recorded."""
+        """Count a response, useful or not. A cached one costs nothing, and is not recorded."""
         self.responses += 1
         known = usage.prompt_tokens is not None and usage.completion_tokens is not None
         tokens = (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if known else None
@@ -297,7 +295,7 @@ class RequestContext:
         self.unknown_usd += usage.cost_usd is None
 
     def usage(self) -> dict[str, Any]:
-        """`{requests, answers, tokens, usd}`, the last two null where no response's is known, and how many are not."""
+        """Return `{requests, answers, tokens, usd}` and numbers of responses without them; null if all are unknown."""
         usage: dict[str, Any] = {"requests": self.requests, "answers": self.responses}
         for name, known, unknown in (
             ("tokens", self.tokens, self.unknown_tokens),
@@ -325,8 +323,8 @@ EMBEDDING_VALUES = 600_000
 class Exchange:
     """Record of one request: `host` is the host and port of the request, `status` and `media_type` of the response.
 
-    `tells_end` is False for an answer that does not say why it ends. `refusal` is why the answer was not taken: a kind
-    of ModelError, a sentence, and whether another attempt may succeed.
+    `tells_end` is False for an answer without a finish reason. `refusal` is the reason why fepflow refused the answer:
+    a kind of ModelError, a sentence, and whether another attempt may succeed.
     """
 
     most_bytes: int = CHAT_BYTES
@@ -338,7 +336,7 @@ class Exchange:
     refusal: tuple[str, str, bool] | None = None
 
     def refuse(self, kind: str, why: str, request: httpx.Request, *, retryable: bool = False) -> httpx.ProtocolError:
-        """Return the error to raise; litellm makes one of its own of it, so the reason is kept here."""
+        """Return the error to raise. litellm replaces it by its own, so the reason is kept here."""
         import httpx
 
         self.refusal = kind, why, retryable

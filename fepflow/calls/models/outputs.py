@@ -1,4 +1,4 @@
-"""The answers of models that are evaluated, of chat completions and of the Responses API, in one form."""
+"""The answers of evaluated models, from chat completions and the Responses API, in one form."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_OF_A_NAME = 200
 
 
 def chat_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
-    """Return the answer of chat completions. Raises ModelError if there is no message in it."""
+    """Return the answer of chat completions. Raises ModelError if it has no message."""
     try:
         choice = answer.choices[0]
         message, reason = choice.message, str(choice.finish_reason or "stop")
@@ -28,7 +28,7 @@ def chat_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
 
 
 def response_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
-    """Return the answer of the Responses API. Raises ModelError for one that failed, or is none."""
+    """Return the answer of the Responses API. Raises ModelError if it failed or is malformed."""
     try:
         items = [_plain(item) for item in answer.output]
         status, error = answer.status, _plain(answer.error or {})
@@ -53,7 +53,7 @@ def response_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
     reason = "tool_calls" if calls else "stop"
     if not text and (refusal := "".join(_texts(parts, "refusal", "refusal"))):
         text, reason = refusal, "refusal"
-    if status != "completed":  # incomplete, or a provider that does not wait
+    if status != "completed":  # incomplete, or still in progress
         why = str(details.get("reason") or status or "incomplete")
         reason = "length" if why == "max_output_tokens" else why
     return _output(text, calls, reason, answer, name, usage)
@@ -71,7 +71,7 @@ def _texts(parts: Iterable[Mapping[str, Any]], kind: str, member: str) -> Iterat
 
 
 def _plain(item: Any) -> dict[str, Any]:
-    """Return a part of an answer as JSON: litellm has objects for some, and objects for their parts."""
+    """Return a part of an answer as JSON: litellm has objects for some."""
     plain = item if isinstance(item, dict) else item.model_dump(mode="json", exclude_none=True)
     if not isinstance(plain, dict):
         raise TypeError("not an object")

@@ -1,4 +1,4 @@
-"""Texts of others in a prompt: each stands between tags with a random word, and holds nothing that reads like them."""
+"""Untrusted texts in a prompt: each stands between tags with a random word, and contains nothing like these tags."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from functools import cache
 
-# What reads like the beginning of a tag of ours, also in letters and brackets that only look like it.
+# Brackets that look like the beginning of a tag.
 _BRACKETS = "<\N{FULLWIDTH LESS-THAN SIGN}\N{SMALL LESS-THAN SIGN}\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}" + (
     "\N{LEFT ANGLE BRACKET}\N{MATHEMATICAL LEFT ANGLE BRACKET}"
 )
@@ -21,14 +21,14 @@ def _forged(tag: str) -> re.Pattern[str]:
 
 
 def escaped(text: str, tag: str) -> str:
-    """Return a text in which nothing reads like the delimiter `tag`, whatever its random word."""
+    """Return a text in which nothing looks like the delimiter `tag`, whatever its random word."""
     seen = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
-    # Texts that have nothing to do with delimiters stay as they were, to the character.
+    # A text without a forged delimiter stays exactly as it was.
     return _forged(tag).sub("&lt;", seen) if _forged(tag).search(seen) else text
 
 
 def random_word(texts: Iterable[str]) -> str:
-    """Return a random word that none of the texts holds."""
+    """Return a random word that is in none of the texts."""
     texts = list(texts)
     while True:
         nonce = secrets.token_hex(16)

@@ -1,4 +1,4 @@
-"""One request to a model under the policy of `fepflow.calls.policy`: when it may be made, how often it is retried."""
+"""One request to a model under the policy of `fepflow.calls.policy`: limits, retries and the circuit breaker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fepflow.security.redaction import without_secrets
 Response = TypeVar("Response", ChatResponse, EmbeddingResponse)
 
 Send = Callable[[dict[str, Any]], Awaitable[Response]]
-"""Makes one request, with these parameters."""
+"""Makes one request with the given parameters."""
 
 BACKOFF, LONGEST_BACKOFF = 0.5, 20.0
 
 TOTAL_TIMEOUT_FACTOR = 5
-"""All attempts and the waits between them may take so many times the time-out of one request."""
+"""Time limit of all attempts with the waits between them, as a multiple of the time-out of one request."""
 
 logger = logging.getLogger("fepflow.calls.models")
 
@@ -41,12 +41,12 @@ class EndpointState:
         return self._semaphores.setdefault(concurrency, asyncio.Semaphore(concurrency))
 
     def block(self, seconds: float) -> None:
-        """Hold back all requests for so long."""
+        """Hold back all requests for this time."""
         self._blocked_until = max(self._blocked_until, time.monotonic() + seconds)
 
     async def unblocked(self) -> None:
         """Return when a request may be made."""
-        # Meanwhile another response may ask for a longer pause.
+        # Another response may ask for a longer pause meanwhile.
         while (left := self._blocked_until - time.monotonic()) > 0:  # noqa: ASYNC110  # there is no event to wait for
             await asyncio.sleep(left)
 
@@ -56,17 +56,17 @@ class ModelState:
     """State of a model at an endpoint."""
 
     provider: str
-    """The provider as litellm names it; empty if it knows none."""
+    """litellm's name of the provider; empty if it knows none."""
     endpoint: EndpointState
     is_usable: bool = False
-    """True once it was found to have all that a request needs: to look takes a tenth of a request's computing."""
+    """True once its settings were found complete: the check takes a tenth of a request's computing."""
     rejected_params: set[str] = field(default_factory=set)
     rejected_modes: set[tuple[str, str]] = field(default_factory=set)
-    """Output modes that it rejects, each with the schema for which it does; an empty text stands for any schema."""
+    """Output modes that the model rejects, each with the rejected schema; an empty text means any schema."""
 
 
 async def request(model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> Response:
-    """Return the response to what `send` sends with the parameters that it is given.
+    """Return the response that `send` gets with the accepted parameters, after retries if necessary.
 
     Raises ModelError, and RunLimitExceededError when the run's budget or deadline is reached.
     """
@@ -87,7 +87,7 @@ async def request(model: Model, state: ModelState, context: RequestContext, send
 
 
 class _Call(Generic[Response]):
-    """The attempts of one request, each of which may leave out parameters that the model rejects."""
+    """The attempts of one request, without parameters that the model rejects."""
 
     def __init__(self, model: Model, state: ModelState, context: RequestContext, send: Send[Response]) -> None:
         self._model = model
@@ -97,7 +97,7 @@ class _Call(Generic[Response]):
         self._requests = 0
 
     async def attempt(self) -> Response:
-        """Send the request, again at once for each parameter that the model turns out to reject."""
+        """Send the request, and at once again without each parameter that the model rejects."""
         model, endpoint, rejected = self._model, self._state.endpoint, self._state.rejected_params
         if self._requests:
             await endpoint.circuit_breaker.admit()

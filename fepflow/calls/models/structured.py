@@ -1,6 +1,6 @@
-"""Responses in the form of a JSON Schema, from whatever provider: by its own strict mode, its JSON mode, or by asking.
+"""Responses in the form of a JSON Schema, from any provider: by its strict mode, its JSON mode, or by the prompt.
 
-A response that fits is cached, and looked up before a request is made. It is found by all that may change it: the model
+A valid response is cached, and looked up before a request is made. Its key has everything that may change it: the model
 and its address, the messages, the schema, the mode, the parameters, the repeat, the sample and the check's version.
 """
 
@@ -31,15 +31,15 @@ _NOT_STRICT = frozenset(
 _LEFT_OUT = frozenset({"default", "$schema", "$id", "$comment", "examples", "title", "additionalProperties"})
 _MOST_LEVELS = 32
 _MOST_STEPS = 10_000
-"""Parts of a schema that are looked at: with references they are many more than are written."""
+"""Most parts of a schema that are visited: references can make them many more than are written."""
 
 
 class _NotStrictError(Exception):
-    """The schema says something that strict providers do not take."""
+    """The schema has something that strict providers do not accept."""
 
 
 def strict(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the schema as strict providers want it; None if it cannot be said so."""
+    """Return the schema in the form for strict providers, or None if there is none."""
     try:
         return _strict(schema, 0)
     except _NotStrictError:
@@ -69,7 +69,7 @@ def _strict(schema: Any, level: int) -> dict[str, Any]:
 def _closed(schema: dict[str, Any], level: int) -> dict[str, Any]:
     members, required = schema.get("properties"), schema.get("required", [])
     if not members or isinstance(schema.get("additionalProperties"), dict) or not set(required) <= members.keys():
-        raise _NotStrictError  # any object at all: strict providers have no word for it
+        raise _NotStrictError  # any object: strict providers have no form for it
     adapted = {name: _strict(item, level + 1) for name, item in members.items()}
     wanted = {name: item if name in required else _nullable(item) for name, item in adapted.items()}
     names = sorted(wanted, key=lambda name: not _REASONS.search(name))
@@ -86,7 +86,7 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_nulls(value: Any, schema: Any) -> Any:
-    """Return a response to the strict schema without the fields that are null because they could not be left out."""
+    """Return a response to the strict schema without nulls in place of optional members."""
     return _without_nulls(value, schema, schema, 0, iter(range(_MOST_STEPS)))
 
 
@@ -128,30 +128,30 @@ Mode = Literal["json_schema", "json_object", "prompt"]
 T = TypeVar("T")
 
 OUTPUT_MODES: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
-"""Best first; a mode that the model rejects gives way to the next."""
+"""Best first. If the model rejects a mode, the next one is used."""
 
 MAX_CORRECTIONS = 2
-"""Number of times that the model is asked to correct its response."""
+"""Most requests to the model to correct its response."""
 
 MAX_QUOTED = 20_000
-"""Characters of a response that the model is shown again."""
+"""Characters of a response that a correction shows to the model."""
 
 MAX_VALUES = 2_000
-"""JSON values of a response: a judgement has a dozen, and each is read, and compared with its schema."""
+"""Most JSON values of a response. A judgement has a dozen; each is read, and compared with the schema."""
 
 READ_SECONDS = 10.0
-"""Seconds that reading a response may take."""
+"""Time limit for reading a response."""
 
 _FENCE = "```"
 
 
 @dataclass(frozen=True)
 class StructuredPrompt:
-    """A prompt whose response has a schema: instructions, which are trusted, and a text, which is not.
+    """A prompt for a response with a schema: trusted instructions, and an untrusted text.
 
-    `readable` makes a text safe to stand beside the judged one: a correction may quote the response. `nonce` is a
-    random word in both texts, which is no part of the cache key. `sample` counts, from 0, how often the same prompt is
-    sent, for responses of its own, and `version` is that of the check. A response `of_all_repeats` serves all of them.
+    `readable` makes a text safe to stand beside the judged one, because a correction may quote the response. `nonce` is
+    a random word in both texts, which is not part of the cache key. `sample` numbers the requests with the same prompt
+    from 0, and `version` is that of the check. A response `of_all_repeats` serves all repeats.
     """
 
     instructions: str
@@ -166,9 +166,9 @@ class StructuredPrompt:
 
 @dataclass(frozen=True)
 class ResponseDetails:
-    """The circumstances of a response: its `mode`, and how many requests it took, which used `usage` together.
+    """Details of a response: its `mode`, the number of requests, and their `usage` together.
 
-    One that was `cached` took no request now; `usage` is what it took when it was requested.
+    A `cached` response took no request now; `usage` is that of its original requests.
     """
 
     response_model: str
@@ -183,11 +183,10 @@ class ResponseDetails:
 async def ask(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails]:
-    """Return the cached response, or the model's, as `read` has it, which raises CheckArgumentsError if it does not
-    fit.
+    """Return the cached response, or the model's, as read by `read`, which raises CheckArgumentsError for a misfit.
 
-    The model is told so, twice at most. Raises ModelError (kind `invalid` if no response fits), and what
-    `ModelClient.complete` raises.
+    The model is asked to correct a misfit, twice at most. Raises ModelError (kind `invalid` if no response fits), and
+    the errors of `ModelClient.complete`.
     """
     return await requests.client.at_home(_ask(requests, model, prompt, read))
 
@@ -200,9 +199,9 @@ async def _ask(
     own: list[tuple[T, ResponseDetails]] = []
 
     async def work() -> CachedResponse:
-        found = await client.cached(keys.values())  # at once: which modes the model rejects is not known yet
+        stored = await client.cached(keys.values())  # all at once: which modes the model rejects is unknown yet
         for mode in OUTPUT_MODES:
-            if (response := found.get(keys[mode])) is not None and await _from_cache(
+            if (response := stored.get(keys[mode])) is not None and await _from_cache(
                 response, prompt, read
             ) is not None:
                 return response
@@ -225,7 +224,7 @@ async def _ask(
 
 
 def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mode, str]:
-    """Return the key of a response in each mode that it may have been requested in."""
+    """Return the key of a response in each mode."""
     same = model.name, model.bare_base, prompt.schema, dict(model.parameters)
     which = repeat, prompt.sample, prompt.version
     keys: dict[Mode, str] = {}
@@ -247,7 +246,7 @@ def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedRespon
 async def _from_cache(
     response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails] | None:
-    """Return what an earlier response says, if it still fits."""
+    """Return the value of an earlier response if it still fits, else None."""
     mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")
     try:
         value = await _value(response.text, prompt, mode, read)
@@ -261,7 +260,7 @@ async def _from_cache(
 async def _request(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
 ) -> tuple[T, ResponseDetails, str]:
-    """Return the model's response, how it came about, and its text."""
+    """Return the value of the model's response, its details, and its text."""
     conversation = _Conversation(requests, model, await requests.client.state_of(model), prompt)
     problem = ""
     for _ in range(MAX_CORRECTIONS + 1):
@@ -286,7 +285,7 @@ class _Conversation:
         self._rejected = state.rejected_modes
         self._prompt = prompt
         self._schema_text = _schema_text(prompt)
-        # litellm drops the JSON mode for Anthropic without a word: there is none.
+        # litellm silently drops the JSON mode for Anthropic, which has none.
         self._modes = [mode for mode in OUTPUT_MODES if (state.provider, mode) != ("anthropic", "json_object")]
         self.mode: Mode = "prompt"
         """The mode of the last response."""
@@ -324,7 +323,7 @@ class _Conversation:
         return [{**message, "content": sendable(message["content"])} for message in messages]
 
     def correct(self, response: ChatResponse, problem: str) -> None:
-        """Have the next request show the response and its error."""
+        """Add the response and its error to the next request."""
         correction = self._prompt.readable(
             f"This answer cannot be used: {problem}. Answer again, with the JSON object only."
         )
@@ -334,7 +333,7 @@ class _Conversation:
         ]
 
     def details(self, response: ChatResponse) -> ResponseDetails:
-        """Describe how the response came about."""
+        """Return the details of a response."""
         took = self._n_requests, self._usage, round(self._seconds, 3)
         return ResponseDetails(response.model, self.mode, *took, response.dropped_params)
 
@@ -362,7 +361,7 @@ def _schema_text(prompt: StructuredPrompt) -> str:
 
 
 async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable[[Any], T]) -> T:
-    """Return what `read` makes of a response, off the event loop.
+    """Return the value that `read` makes of a response, off the event loop.
 
     Raises CheckArgumentsError for a response that does not fit, CheckTimeoutError.
     """
@@ -371,7 +370,7 @@ async def _value(text: str, prompt: StructuredPrompt, mode: Mode, read: Callable
 
 
 def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
-    """Return the JSON of a response, in a code fence or not; raises CheckArgumentsError."""
+    """Return the JSON of a response, with or without a code fence. Raises CheckArgumentsError."""
     bare = _unfenced(text)
     if has_more_values(bare, MAX_VALUES):
         raise CheckArgumentsError(f"the model's response holds more than {MAX_VALUES:,} JSON values")
@@ -384,7 +383,7 @@ def _read(text: str, schema: dict[str, Any], mode: Mode) -> Any:
 
 
 def _unfenced(text: str) -> str:
-    """Return the content of a code fence; the text itself if there is none. Linear, whatever the text."""
+    """Return the content of a code fence, or the text itself. Takes linear time."""
     bare = text.strip()
     head, newline, rest = bare.partition("\n")
     is_opening = head.strip().lower() in (_FENCE, f"{_FENCE}json")
@@ -392,7 +391,7 @@ def _unfenced(text: str) -> str:
 
 
 def _refuse_numbers_without_end(value: Any) -> None:
-    """Raise ValueError for a number that no float can hold: nothing can be computed with it."""
+    """Raise ValueError for a number that no float can represent: nothing can be computed with it."""
     if isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             _refuse_numbers_without_end(item)

@@ -38,14 +38,14 @@ _SHOWN = 500
 _SHOWN_TAIL = 300
 
 FORM: Final = Form(encode, TestCase.model_validate, RESERVED_METADATA)
-"""Functions by which this process writes answers and makes test cases."""
+"""This process's functions to write answers and make test cases."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The error of a call, as it can go from process to process; see TargetError. Not yet redacted.
+    """The error of a call in a form that processes can exchange; see TargetError. Not yet redacted.
 
-    `location` is the user's own file and line, `tail` what a process printed last.
+    `location` is the user's own file and line, `tail` the last output of a process.
     """
 
     message: str
@@ -57,7 +57,7 @@ class Failure:
     tail: str = ""
 
     def error(self, secrets: frozenset[str]) -> TargetError:
-        """Return the exception, with no secret in it."""
+        """Return the exception without secrets."""
         message = excerpt(self.message, secrets, _SHOWN) + (
             f" ({redact(self.location, secrets)})" if self.location else ""
         )
@@ -70,23 +70,23 @@ class Failure:
 
 
 Reply = str | Failure
-"""JSON text of an answer, or why there is none."""
+"""JSON text of an answer, or the error."""
 
 
 # --- threads ---------------------------------------------------------------------------------------------------------
 
 
 RESPONSE_SECONDS = 0.5
-"""Time without an answer after which the loop of async functions is given up: one of them holds it up."""
+"""Time without a response after which the loop of async functions is abandoned: a function blocks it."""
 
 given_up = Event()
-"""Set once a call was cut off in this process: it may still be at work."""
+"""Set once a call was cut off in this process: it may still be running."""
 
 
 class Threads:
     """Threads that call a function, at most `most` at once.
 
-    A call that is given up goes on in its thread, as Python cannot stop it; another thread takes its place, and the
+    An abandoned call continues in its thread, because Python cannot stop it. Another thread takes its place, and the
     process can end without it.
     """
 
@@ -98,7 +98,7 @@ class Threads:
         self._loop = AgentLoop()
 
     async def ask(self, request: dict[str, Any]) -> Reply:
-        """Call it once; cancelling gives the call up."""
+        """Call the function once; cancelling abandons the call."""
         pending: list[Any] = []
         try:
             reply = await self._workers.run(lambda: self._called(request, pending), abandon=True)
@@ -114,7 +114,7 @@ class Threads:
             if not is_pending(returned):
                 return answer_text(returned, self._limit, FORM)
             pending.append(returned)
-        except BaseException as error:  # an agent may raise anything, SystemExit and CancelledError, too
+        except BaseException as error:  # an agent may raise anything, even SystemExit and CancelledError
             return Failure(**failure_of(error, self._folder))
         return None
 
@@ -125,7 +125,7 @@ class Threads:
             return Failure(**failure_of(error, self._folder))
 
     async def aclose(self) -> None:
-        """Let the threads end, when they can."""
+        """Let the threads end when they can."""
         self._workers.close()
         self._loop.close()
 
@@ -133,7 +133,7 @@ class Threads:
 class AgentLoop:
     """An event loop in a thread: clients that async functions share belong to one loop.
 
-    A loop that a function holds up is left to it, and further calls get a new one.
+    A loop that a function blocks is abandoned, and further calls get a new one.
     """
 
     def __init__(self) -> None:
@@ -162,12 +162,12 @@ class AgentLoop:
             return
         self._sign_of_life = None
         if not sign.done():
-            logger.warning("an async function holds up its event loop: further calls get another one")
+            logger.warning("an async function blocks its event loop: further calls get another one")
             self._thread.close()
             self._thread = LoopThread("fepflow-agent-loop")
 
     def close(self) -> None:
-        """Cancel what is under way, and let the loop end."""
+        """Cancel running work, and let the loop end."""
         self._thread.close()
 
 
@@ -175,20 +175,20 @@ class AgentLoop:
 
 
 LOAD_SECONDS = 120.0
-"""Longest wait of `validate` for an agent's code to be loaded."""
+"""Longest time in which `validate` waits for an agent's code to load."""
 _ROOM = 100_000
 """Bytes that a reply may have beside its answer."""
 
 _OURS = ("PYTHONPATH", "PYTHONHOME", "PYTHONSAFEPATH", "PYTHONSTARTUP", "__PYVENV_LAUNCHER__")
-"""Variables that are about the interpreter of the run, and not about the agent's."""
+"""Variables for the run's interpreter, which an agent's own interpreter does not get."""
 
 
 @dataclass(frozen=True)
 class Agent:
-    """The code of an agent and how it is called, as the suite has it.
+    """The code of an agent and the settings of its calls.
 
-    Without an `interpreter` it runs in that of this process. There is no `source` for a module that only the agent's
-    own interpreter knows.
+    Without an `interpreter` it runs in that of this process. `source` is None for a module that only the agent's own
+    interpreter can find.
     """
 
     function: str
@@ -218,7 +218,7 @@ class Agent:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that the worker gets."""
+        """The environment of the worker."""
         left_out = _OURS if self.interpreter else ()
         own = {name: value for name, value in os.environ.items() if name not in left_out}
         return traced_environment(self.trace, own)
@@ -226,7 +226,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Loaded:
-    """The code of an agent, once it has been loaded, and whether its function wants whole test cases."""
+    """The loaded code of an agent, and whether its function takes whole test cases."""
 
     source: Source
     wants_case: bool
@@ -235,7 +235,7 @@ class Loaded:
 def find_agent(
     config: PythonTarget, folder: Path, roots: Sequence[Path], names: list[str] | None, trace: Trace | None
 ) -> Agent:
-    """Return the agent that a suite names, of which nothing is loaded yet. Raises InputError."""
+    """Return the agent that a suite names, without loading it. Raises InputError."""
     if not can_fork():
         setting = "isolate" if config.interpreter is None else "interpreter"
         message = "needs a system with fork, such as Linux or macOS"
@@ -254,7 +254,7 @@ _loaded: dict[str, Loaded] = {}
 
 
 def check(agent: Agent) -> Loaded:
-    """Load the code in a process of its own, once for the same code. Raises InputError."""
+    """Load the code in a separate process, once for the same code. Raises InputError."""
     if agent.source is None:
         return _load(agent)
     key = json.dumps([agent.command, source_hash(agent.source)])
@@ -284,9 +284,9 @@ def _load(agent: Agent) -> Loaded:
 
 
 class Processes:
-    """Up to `most` processes, started as they are needed, each with one call at a time.
+    """Up to `most` processes, started on demand, each with one call at a time.
 
-    One whose call is cut off is killed, with all that it has started; so are all when the run ends, however it ends.
+    A process whose call is cut off is killed with everything that it started, and so are all when the run ends.
     """
 
     def __init__(self, agent: Agent, most: int) -> None:
@@ -305,7 +305,7 @@ class Processes:
         if isinstance(process, Failure):
             return process
         try:
-            process.stdin.write(json.dumps(request).encode("ascii") + b"\n")  # its state is found by its reply
+            process.stdin.write(json.dumps(request).encode("ascii") + b"\n")  # errors show in the reply
             line = await self._line(process)
         except BaseException:
             self._end(process)
@@ -316,11 +316,11 @@ class Processes:
         self._ready.put_nowait(process)
         answer = line.removeprefix(b'{"answer":')
         if len(answer) < len(line):
-            return answer[:-1].decode("ascii")  # parsed by its reader, not in the event loop if it is large
+            return answer[:-1].decode("ascii")  # the caller parses it, off the event loop if it is large
         return Failure(**json.loads(line)["failure"])
 
     async def _next(self) -> ChildProcess | Failure:
-        """Return a process that is ready. One that starts goes on when its first call is cut off meanwhile."""
+        """Return a process that is ready. A process continues to start if its first call is cut off meanwhile."""
         if self._ready.empty() and self._started < self._most:
             self._started += 1
             _begin(self._start(), self._starting)
@@ -345,7 +345,7 @@ class Processes:
         self._ready.put_nowait(failure or process)
 
     async def _line(self, process: ChildProcess) -> bytes | Failure:
-        """Return the next reply of a process, without its end; a failure if there will be none."""
+        """Return the next reply of a process without its line end, or the failure if there will be none."""
         try:
             line = await process.read_line()
         except asyncio.LimitOverrunError:

@@ -1,5 +1,7 @@
-"""The code of a `python` target or of an ASGI application: where it is, what it consists of, how it gets into this
-process; and the interpreter of an agent that has an environment of its own."""
+"""The code of a `python` target or an ASGI application: its place, its sources and their hash, and loading it.
+
+Also the interpreter of an agent with its own environment.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """The file as messages call it."""
+        """The file's path for messages."""
         return worker.shown(self.file)
 
 
@@ -63,7 +65,7 @@ def locate(function: str, folder: Path, roots: Sequence[Path] = (), setting: str
 
 
 def is_file(function: str) -> bool:
-    """Return whether a function is named with its file, and not with its module."""
+    """Return whether a function is named with its file instead of its module."""
     code = function.rpartition(":")[0]
     return code.endswith(".py") or "/" in code or os.sep in code
 
@@ -78,7 +80,7 @@ def locate_beside(function: str, folder: Path) -> Source | None:
 def _locate_module(module: str, name: str, folder: Path, setting: str) -> Source:
     file = _file_of(module, [str(folder), *sys.path])
     if file is None:
-        advice = f"a file is named with its ending: {module.rpartition('.')[2]}.py:{name}"
+        advice = f"to name a file, write its ending: {module.rpartition('.')[2]}.py:{name}"
         message = f"there is no module {module}, neither beside the suite nor installed"
         raise InputError(Problem(message, path=setting, advice=advice))
     return _source_of_module(file, module, name, setting)
@@ -90,7 +92,7 @@ def _source_of_module(file: Path, module: str, name: str, setting: str) -> Sourc
 
 
 def _file_of(module: str, locations: Sequence[str]) -> Path | None:
-    """Return the file of a module, found without importing its packages, unless only a finder of its own knows it."""
+    """Return the file of a module. Packages are imported only if the file is in none of the locations."""
     if (file := _file_in(module, locations)) is not None:
         return file
     with suppress(ImportError, ValueError, AttributeError):
@@ -111,7 +113,7 @@ def _file_in(module: str, locations: Sequence[str]) -> Path | None:
 
 
 def sources(source: Source) -> Iterator[Path]:
-    """Yield the file of the function, and those beside it that it imports, directly or through each other."""
+    """Yield the file of the function, and those beside it that it imports directly or indirectly."""
     waiting, seen = [source.file], {source.file}
     while waiting and len(seen) < MAX_SOURCES:
         file = waiting.pop()
@@ -124,7 +126,7 @@ def sources(source: Source) -> Iterator[Path]:
 
 
 def source_hash(source: Source) -> str:
-    """Return the SHA-256 over the contents of `sources`, wherever they are."""
+    """Return the SHA-256 of the contents of `sources`, whatever their paths."""
     digest = hashlib.sha256()
     for file in sources(source):
         digest.update(hashlib.sha256(file.read_bytes()).digest())
@@ -132,7 +134,7 @@ def source_hash(source: Source) -> str:
 
 
 def imported_names(file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the absolute name of each module, or member of a module, that a file imports, with its line."""
+    """Yield the line and the name of each module, or member of a module, that a file imports."""
     content = file.read_bytes()
     try:
         tree = _parsed(content)
@@ -150,7 +152,7 @@ def imported_names(file: Path) -> Iterator[tuple[int, str]]:
 def _parsed(content: bytes) -> ast.Module:
     try:
         return ast.parse(content)
-    except SystemError:  # Python 3.11 counts wrongly when a traceback is formatted in the middle of it
+    except SystemError:  # a bug of Python 3.11 if a traceback is formatted at the same time
         return ast.parse(content)
 
 
@@ -166,10 +168,10 @@ def _neighbours(file: Path, folder: Path) -> Iterator[Path]:
 
 
 class _Modules:
-    """The modules of agents in `sys.modules`: those of one folder at a time.
+    """The agents' modules in `sys.modules`, of one folder at a time.
 
-    Two suites may each have an `agent.py` with a `helpers.py` beside it. While a folder is active, it comes first on
-    `sys.path`; its modules are put aside when another one becomes active, and back when it does again.
+    Two suites may each have an `agent.py` with a `helpers.py` beside it. The active folder comes first on `sys.path`.
+    Its modules are put aside when another folder becomes active, and put back later.
     """
 
     def __init__(self) -> None:
@@ -196,7 +198,7 @@ class _Modules:
             self._active = folder
 
     def forget(self) -> None:
-        """Let go of the modules of the active folder: they have changed."""
+        """Drop the modules of the active folder, because they have changed."""
         for name in self._own():
             del sys.modules[name]
         importlib.invalidate_caches()
@@ -246,15 +248,15 @@ def _execute(source: Source) -> ModuleType:
     if "." in source.module and source.module != source.file.stem:
         return importlib.import_module(source.module)
     taken = sys.modules.get(source.module)
-    # A name that another module has already (json.py, a notebook's own agent) stays with them.
+    # A name that is taken (json.py, a notebook's own agent) stays with its module.
     name = source.module if taken is None else f"fepflow_agent_{hashlib.sha256(bytes(source.file)).hexdigest()[:8]}"
     return worker.execute(source.file, name)
 
 
 def open_entry(source: Source, names: Collection[str] | None) -> worker.Entry:
-    """Load the code, which runs it, and find what is to be called; `names` are those of target.python.arguments.
+    """Load the code, which executes it, and find the function. `names` are those of target.python.arguments.
 
-    Raises InputError, with file, line and advice: it cannot be loaded, there is no such function, or it cannot be
+    Raises InputError with file, line and advice if it cannot be loaded, if the function does not exist, or cannot be
     called with these arguments.
     """
     module = load(source)

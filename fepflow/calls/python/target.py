@@ -1,4 +1,4 @@
-"""The system under test as a Python function, class or generator of the user's own."""
+"""The system under test as a Python function, class or generator of the user."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _LARGE = 1_000_000
 class PythonTarget:
     """A target that calls `config.python`, `config.concurrency` times at once at most, in threads or processes.
 
-    Opening it loads the code, which executes the file. Values of environment variables that are named like a secret
-    are taken out of answers and errors, and so are `secrets`. Raises InputError for code that cannot be loaded or
-    called, JSONPathError for an invalid path.
+    Opening it loads the code, which executes the file. Answers and errors are redacted: `secrets`, and values of
+    environment variables with names of secrets. Raises InputError for code that cannot be loaded or called,
+    JSONPathError for an invalid path.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class PythonTarget:
         self.fingerprint = content_hash("python", source_hash(source), redact_json(asked, self.secrets))
 
     def render(self, case: TestCase) -> Any:
-        """Return what the function is called with, `{input, arguments, test_case}`; raises JSONPathError."""
+        """Return the data for the call, `{input, arguments, test_case}`. Raises JSONPathError."""
         return self._request(case, template_context(case), self._input)
 
     def _request(self, case: TestCase, context: dict[str, Any], argument: Template) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class PythonTarget:
 
     @property
     def conversation_problem(self) -> str | None:
-        """Why it can hold no conversation: all turns would be the same call; None if it can."""
+        """Reason why no conversation is possible (all turns would be the same call), or None."""
         where, template = "input", self._messages or self._input
         if self._python.arguments is not None:
             where, template = "arguments", self._arguments
@@ -102,13 +102,13 @@ class PythonTarget:
         yield Conversation(say)
 
     async def call(self, request: Any) -> TargetResponse:
-        """Call the function once; raises TargetError."""
+        """Call the function once. Raises TargetError."""
         if (context := pass_traceparent()) is not None:
             request = {**request, TRACEPARENT: context}
         reply = await self._executor.ask(request)
         if isinstance(reply, Failure):
             raise reply.error(self.secrets)
-        if len(reply) > _LARGE:  # so much JSON would hold up every other call
+        if len(reply) > _LARGE:  # parsing it would block all other calls
             return await asyncio.to_thread(self._answer, reply)
         return self._answer(reply)
 

@@ -1,12 +1,12 @@
 """The process of an agent: load its code, call it once a request, and answer in JSON.
 
-One file of the standard library, for Python 3.8 or newer: it runs in the agent's own interpreter, which need not have
-anything of ours. As a script it takes one argument, JSON: `{file, module, name, folder, names,
-limit, reserved, root, interpreter}`, where `root` is the folder of fepflow if that is to be used. It reads
-requests from stdin and writes replies to stdout, a line of JSON each; what the agent prints goes to stderr. The first
-reply is `{problems}`, or `{wants_case, file}` once the code is loaded.
+It uses only the standard library of Python 3.8 or newer, because the agent's own interpreter may not have fepflow. As a
+script it takes one argument, JSON: `{file, module, name, folder, names, limit, reserved, root, interpreter}`; `root` is
+the folder of fepflow if it may be imported. It reads requests from stdin and writes replies to stdout, one JSON object
+on each line; the agent's prints go to stderr. The first reply is `{problems}`, or `{wants_case, file}` once the code is
+loaded.
 
-Threads of a run, which call agents in the run's own process, use its functions, too.
+Threads that call agents in the run's own process use its functions, too.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ CASE = "test_case"
 """The parameter that gets the whole test case."""
 
 TRACEPARENT = "traceparent"
-"""The parameter that gets the W3C trace context of the call, or None where nobody traces it."""
+"""The parameter that gets the W3C trace context of the call, or None without a trace."""
 
 PROGRAMMING_ERRORS = (
     ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, NameError, NotImplementedError,
     RecursionError, SyntaxError, TypeError,
 )  # fmt: skip
-"""Exceptions that say that the code is wrong: the same call would raise them again."""
+"""Exceptions that mean a mistake in the code: the same call would raise them again."""
 
 MAX_DEPTH = 200
 """Deepest nesting of an answer."""
@@ -81,10 +81,10 @@ class Refused(Exception):  # noqa: N818  # likewise
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """Functions by which an interpreter writes answers and makes test cases.
+    """An interpreter's functions to write answers and make test cases.
 
-    `encode` writes a value as JSON text and raises ValueError for one that has no such form. `reserved` are names that
-    an Output's metadata may not have.
+    `encode` writes a value as JSON text, or raises ValueError if it has no JSON form. `reserved` are names that an
+    Output's metadata may not have.
     """
 
     encode: Callable[[Any], str]
@@ -92,7 +92,7 @@ class Form:
     reserved: Collection[str]
 
 
-# --- what is called --------------------------------------------------------------------------------------------------
+# --- the function -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Arguments:
 class Entry:
     """A function that is called for each test case.
 
-    Of a class there is one instance in each process, made without arguments at the first call. `begin` may be called
-    from many threads at once.
+    A class has one instance in each process, made without arguments at the first call. `begin` may be called from many
+    threads at once.
     """
 
     def __init__(self, make: Callable[[], Callable[..., Any]], arguments: Arguments) -> None:
@@ -121,8 +121,8 @@ class Entry:
         self._lock = Lock()
 
     def begin(self, request: dict[str, Any], form: Form) -> Any:
-        """Call it for a request `{input, arguments, test_case}`; what it returns may still have to be awaited."""
-        request = _copied(request)  # whatever it does with its arguments, the test case stays as it is
+        """Call it for a request `{input, arguments, test_case}`; the result may have to be awaited."""
+        request = _copied(request)  # the function may change its arguments, but not the test case
         values, keywords = [], request.get("arguments") or {}
         if self.arguments.input:
             keywords = {**keywords, self.arguments.input: request["input"]}
@@ -149,9 +149,9 @@ def _copied(value: Any) -> Any:
 
 
 def entry_of(module: ModuleType, file: Path, name: str, names: Collection[str] | None) -> Entry:
-    """Return what `name` is in a module; `names` are those of target.python.arguments.
+    """Return the function `name` of a module; `names` are those of target.python.arguments.
 
-    Raises Unusable: there is no such function, or it cannot be called with these arguments.
+    Raises Unusable if the function does not exist, or cannot be called with these arguments.
     """
     owner, last, function = _find(module, file, name)
     if owner is None:
@@ -163,7 +163,7 @@ def entry_of(module: ModuleType, file: Path, name: str, names: Collection[str] |
 
 
 def _find(module: ModuleType, file: Path, path: str) -> tuple[type | None, str, Any]:
-    """Return the class of whose instance something is called, or None; its name there; the function itself."""
+    """Return the class if an instance is needed, or None; the name in it; and the function."""
     value: Any = module
     owner: type | None = None
     name = ""
@@ -176,10 +176,10 @@ def _find(module: ModuleType, file: Path, path: str) -> tuple[type | None, str, 
         if not any("__call__" in vars(base) for base in value.__mro__):
             advice = f"name one of its methods: {file.name}:{path}.answer"
             raise _unusable(file, value, f"{path} is a class without __call__", advice)
-        owner, name, value = value, "__call__", value.__call__  # its own, as it has one
+        owner, name, value = value, "__call__", value.__call__  # its own __call__, not that of `type`
     if not callable(value):
         advice = "name a function, a class with __call__, or a method"
-        raise _unusable(file, None, f"{path} is no function, but a {type(value).__name__}", advice)
+        raise _unusable(file, None, f"{path} is not a function, but a {type(value).__name__}", advice)
     return owner, name, value
 
 
@@ -190,7 +190,7 @@ def _is_static(owner: type, name: str) -> bool:
 def _signature(function: Any) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
-    except (TypeError, ValueError):  # written in C: it says nothing about its parameters
+    except (TypeError, ValueError):  # written in C, without a signature
         return None
 
 
@@ -204,14 +204,14 @@ def _require_plain_constructor(file: Path, cls: type) -> None:
         if signature is not None:
             signature.bind()
     except TypeError as error:
-        message = f"{cls.__name__} is made without arguments: {error}"
+        message = f"{cls.__name__} must be constructible without arguments: {error}"
         raise _unusable(file, cls, message, "give its constructor's parameters defaults") from None
 
 
 def _arguments(
     file: Path, name: str, function: Any, signature: inspect.Signature | None, names: Collection[str] | None
 ) -> Arguments:
-    """Return how it is called; a parameter `test_case` gets the whole case, the first other one the input."""
+    """Return the arguments of a function: `test_case` gets the whole case, the first other parameter the input."""
     if signature is None:
         return Arguments("" if names is None else None)
     parameters = signature.parameters
@@ -267,18 +267,18 @@ def _unusable(file: Path, function: Any, message: str, advice: str) -> Unusable:
     return Unusable(message, shown(file), line, None, advice)
 
 
-# --- what it returns and raises --------------------------------------------------------------------------------------
+# --- results and exceptions -------------------------------------------------------------------------------------------
 
 
 def is_pending(returned: Any) -> bool:
-    """Return whether what a function returned has to be awaited."""
+    """Return whether a returned value has to be awaited."""
     return inspect.isawaitable(returned) or isinstance(returned, AsyncIterator)
 
 
 def answer_text(returned: Any, limit: int, form: Form) -> str:
-    """Return what was returned as JSON `{value, metadata}` of at most `limit` characters; generators are read whole.
+    """Return a returned value as JSON `{value, metadata}` of at most `limit` characters; generators are read whole.
 
-    Raises Refused, or what a generator raises.
+    Raises Refused, and the exceptions of a generator.
     """
     value = _joined(list(_bounded(returned, limit, form))) if isinstance(returned, Iterator) else returned
     metadata: dict[str, Any] = {}
@@ -287,19 +287,19 @@ def answer_text(returned: Any, limit: int, form: Form) -> str:
         value, metadata = value.value, dict(value.metadata or {})
         taken = [name for name in metadata if name in form.reserved]
         if taken:
-            raise Refused(f"{', '.join(taken)} in the metadata of an Output is what fepflow says about the call")
+            raise Refused(f"{', '.join(taken)} in the metadata of an Output is set by fepflow: choose another name")
     try:
         text = form.encode({"value": value, "metadata": metadata})
     except ValueError as error:
         advice = "return a text, number, list, dict, dataclass, pydantic model, or an Output of these"
-        raise Refused(f"what was returned has no JSON form: {error} ({advice})") from None
+        raise Refused(f"the returned value has no JSON form: {error} ({advice})") from None
     if len(text) > limit:
         raise _too_large(limit)
     return text
 
 
 async def awaited_text(returned: Any, limit: int, form: Form) -> str:
-    """Return the same of what has to be awaited."""
+    """Await a returned value, and return it as `answer_text` does."""
     while isinstance(returned, Awaitable):
         returned = await returned
     if not isinstance(returned, AsyncIterator):
@@ -323,17 +323,17 @@ def _bounded(chunks: Iterator[Any], limit: int, form: Form) -> Iterator[Any]:
 
 
 def _joined(chunks: list[Any]) -> Any:
-    """Return the text that chunks of text make; else all that came, as a list."""
+    """Return the chunks joined if all are texts, else as a list."""
     return "".join(chunks) if all(isinstance(chunk, str) for chunk in chunks) else chunks
 
 
 def _size(chunk: Any, form: Form) -> int:
     if isinstance(chunk, str):
-        return len(chunk) or 1  # so that endless nothing ends, too
+        return len(chunk) or 1  # so that an endless stream of empty texts ends
     try:
         return len(form.encode(chunk))
     except ValueError:
-        return 1  # the error is that of the whole
+        return 1  # encoding the whole will raise the error
 
 
 def _too_large(limit: int) -> Refused:
@@ -341,12 +341,12 @@ def _too_large(limit: int) -> Refused:
 
 
 def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
-    """Return what a call that raised came to, the parts of a `Failure`: type, message, the user's own file and line."""
+    """Return an exception as the parts of a `Failure`: type, message, the user's own file and line."""
     if isinstance(error, Refused):
         return {"message": str(error), "kind": error.kind, "retryable": False}
     try:
         text = " ".join(str(error)[:_MAX_MESSAGE].split())
-    except Exception:  # a user's own __str__
+    except Exception:  # the exception's __str__ may fail
         text = ""
     location = own_location(error, folder)
     status = _status_of(error)
@@ -364,7 +364,7 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
 
 
 def _status_of(error: BaseException) -> int | None:
-    """Return the HTTP status that an exception of an HTTP client, or of a model's library, carries."""
+    """Return the HTTP status in an exception of an HTTP client or a model's library, or None."""
     for holder in (error, getattr(error, "response", None)):
         for name in ("status_code", "status"):
             status = getattr(holder, name, None)
@@ -374,7 +374,7 @@ def _status_of(error: BaseException) -> int | None:
 
 
 def _retry_after(error: BaseException) -> str | None:
-    """Return the header that says when the endpoint wants to be called again."""
+    """Return the Retry-After header in an exception of an HTTP client, or None."""
     try:
         header = getattr(error, "response").headers.get("retry-after")  # noqa: B009  # a user's own object
     except Exception:
@@ -386,18 +386,18 @@ _LIBRARY = tuple({Path(sysconfig.get_path(name)).resolve() for name in ("stdlib"
 
 
 def is_installed(file: Path) -> bool:
-    """Return whether a file is one of an installed package, or of Python's own library."""
+    """Return whether a file belongs to an installed package or Python's library."""
     return "site-packages" in file.parts or any(folder in file.parents for folder in _LIBRARY)
 
 
 def is_own_file(file: str, folder: Path) -> bool:
-    """Return whether a file is one of the user's own below `folder`, and not one of an installed package."""
+    """Return whether a file is the user's own: below `folder`, and not of an installed package."""
     path = Path(file)
     return folder in path.parents and not is_installed(path)
 
 
 def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
-    """Return file and line of the innermost frame of an exception that is in the user's own code."""
+    """Return file and line of an exception's innermost frame in the user's own code, or None."""
     trace, location = error.__traceback__, None
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
@@ -408,16 +408,16 @@ def own_location(error: BaseException, folder: Path) -> tuple[str, int] | None:
 
 
 def shown(file: Path) -> str:
-    """Return a file's path, from the working directory if it is below."""
+    """Return a file's path, relative to the working directory if it is below."""
     here = Path.cwd()
     return str(file.relative_to(here)) if here in file.parents else str(file)
 
 
-# --- JSON, as fepflow.json.codec writes it, where that is not there --------------------------------------------------
+# --- JSON in the form of fepflow.json.codec, where that is missing --------------------------------------------------
 
 
 def encode(value: Any) -> str:
-    """Return a value as ASCII JSON text; NaN and the infinities are tagged. Raises ValueError for what has no form."""
+    """Return a value as ASCII JSON text; NaN and infinities are tagged. Raises ValueError if it has no form."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"), default=_jsonable)
     except (TypeError, ValueError, RecursionError):
@@ -452,10 +452,10 @@ def _escaped(value: Any, depth: int) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    """Return a value nearer to JSON. Raises ValueError for one of an unknown type."""
+    """Return a value one step nearer to JSON. Raises ValueError for an unknown type."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-    if hasattr(value, "model_dump_json"):  # pydantic's models; those of its first version have `json`
+    if hasattr(value, "model_dump_json"):  # pydantic 2; models of pydantic 1 have `json`
         return json.loads(value.model_dump_json())
     if hasattr(value, "__fields__") and hasattr(value, "json"):
         return json.loads(value.json())
@@ -486,7 +486,7 @@ def load(config: dict[str, Any]) -> tuple[ModuleType, Path]:
         if file is None or ("." in name and name != file.stem):
             module = importlib.import_module(name)
         else:
-            # A name that another module has already, such as json.py, stays with that.
+            # A name that is taken, for example json, stays with its module.
             module = execute(file, name if name not in sys.modules else f"agent_{name}")
     except (Exception, SystemExit) as error:
         raise unloadable(error, folder, file, config["interpreter"]) from None
@@ -494,10 +494,10 @@ def load(config: dict[str, Any]) -> tuple[ModuleType, Path]:
 
 
 def execute(file: Path, name: str) -> ModuleType:
-    """Return the module that a file makes, which is known by this name from now on."""
+    """Execute a file, and return its module, which has this name in `sys.modules`."""
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{file.name} is no Python file")
+        raise ImportError(f"{file.name} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
@@ -509,7 +509,7 @@ def execute(file: Path, name: str) -> ModuleType:
 
 
 def unloadable(error: BaseException, folder: Path, file: Path | None, interpreter: str | None = None) -> Unusable:
-    """Return why code that raised when it was loaded cannot be used."""
+    """Return the error of code that raised an exception when it was loaded."""
     if isinstance(error, SyntaxError):
         broken = Path(error.filename) if error.filename else file
         return Unusable(f"is not valid Python: {error.msg}", shown(broken) if broken else None, error.lineno)
@@ -524,7 +524,7 @@ def unloadable(error: BaseException, folder: Path, file: Path | None, interprete
 
 
 def _form(config: dict[str, Any]) -> Form:
-    """Return fepflow's own form where the run's interpreter is the agent's."""
+    """Return fepflow's own form if the agent runs in the run's interpreter."""
     if config["root"] is None:
         return Form(encode, _case, config["reserved"])
     sys.path.append(config["root"])
@@ -539,7 +539,7 @@ def _case(fields: dict[str, Any]) -> SimpleNamespace:
 
 
 def main() -> None:
-    """Load the code, then answer requests until there are no more."""
+    """Load the code, then answer requests until stdin ends."""
     config = json.loads(sys.argv[1])
     requests, replies = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -557,14 +557,14 @@ def main() -> None:
     except Unusable as error:
         return reply(json.dumps({"problems": [error.problem]}))
     reply(json.dumps({"wants_case": entry.arguments.wants_case, "file": str(file)}))
-    loop = asyncio.new_event_loop()  # one for all calls: clients that they share belong to it
+    loop = asyncio.new_event_loop()  # one for all calls, which may share clients
     asyncio.set_event_loop(loop)
     folder, limit = Path(config["folder"]), config["limit"]
     for line in requests:
         try:
             request = json.loads(line)
             if TRACEPARENT in request:
-                os.environ["TRACEPARENT"] = request[TRACEPARENT]  # one call at a time: it is that of this one
+                os.environ["TRACEPARENT"] = request[TRACEPARENT]  # there is one call at a time
             returned = entry.begin(request, form)
             if is_pending(returned):
                 text = loop.run_until_complete(awaited_text(returned, limit, form))
@@ -586,4 +586,4 @@ if __name__ == "__main__":
         status = 1
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # threads that the agent has left do not hold the process up
+    os._exit(status)  # does not wait for threads of the agent

@@ -87,7 +87,7 @@ async def test_a_call_has_the_trace_that_the_sdk_exports(batch: bool, tmp_path: 
     )  # fmt: skip
     assert [model["tokens"] for model in trace["model_calls"]] == [15, 25]
     assert trace["tokens"] == 40
-    assert trace["unknown"] == {"usd": "2 of 2 calls of models do not tell their usd"}
+    assert trace["unknown"] == {"usd": "2 of 2 calls of models do not report their usd"}
     assert traces.warnings() == []
     assert is_traced(outputs[0])
 

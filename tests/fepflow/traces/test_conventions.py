@@ -71,7 +71,7 @@ def test_tokens_of_nested_models_and_agents_are_counted_once() -> None:
     )
     assert trace["tokens"] == 50
     assert [call["tokens"] for call in trace["model_calls"]] == [35, 15]
-    assert trace["unknown"] == {"usd": "1 of 2 calls of models do not tell their usd"}
+    assert trace["unknown"] == {"usd": "1 of 2 calls of models do not report their usd"}
 
 
 def test_tokens_of_agents_and_models_that_a_tool_runs_are_added() -> None:

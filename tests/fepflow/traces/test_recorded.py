@@ -132,7 +132,7 @@ async def test_trajectories_in_atif_are_cases_and_their_outputs(name: str, tmp_p
     assert (value, trace["tokens"]) == ("On its way.", 35)
     (call,) = trace["tool_calls"]
     assert (call["name"], call["arguments"], call["result"]) == ("lookup", {"id": "A1"}, "shipped")
-    assert trace["unknown"] == {"usd": "not all steps of the trajectory tell their usd"}
+    assert trace["unknown"] == {"usd": "not all steps of the trajectory report their usd"}
     assert [one["start_ms"] for one in trace["spans"]] == [0.0, 0.0]
 
 
@@ -176,10 +176,10 @@ async def test_observations_of_other_shapes_are_no_results(observation: Any, tmp
     ("format", "text", "message"),
     [
         ("otlp", '{"id": 1}', "has no resourceSpans"),
-        ("otlp", '{"resourceSpans": 3}', "resourceSpans is no list"),
-        ("otlp", line(span("zz", 1, None, "a")), "ids are not valid"),
+        ("otlp", '{"resourceSpans": 3}', "resourceSpans that is not a list"),
+        ("otlp", line(span("zz", 1, None, "a")), "invalid ids"),
         ("atif", '{"steps": []}', "schema_version is not ATIF"),
-        ("atif", '{"schema_version": "ATIF-v1.4", "steps": 3}', "steps are no list"),
+        ("atif", '{"schema_version": "ATIF-v1.4", "steps": 3}', "steps are not a list"),
     ],
 )
 def test_a_file_of_something_else_is_an_error_with_its_line(

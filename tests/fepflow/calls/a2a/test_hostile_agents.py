@@ -70,7 +70,7 @@ async def ask(serve, open_target):
     [
         (raw("<html>Welcome"), "malformed", "is not valid JSON"),
         (raw(""), "malformed", "it is empty"),
-        (raw("[]"), "malformed", "the answer is no JSON object"),
+        (raw("[]"), "malformed", "the answer is not a JSON object"),
         (raw('{"result": 1}'), "malformed", "the answer is not JSON-RPC 2.0"),
         (rpc(None), "malformed", "cannot be read"),
         (rpc("yes"), "malformed", "cannot be read"),
@@ -133,10 +133,10 @@ MORE = {"artifactUpdate": {"taskId": "t1", "append": True, "artifact": {"artifac
     [
         (events(), "connect", "the stream of events ended without an answer"),
         (events("{"), "malformed", "is not valid JSON"),
-        (events({}), "malformed", "neither a message nor a task"),
+        (events({}), "malformed", "neither a message, nor a task"),
         (events('{"jsonrpc": "2.0", "id": 7, "result": {}}'), "malformed", "that of another request"),
         (events(WORKING, OTHER), "malformed", "about another task"),
-        (events(WORKING, MORE), "malformed", "an artifact that was not begun"),
+        (events(WORKING, MORE), "malformed", "an artifact that was never started"),
         (events(WORKING, end="\n"), "connect", "broke in the middle of the answer"),
         (events(WORKING, WORKING, wait=9), "timeout", "the agent's task is working: no complete answer"),
         (events(WORKING), "timeout", "the agent's task is working: no complete answer"),
@@ -172,15 +172,15 @@ async def test_text_of_an_event_may_hold_line_ends_of_unicode(serve, open_target
 @pytest.mark.parametrize(
     ("reply", "kind", "words"),
     [
-        (lambda _: web.json_response([]), "malformed", "the answer is no JSON object"),
+        (lambda _: web.json_response([]), "malformed", "the answer is not a JSON object"),
         (lambda _: web.Response(text="<html>"), "malformed", "is not valid JSON"),
         (lambda _: web.json_response({"skills": 7}), "malformed", "the agent's card is not valid"),
         (lambda _: web.json_response({"name": ["A"]}), "malformed", "the agent's card is not valid"),
-        (lambda _: web.json_response({"name": "A"}), "incompatible", "names no interface that is known here"),
+        (lambda _: web.json_response({"name": "A"}), "incompatible", "names no supported interface"),
         (
             lambda _: web.json_response(card("/rpc", binding="CORBA")),
             "incompatible",
-            "names no interface",
+            "names no supported interface",
         ),
         (lambda _: web.Response(text=" " * 50_000_000), "too_large", "larger than 1,000,000 bytes"),
         (lambda _: web.Response(text=f'{{"x": {DEEP}}}'), "malformed", "nested deeper"),

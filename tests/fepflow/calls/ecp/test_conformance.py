@@ -100,17 +100,17 @@ BAD = {
     ),
     "unknown status": (STEP % "result['status'] = 'finished'", {"step": "the result's status is 'finished'"}),
     "output that is no text": (STEP % f"{SAID} = 5", {"step": "the result's public_output is a number"}),
-    "calls in an object": (STEP % "result['tool_calls'] = {}", {"tool_calls": "tool_calls is no list"}),
+    "calls in an object": (STEP % "result['tool_calls'] = {}", {"tool_calls": "tool_calls is not a list"}),
     "call without name": (
         STEP % "result['tool_calls'].append({'arguments': {}})",
-        {"tool_calls": "tool_calls[1] is no object with a name (and 7 more)"},
+        {"tool_calls": "tool_calls[1] is not an object with a name (and 7 more)"},
     ),
     "arguments in a text": (
         STEP % "result['tool_calls'][0]['arguments'] = '{}'",
-        {"tool_calls": "the arguments of tool_calls[0] are no object"},
+        {"tool_calls": "the arguments of tool_calls[0] are not an object"},
     ),
-    "negative usage": (STEP % "result['usage']['total_tokens'] = -1", {"usage": "usage.total_tokens is no count"}),
-    "usage in a list": (STEP % "result['usage'] = [1]", {"usage": "usage is no object"}),
+    "negative usage": (STEP % "result['usage']['total_tokens'] = -1", {"usage": "usage.total_tokens is not a count"}),
+    "usage in a list": (STEP % "result['usage'] = [1]", {"usage": "usage is not an object"}),
     "does not get further than one step": (
         STEP % "turns == 2 and not os.path.exists('ended') and (open('ended', 'w').close(), sys.exit('enough'))",
         {"two_steps": "no result: the agent exited with code 1; the end of its stderr: enough"},
@@ -147,7 +147,7 @@ BAD = {
     ),
     "ends at what is no JSON": (
         "def parse(line):\n    return json.loads(line)\n",
-        {"malformed_json": "after a line that is no JSON: the agent exited with code 1"},
+        {"malformed_json": "after a line that is not JSON: the agent exited with code 1"},
     ),
     "answers notifications": (
         "def say_to(request, message):\n    say(message)\n",

@@ -128,7 +128,7 @@ FAULTS: dict[str, tuple[str, str, str, bool]] = {
     ),
     "a tool call without a name": (
         at_bad("answer(request, done('', tool_calls=[{'name': 'a'}, {'arguments': {}}]))"),
-        r"the result's tool_calls\[1\] is no object with a name",
+        r"the result's tool_calls\[1\] is not an object with a name",
         "malformed",
         False,
     ),

@@ -190,25 +190,25 @@ RESPONSES: dict[str, tuple[Callable[[int], web.Response], str, str, bool]] = {
     ),
     "202": (
         lambda i: web.Response(status=202),
-        "HTTP 202: the agent took the request for a notification, and gives no answer",
+        "HTTP 202: the agent took the request for a notification, and sends no answer",
         "malformed",
         False,
     ),
     "nothing": (
         lambda i: web.Response(),
-        "no answer in JSON-RPC to the request: what came is none: it is empty",
+        "the response is not a JSON-RPC answer to the request: it is empty",
         "malformed",
         False,
     ),
     "no JSON-RPC": (
         lambda i: web.json_response({"answer": 42}),
-        'no answer in JSON-RPC to the request: what came is none: {"answer": 42}',
+        'the response is not a JSON-RPC answer to the request: {"answer": 42}',
         "malformed",
         False,
     ),
     "the id as text": (
         lambda i: web.json_response({"jsonrpc": "2.0", "id": str(i), "result": {}}),
-        'no answer in JSON-RPC to the request: an answer came with the id "1", but 1 was asked',
+        'the response is not a JSON-RPC answer to the request: an answer came with the id "1", but 1 was asked',
         "malformed",
         False,
     ),
@@ -313,7 +313,7 @@ async def test_an_agent_that_knows_no_reset_is_evaluated_all_the_same(
     _, client = open_agent(url=await serve(handler))
     assert [said(await run(client, "a")) for _ in range(2)] == [["a"], ["a"]]
     assert [record.message for record in caplog.records if record.name == "fepflow.calls"] == [
-        "the agent knows no agent/reset: what it remembers goes from scenario to scenario"
+        "the agent does not support agent/reset: it may remember earlier scenarios"
     ]
 
 

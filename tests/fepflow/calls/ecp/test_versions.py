@@ -58,7 +58,7 @@ def step(request):
         "attempts": 1,
     }
     assert [record.message for record in caplog.records] == [
-        "the agent names no protocol_version: it is taken for one of before ECP 1.0"
+        "the agent names no protocol_version: it is treated as older than ECP 1.0"
     ]
 
 

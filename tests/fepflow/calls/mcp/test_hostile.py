@@ -13,7 +13,7 @@ from fepflow.calls.mcp import session
 from tests.fepflow.calls.mcp.conftest import Open, ask, error_of
 
 HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
-PRINTED = "(stdout belongs to the protocol: print to stderr)"
+PRINTED = "(stdout is for the protocol only: print to stderr)"
 
 
 @pytest.mark.parametrize(
@@ -23,17 +23,22 @@ PRINTED = "(stdout belongs to the protocol: print to stderr)"
             "garbage",
             "malformed",
             False,
-            f"the server printed to stdout what is no message of MCP: debug: looking things up {PRINTED}",
+            f"the server printed to stdout a line that is not an MCP message: debug: looking things up {PRINTED}",
         ),
-        ("garbage at once", "malformed", False, "initialize: the server printed to stdout what is no message of MCP: "),
-        ("log line", "malformed", False, "the server printed to stdout what is no message of MCP: {"),
-        ("broken message", "malformed", False, "the server sent what is no message of JSON-RPC 2.0: {"),
+        (
+            "garbage at once",
+            "malformed",
+            False,
+            "initialize: the server printed to stdout a line that is not an MCP message: ",
+        ),
+        ("log line", "malformed", False, "the server printed to stdout a line that is not an MCP message: {"),
+        ("broken message", "malformed", False, "the server sent a line that is not a JSON-RPC 2.0 message: {"),
         ("wrong id", "malformed", False, "an answer came with the id 99, which no request has"),
         (
             "no id",
             "malformed",
             False,
-            "the server answered, without an id, that it cannot read a request: Parse error",
+            "the server answered without an id that it cannot read a request: Parse error",
         ),
         ("half line", "crashed", True, "the server exited with code 0"),
         ("exits", "crashed", True, "the server exited with code 4; the end of its stderr: database is gone"),
@@ -42,15 +47,15 @@ PRINTED = "(stdout belongs to the protocol: print to stderr)"
         ("flood", "too_large", False, "the server wrote more than 1,000,000 bytes without an answer (target.mcp.max_"),
         ("many values", "too_large", False, "the result holds more than 200,000 JSON values"),
         ("nan", "malformed", False, "the result is not JSON: it holds NaN"),
-        ("no content", "malformed", False, "the result is not as the protocol has it: content: Field required"),
-        ("result is text", "malformed", False, "the server sent what is no message of JSON-RPC 2.0: {"),
+        ("no content", "malformed", False, "the result does not fit the protocol: content: Field required"),
+        ("result is text", "malformed", False, "the server sent a line that is not a JSON-RPC 2.0 message: {"),
         ("rpc error", "agent_error", False, "the server answered with the error -32602: order_id must be a text"),
         ("overloaded", "agent_error", True, "the server answered with the error 429: slow down"),
         ("old version", "incompatible", False, "initialize: Unsupported protocol version from the server: 1999-01-01"),
-        ("pages without end", "malformed", False, "tools/list: the server gives more than 100 pages"),
-        ("one page again", "malformed", False, "tools/list: the server gives the same page again and again"),
+        ("pages without end", "malformed", False, "tools/list: the server sends more than 100 pages"),
+        ("one page again", "malformed", False, "tools/list: the server sends the same page again and again"),
         ("no tools", "request", False, "the server has no tool act (it lists none)"),
-        ("odd tools", "malformed", False, "tools/list: the result is not as the protocol has it: tools.0."),
+        ("odd tools", "malformed", False, "tools/list: the result does not fit the protocol: tools.0."),
     ],
 )
 async def test_what_breaks_the_protocol_is_an_error_of_its_case(

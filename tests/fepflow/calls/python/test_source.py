@@ -74,7 +74,7 @@ async def test_a_function_of_a_package_is_found_beside_the_suite_and_among_what_
         ("x = 1\nraise ValueError('late')", "agent.py:answer", r"agent\.py:2: cannot be loaded: ValueError: late"),
         ("import sys\nsys.exit(4)", "agent.py:answer", r"agent\.py:2: cannot be loaded: SystemExit: 4"),
         ("def answre(q): pass", "agent.py:answer", r"there is no answer in agent \(did you mean answre\?\)"),
-        ("answer = 5", "agent.py:answer", r"answer is no function, but a int"),
+        ("answer = 5", "agent.py:answer", r"answer is not a function, but a int"),
         ("def answer(): pass", "agent.py:answer", r"agent\.py:1: answer\(\) cannot be called with"),
         ("\ndef answer(a, b): pass", "agent.py:answer", r"agent\.py:2: answer\(a, b\).*missing.*'b'.*arguments"),
         ("def answer(*, q): pass", "agent.py:answer", r"cannot be called"),
