@@ -58,6 +58,7 @@ class ProcessWire:
 
     async def receive(self, seconds: float) -> str | None:
         """See Wire."""
+        await asyncio.sleep(0)  # lines that are there already would never let others have their turn
         try:
             async with asyncio.timeout(seconds):
                 line = await self._process.read_line()

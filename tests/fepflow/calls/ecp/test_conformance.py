@@ -207,7 +207,21 @@ async def test_the_example_keeps_to_the_protocol() -> None:
     assert status_of(report) == dict.fromkeys(CHECKS, "pass")
 
 
-@pytest.mark.parametrize("name", BAD)
+OFTEN = (
+    "no name",
+    "call without name",
+    "negative usage",
+    "cannot take much",
+    "reset does nothing",
+    "ids in texts",
+    "prints",
+)
+"""Faults of all kinds; the others are for the battery, as each starts five processes."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.battery) for name in BAD]
+)
 async def test_a_fault_is_found_and_no_other(tmp_path: Path, name: str) -> None:
     code, faults = BAD[name]
     report = await check(tmp_path, code)
