@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
@@ -23,15 +24,31 @@ from urllib.parse import parse_qsl
 from aiohttp import web
 
 from fepflow.deployments.simulators.language_model import (
-    DIMENSIONS,
     RANDOM_WORD,
     fraction,
-    inputs_of,
     texts_of,
     tokens_of,
     value_for,
-    vector_of,
 )
+
+DIMENSIONS = 64
+
+
+def vector_of(text: str, seed: int, dimensions: int = DIMENSIONS) -> list[float]:
+    """Return a vector of length 1: the sum of a made-up direction for each word, so that common words bring texts
+    together."""
+    sums = [0.0] * dimensions
+    for word in re.findall(r"\w+", text.lower()) or [""]:
+        for index in range(dimensions):
+            sums[index] += fraction(seed, word, index) - 0.5
+    length = math.sqrt(sum(number * number for number in sums)) or 1.0
+    return [round(number / length, 6) for number in sums]
+
+
+def inputs_of(body: dict[str, Any]) -> list[str]:
+    """Return the texts to embed."""
+    texts = body.get("input", "")
+    return [texts] if isinstance(texts, str) else [str(text) for text in texts]
 
 
 def schema_in(text: str) -> dict[str, Any] | None:

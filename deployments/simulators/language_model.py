@@ -1,9 +1,9 @@
-"""A stand-in for language and embedding models, over HTTP in the shape of OpenAI's API.
+"""A stand-in for language models, over HTTP in the shape of OpenAI's chat completions.
 
-No model runs here. Answers are made up from the JSON Schema in a request, vectors from its words: always the same for
-the same seed and text. The name of the model that answered says so.
+No model runs here. Answers are made up from the JSON Schema in a request, and are the same for the same seed and text.
+The name of the model that answered says so.
 
-    POST /v1/chat/completions, /v1/embeddings
+    POST /v1/chat/completions
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import math
 import re
 import signal
 from typing import Any
@@ -22,7 +21,6 @@ from aiohttp import web
 from fepflow.json.values import referred
 
 SENTENCE = "A stand-in made this up."
-DIMENSIONS = 64
 
 _MOST_LEVELS = 8
 
@@ -77,27 +75,10 @@ def _scalar(kind: str, schema: dict[str, Any], parts: tuple[object, ...]) -> Any
     return None
 
 
-def vector_of(text: str, seed: int, dimensions: int = DIMENSIONS) -> list[float]:
-    """Return a vector of length 1: the sum of a made-up direction for each word, so that common words bring texts
-    together."""
-    sums = [0.0] * dimensions
-    for word in re.findall(r"\w+", text.lower()) or [""]:
-        for index in range(dimensions):
-            sums[index] += fraction(seed, word, index) - 0.5
-    length = math.sqrt(sum(number * number for number in sums)) or 1.0
-    return [round(number / length, 6) for number in sums]
-
-
 def texts_of(messages: list[dict[str, Any]]) -> list[str]:
     """Return the text of each message; parts are joined."""
     contents = [message.get("content") or "" for message in messages]
     return [text if isinstance(text, str) else "".join(part.get("text", "") for part in text) for text in contents]
-
-
-def inputs_of(body: dict[str, Any]) -> list[str]:
-    """Return the texts to embed."""
-    texts = body.get("input", "")
-    return [texts] if isinstance(texts, str) else [str(text) for text in texts]
 
 
 def tokens_of(*texts: str) -> int:
@@ -118,26 +99,17 @@ def application(seed: int) -> web.Application:
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         usage = {"prompt_tokens": tokens_of(*texts), "completion_tokens": tokens_of(text)}
-        head = {"id": "chatcmpl-stand-in", "object": "chat.completion", "created": 0, "model": _named(body)}
+        head = {
+            "id": "chatcmpl-stand-in",
+            "object": "chat.completion",
+            "created": 0,
+            "model": f"{body['model']} (stand-in)",
+        }
         return web.json_response({**head, "choices": [choice], "usage": {**usage, "total_tokens": sum(usage.values())}})
 
-    async def embeddings(request: web.Request) -> web.Response:
-        body = await request.json()
-        texts, size = inputs_of(body), body.get("dimensions") or DIMENSIONS
-        data = [
-            {"object": "embedding", "index": index, "embedding": vector_of(text, seed, size)}
-            for index, text in enumerate(texts)
-        ]
-        usage = {"prompt_tokens": tokens_of(*texts), "total_tokens": tokens_of(*texts)}
-        return web.json_response({"object": "list", "model": _named(body), "data": data, "usage": usage})
-
-    app = web.Application(client_max_size=16 * 1024 * 1024)
-    app.add_routes([web.post("/v1/chat/completions", chat), web.post("/v1/embeddings", embeddings)])
+    app = web.Application()
+    app.add_routes([web.post("/v1/chat/completions", chat)])
     return app
-
-
-def _named(body: dict[str, Any]) -> str:
-    return f"{body['model']} (stand-in)"
 
 
 def run(app: web.Application, port: int) -> None:
