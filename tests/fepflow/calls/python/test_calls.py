@@ -35,7 +35,11 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
+EVERYWHERE = ["thread", pytest.param("process", marks=pytest.mark.battery), "interpreter"]
+"""Where a function is called. A process of the run's interpreter and one of another run the same code."""
+
+
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_each_kind_of_callable_answers(ask: Ask, kind: str, isolate: str) -> None:
     if isolate == "process" and kind not in ("function", "async", "async generator", "class"):
@@ -83,7 +87,7 @@ async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(a
     assert "latency_ms in the metadata of an Output is what fepflow says" in str(asked.error)
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 async def test_a_value_without_a_json_form_is_an_error(ask: Ask, isolate: str) -> None:
     asked = await ask("class Reply: pass\ndef answer(q):\n    return [Reply()]\n", isolate=isolate)
     assert isinstance(asked.error, TargetError)
@@ -91,7 +95,7 @@ async def test_a_value_without_a_json_form_is_an_error(ask: Ask, isolate: str) -
     assert "no JSON form: Unable to serialize unknown type: <class 'agent.Reply'>" in str(asked.error)
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize(
     "body", ["return 'x' * 2_000_000", "while True: yield 'x' * 1000", "while True: yield", "while True: yield ''"]
 )
@@ -117,7 +121,7 @@ async def test_an_answer_that_is_too_large_or_endless_is_refused(ask: Ask, body:
         ("(*, test_case)", "test_case.id", {}, "c1"),
     ],
 )
-@pytest.mark.parametrize("isolate", ["thread", "interpreter"])
+@pytest.mark.parametrize("isolate", ["thread", pytest.param("interpreter", marks=pytest.mark.battery)])
 async def test_the_signature_decides_the_arguments(
     ask: Ask, signature: str, returned: str, options: dict[str, Any], expected: Any, isolate: str
 ) -> None:
@@ -165,7 +169,7 @@ async def test_clients_that_async_calls_share_stay_in_one_loop(open_agent: Open)
     assert value_of(await caller.ask(CASE)) == 1
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 @pytest.mark.parametrize(
     ("raised", "says", "retryable"),
     [
@@ -211,7 +215,7 @@ async def test_a_flaky_function_is_tried_again_and_every_attempt_is_recorded(ask
     assert [str(attempt.error) for attempt in asked.attempts] == ["OSError: busy (agent.py:5)"] * 2 + ["None"]
 
 
-@pytest.mark.parametrize("isolate", ["thread", "process", "interpreter"])
+@pytest.mark.parametrize("isolate", EVERYWHERE)
 async def test_secrets_of_the_environment_are_in_no_answer_and_no_error(
     ask: Ask, isolate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
