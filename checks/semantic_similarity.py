@@ -132,7 +132,7 @@ class SemanticSimilarityCheck(ModelCheck):
         own = sender(model) if is_local(model) else ()
         answer = await embed(requests, model, [sendable(str(self.text)), sendable(str(self.reference))], *own)
         left, right = answer.vectors
-        return left, right, response_metadata(model, answer.model, answer)
+        return left, right, response_metadata(model, answer)
 
     async def _embed(self, text: Any) -> Vector:
         vector = await call(self.embedding_function, text)  # type: ignore[arg-type]  # there is one, see _has_a_model

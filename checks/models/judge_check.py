@@ -15,8 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.calls.models import structured
 from fepflow.calls.models.client import ModelRequests
-from fepflow.calls.models.model import CHAT, Model, parse_model_config
-from fepflow.calls.models.structured import ResponseDetails
+from fepflow.calls.models.model import CHAT, ChatResponse, Model, parse_model_config
 from fepflow.checks.base import JSONPath
 from fepflow.checks.core.json_schema import read_schema
 from fepflow.checks.models.judge_prompt import judge_prompt
@@ -106,9 +105,9 @@ class Questioner:
             raise CheckArgumentsError("llm_function must return a pair: the response, and an object of metadata")
         return answer[0], answer[1] or {}
 
-    def _add(self, model: Model, details: ResponseDetails) -> None:
+    def _add(self, model: Model, response: ChatResponse) -> None:
         before = self.metadata
-        metadata = {**response_metadata(model, details.response_model, details), "mode": details.mode}
+        metadata = {**response_metadata(model, response), "mode": response.mode}
         if before:
             for name in ("prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts"):
                 known = before[name], metadata[name]

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, TypeVar
 
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelRequests, nested_or_own
-from fepflow.calls.models.model import EMBEDDING, EmbeddingResponse, Model, Usage, parse_model_config
-from fepflow.calls.models.structured import ResponseDetails
+from fepflow.calls.models.model import EMBEDDING, ChatResponse, EmbeddingResponse, Model, Usage, parse_model_config
 from fepflow.calls.thread_pool import EMBEDDERS, OTHERS_CALLS
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
 from fepflow.checks.registry import entries
@@ -238,11 +237,11 @@ def _provider(llm_config: Mapping[str, Any]) -> str | None:
     return str(name).partition("/")[0] if name is not None else None
 
 
-def response_metadata(model: Model, answered: str, response: ResponseDetails | EmbeddingResponse) -> dict[str, Any]:
-    """Return what a result's metadata tell of a response; None is unknown."""
+def response_metadata(model: Model, response: ChatResponse | EmbeddingResponse) -> dict[str, Any]:
+    """Return a result's metadata about a response; None means unknown."""
     return {
         "model": model.name,
-        "model_answered": answered,
+        "model_answered": response.model,
         "prompt_tokens": response.usage.prompt_tokens,
         "completion_tokens": response.usage.completion_tokens,
         "cost_usd": response.usage.cost_usd,

@@ -82,12 +82,17 @@ def _sum(one: Any, other: Any) -> Any:
     return None if one is None or other is None else one + other
 
 
+Mode = Literal["json_schema", "json_object", "prompt"]
+"""How a response in the form of a JSON Schema is asked for."""
+
+
 @dataclass(frozen=True)
 class ChatResponse:
     """The response of a chat model; `model` is the provider's name of the model that responded.
 
     `dropped_params` are parameters that were left out because the model rejects them. `requests` includes failed ones;
-    `seconds` does not include waiting for a free slot.
+    `seconds` does not include waiting for a free slot. A `cached` response took no request now; `usage` is that of its
+    original requests.
     """
 
     text: str
@@ -96,6 +101,8 @@ class ChatResponse:
     dropped_params: tuple[str, ...] = ()
     requests: int = 1
     seconds: float = 0.0
+    cached: bool = False
+    mode: Mode = "prompt"
 
 
 Api = Literal["chat", "responses"]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from fepflow.calls.models.client import ModelRequests
-from fepflow.calls.models.model import ChatResponse, Model, Usage, sendable
+from fepflow.calls.models.model import ChatResponse, Mode, Model, Usage, sendable
 from fepflow.calls.models.retrying import ModelState
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
@@ -124,7 +124,6 @@ def _takes_null(schema: Any) -> bool:
     return (None in schema["enum"]) if "enum" in schema else kind is None or kind == "null" or "null" in kind
 
 
-Mode = Literal["json_schema", "json_object", "prompt"]
 T = TypeVar("T")
 
 OUTPUT_MODES: tuple[Mode, ...] = ("json_schema", "json_object", "prompt")
@@ -164,25 +163,9 @@ class StructuredPrompt:
     of_all_repeats: bool = False
 
 
-@dataclass(frozen=True)
-class ResponseDetails:
-    """Details of a response: its `mode`, the number of requests, and their `usage` together.
-
-    A `cached` response took no request now; `usage` is that of its original requests.
-    """
-
-    response_model: str
-    mode: Mode
-    requests: int
-    usage: Usage
-    seconds: float
-    dropped_params: tuple[str, ...]
-    cached: bool = False
-
-
 async def ask(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
-) -> tuple[T, ResponseDetails]:
+) -> tuple[T, ChatResponse]:
     """Return the cached response, or the model's, as read by `read`, which raises CheckArgumentsError for a misfit.
 
     The model is asked to correct a misfit, twice at most. Raises ModelError (kind `invalid` if no response fits), and
@@ -193,10 +176,10 @@ async def ask(
 
 async def _ask(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
-) -> tuple[T, ResponseDetails]:
+) -> tuple[T, ChatResponse]:
     client = requests.client
     keys = _cache_keys(model, prompt, 0 if prompt.of_all_repeats else requests.context.repeat)
-    own: list[tuple[T, ResponseDetails]] = []
+    own: list[tuple[T, ChatResponse]] = []
 
     async def work() -> CachedResponse:
         stored = await client.cached(keys.values())  # all at once: which modes the model rejects is unknown yet
@@ -205,10 +188,9 @@ async def _ask(
                 response, prompt, read
             ) is not None:
                 return response
-        value, details, text = await _request(requests, model, prompt, read)
-        own.append((value, details))
-        response = _to_cache(model, details, text)
-        await client.store(keys[details.mode], response)
+        own.append(await _request(requests, model, prompt, read))
+        response = _to_cache(model, own[0][1])
+        await client.store(keys[own[0][1].mode], response)
         return response
 
     if not client.reuses_responses:
@@ -218,8 +200,7 @@ async def _ask(
     if not own and (reread := await _from_cache(response, prompt, read)) is not None:
         own.append(reread)
     if not own:  # another caller's response, and this caller's rules are stricter than the schema
-        value, details, _ = await _request(requests, model, prompt, read)
-        own.append((value, details))
+        own.append(await _request(requests, model, prompt, read))
     return own[0]
 
 
@@ -236,16 +217,17 @@ def _cache_keys(model: Model, prompt: StructuredPrompt, repeat: int) -> dict[Mod
     return keys
 
 
-def _to_cache(model: Model, details: ResponseDetails, text: str) -> CachedResponse:
-    usage = details.usage
+def _to_cache(model: Model, response: ChatResponse) -> CachedResponse:
+    usage, reported = response.usage, (response.model, response.mode)
     tokens = usage.prompt_tokens, usage.completion_tokens
-    reported = details.response_model, details.mode
-    return CachedResponse("judge", model.name, *reported, text, *tokens, usage.cost_usd, details.dropped_params)
+    return CachedResponse(
+        "judge", model.name, *reported, response.text, *tokens, usage.cost_usd, response.dropped_params
+    )
 
 
 async def _from_cache(
     response: CachedResponse, prompt: StructuredPrompt, read: Callable[[Any], T]
-) -> tuple[T, ResponseDetails] | None:
+) -> tuple[T, ChatResponse] | None:
     """Return the value of an earlier response if it still fits, else None."""
     mode: Mode = next((mode for mode in OUTPUT_MODES if mode == response.mode), "prompt")
     try:
@@ -253,25 +235,23 @@ async def _from_cache(
     except CheckArgumentsError:
         return None
     usage = Usage(response.prompt_tokens, response.completion_tokens, response.cost_usd)
-    dropped = response.dropped_params
-    return value, ResponseDetails(response.response_model, mode, 0, usage, 0.0, dropped, cached=True)
+    known = response.text, response.response_model, usage, response.dropped_params
+    return value, ChatResponse(*known, requests=0, cached=True, mode=mode)
 
 
 async def _request(
     requests: ModelRequests, model: Model, prompt: StructuredPrompt, read: Callable[[Any], T]
-) -> tuple[T, ResponseDetails, str]:
-    """Return the value of the model's response, its details, and its text."""
+) -> tuple[T, ChatResponse]:
+    """Return the value of the model's response, and the response, with the usage of all its requests."""
     conversation = _Conversation(requests, model, await requests.client.state_of(model), prompt)
     problem = ""
     for _ in range(MAX_CORRECTIONS + 1):
         response = await conversation.next_response()
         try:
-            value = await _value(response.text, prompt, conversation.mode, read)
+            return await _value(response.text, prompt, response.mode, read), response
         except CheckArgumentsError as error:
             problem = str(error)
             conversation.correct(response, problem)
-        else:
-            return value, conversation.details(response), response.text
     tries = MAX_CORRECTIONS + 1
     raise ModelError(f"no answer of {model.name} fits, though asked {tries} times: {problem}", kind="invalid")
 
@@ -287,8 +267,6 @@ class _Conversation:
         self._schema_text = _schema_text(prompt)
         # litellm silently drops the JSON mode for Anthropic, which has none.
         self._modes = [mode for mode in OUTPUT_MODES if (state.provider, mode) != ("anthropic", "json_object")]
-        self.mode: Mode = "prompt"
-        """The mode of the last response."""
         self._corrections: list[dict[str, str]] = []
         self._n_requests = 0
         self._seconds = 0.0
@@ -302,7 +280,7 @@ class _Conversation:
         """Return the model's response, in the best mode that it does not reject."""
         client, context = self._requests.client, self._requests.context
         while True:
-            self.mode = mode = self._best_mode()
+            mode = self._best_mode()
             try:
                 response = await client.complete(self._model, self._messages(mode), context, self._format(mode))
             except ModelError as error:
@@ -316,7 +294,8 @@ class _Conversation:
             self._n_requests += response.requests
             self._usage += response.usage
             self._seconds += response.seconds
-            return response
+            requests, seconds = self._n_requests, round(self._seconds, 3)
+            return replace(response, mode=mode, requests=requests, usage=self._usage, seconds=seconds)
 
     def _messages(self, mode: Mode) -> list[dict[str, str]]:
         messages = [*_messages(self._prompt, mode), *self._corrections]
@@ -331,11 +310,6 @@ class _Conversation:
             {"role": "assistant", "content": brief(response.text, MAX_QUOTED)},
             {"role": "user", "content": correction},
         ]
-
-    def details(self, response: ChatResponse) -> ResponseDetails:
-        """Return the details of a response."""
-        took = self._n_requests, self._usage, round(self._seconds, 3)
-        return ResponseDetails(response.model, self.mode, *took, response.dropped_params)
 
     def _format(self, mode: Mode) -> dict[str, Any] | None:
         if mode == "prompt":

@@ -11,8 +11,8 @@ import pytest
 from fepflow.calls.models import structured
 from fepflow.calls.models.batching import SingleFlight
 from fepflow.calls.models.client import ModelClient, ModelRequests
-from fepflow.calls.models.model import CHAT, Model, RequestContext, parse_model_config
-from fepflow.calls.models.structured import ResponseDetails, StructuredPrompt
+from fepflow.calls.models.model import CHAT, ChatResponse, Model, RequestContext, parse_model_config
+from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.errors import CheckArgumentsError, ModelError
 
 from .conftest import InMemory, of_repeat
@@ -36,7 +36,7 @@ def read(value: Any) -> bool:
     return bool(value["passed"])
 
 
-async def ask(requests: ModelRequests, model: Model, prompt: StructuredPrompt = PROMPT) -> tuple[bool, ResponseDetails]:
+async def ask(requests: ModelRequests, model: Model, prompt: StructuredPrompt = PROMPT) -> tuple[bool, ChatResponse]:
     return await structured.ask(requests, model, prompt, read)
 
 
