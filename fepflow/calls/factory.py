@@ -62,7 +62,16 @@ def open_target(
             raise InputError(Problem(str(error), config.recorded.path, path="target.recorded.path")) from None
         return open_recorded(config.recorded, file, case_ids)
     if config.http is not None:
-        opened = _http_target(config, config.http, folder, roots, secrets, is_called=is_called, addresses=addresses)
+        from fepflow.calls.http import HttpTarget
+
+        app = None
+        if config.http.app is not None:
+            from fepflow.calls.asgi import open_app
+
+            app = open_app(config.http.app, folder, roots, config.http.max_bytes)
+        elif is_called:
+            _load_connections()  # else the first call would wait for it
+        opened = HttpTarget(config, secrets, app, addresses)
     elif config.openai is not None:
         from fepflow.calls.openai import OpenAITarget
 
@@ -100,28 +109,6 @@ def _require(extra: str, purpose: str, *modules: str) -> None:
         require(extra, purpose, *modules)
     except MissingExtraError as error:
         raise InputError(Problem(str(error), path=f"target.{extra}")) from None
-
-
-def _http_target(
-    config: target.Target,
-    http: target.HttpTarget,
-    folder: Path,
-    roots: Sequence[Path],
-    secrets: frozenset[str],
-    *,
-    is_called: bool,
-    addresses: AgentAddresses | None,
-) -> Target:
-    from fepflow.calls.http import HttpTarget
-
-    app = None
-    if http.app is not None:
-        from fepflow.calls.asgi import open_app
-
-        app = open_app(http.app, folder, roots, http.max_bytes)
-    elif is_called:
-        _load_connections()  # else the first call would wait for it
-    return HttpTarget(config, secrets, app, addresses)
 
 
 def target_hash(opened: Target, config: target.Target, folder: Path) -> str:

@@ -34,14 +34,13 @@ _CHUNK = 65_536
 class Tail:
     """The end of a text of unlimited length."""
 
-    def __init__(self, limit: int = _TAIL) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._bytes = bytearray()
 
     def add(self, more: bytes) -> None:
         """Append more of the text, and forget its beginning."""
-        self._bytes += more[-self._limit :]
-        del self._bytes[: -self._limit]
+        self._bytes += more[-_TAIL:]
+        del self._bytes[:-_TAIL]
 
     @property
     def text(self) -> str:

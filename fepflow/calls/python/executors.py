@@ -224,14 +224,6 @@ class Agent:
         return traced_environment(self.trace, own)
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """The loaded code of an agent, and whether its function takes whole test cases."""
-
-    source: Source
-    wants_case: bool
-
-
 def find_agent(
     config: PythonTarget, folder: Path, roots: Sequence[Path], names: list[str] | None, trace: Trace | None
 ) -> Agent:
@@ -250,11 +242,14 @@ def find_agent(
     return Agent(config.function, source, folder, names, config.max_bytes, interpreter, trace)
 
 
-_loaded: dict[str, Loaded] = {}
+_loaded: dict[str, tuple[Source, bool]] = {}
 
 
-def check(agent: Agent) -> Loaded:
-    """Load the code in a separate process, once for the same code. Raises InputError."""
+def check(agent: Agent) -> tuple[Source, bool]:
+    """Load the code in a separate process, once for the same code. Raises InputError.
+
+    Returns the source, and whether the function takes whole test cases.
+    """
     if agent.source is None:
         return _load(agent)
     key = json.dumps([agent.command, source_hash(agent.source)])
@@ -263,7 +258,7 @@ def check(agent: Agent) -> Loaded:
     return _loaded[key]
 
 
-def _load(agent: Agent) -> Loaded:
+def _load(agent: Agent) -> tuple[Source, bool]:
     reply = run_program(agent.command, agent.environment, LOAD_SECONDS)
     try:
         first = json.loads(reply.partition(b"\n")[0])
@@ -279,8 +274,7 @@ def _load(agent: Agent) -> Loaded:
             advice = f"{agent.interpreter} must be Python 3.8 or newer; run the file by itself with it"
         raise InputError(Problem(message, path=place, advice=advice))
     module, _, name = agent.function.rpartition(":")
-    source = agent.source or Source(Path(first["file"]), module, name, agent.folder)
-    return Loaded(source, first["wants_case"])
+    return agent.source or Source(Path(first["file"]), module, name, agent.folder), first["wants_case"]
 
 
 class Processes:

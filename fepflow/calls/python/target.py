@@ -63,8 +63,7 @@ class PythonTarget:
             self._executor = Threads(entry, source.folder, python.max_bytes, config.concurrency)
         else:
             agent = find_agent(python, folder, roots, names, config.trace)
-            loaded = check(agent)
-            source, self._wants_case = loaded.source, loaded.wants_case
+            source, self._wants_case = check(agent)
             self._executor = Processes(agent, config.concurrency)
         asked = [source.name, python.input, python.arguments, python.output, python.metadata]
         if python.interpreter is not None:
