@@ -95,7 +95,10 @@ class HttpTarget:
         add_auth_in_address(self._headers, address)
         body = _without(self._http.body, _SESSION_PATH)
         self._body = None if self._http.method == "GET" else compile_template(body, with_texts=True)
-        self._bodies = _TurnBodies(self._http)
+        body = self._http.body if "body" in self._http.model_fields_set else _CONVERSATION
+        self._turn_body = compile_template(body, with_texts=True)
+        # Before there is a session, members of the body that would contain it are left out.
+        self._first_turn_body = compile_template(_without(body, _SESSION_PATH), with_texts=True)
         refuse_reserved_names(self._http.metadata, "target.http.metadata")
         self._reading = self._parser(self._http.metadata)
         self._reading_session = None
@@ -119,8 +122,14 @@ class HttpTarget:
 
     @property
     def conversation_problem(self) -> str | None:
-        """Why it can have no conversation: all turns would get the same request. None if it can."""
-        return self._bodies.problem
+        """Reason why no conversation is possible (all turns would get the same request), or None."""
+        if self._http.method == "GET":
+            return "a conversation needs a body: target.http.method is GET"
+        if not any("$.turn" in path.expression for _, path in self._turn_body.paths):
+            return SAME_REQUEST
+        if self._http.session is not None and _SESSION_PATH in (self._http.url or ""):
+            return "the first turn has no session yet: put $.session into a header or the body, not the address"
+        return None
 
     def render(self, case: TestCase) -> Any:
         """Return the JSON body for `case`, None for GET; `{body, url, headers}` if address or headers depend on the
@@ -163,7 +172,8 @@ class HttpTarget:
     async def _say(self, case: TestCase, turn: Turn, session: Any) -> tuple[TargetResponse, Any]:
         """Send a turn; return the answer and the session for the next turn."""
         context = template_context(case, turn, session)
-        request = self._whole(self._bodies.render(context, session), context)
+        body = (self._first_turn_body if session is None else self._turn_body).render(context)
+        request = self._whole(body, context)
         if self._reading_session is None:
             return await self._send(request, self._reading), session
         answer = await self._send(request, self._reading_session)
@@ -254,29 +264,6 @@ _SESSION_PATH = "$.session"
 
 _CONVERSATION = {"input": "$.turn.input", "messages": "$.turn.messages", "session": _SESSION_PATH}
 """The body of a turn, unless the suite has one."""
-
-
-class _TurnBodies:
-    """The bodies of turns. `problem` is set if all turns would get the same body.
-
-    Before there is a session, members of the body that would contain it are left out.
-    """
-
-    def __init__(self, http: target.HttpTarget) -> None:
-        body = http.body if "body" in http.model_fields_set else _CONVERSATION
-        self._body = compile_template(body, with_texts=True)
-        self._without_session = compile_template(_without(body, _SESSION_PATH), with_texts=True)
-        self.problem = None
-        if http.method == "GET":
-            self.problem = "a conversation needs a body: target.http.method is GET"
-        elif not any("$.turn" in path.expression for _, path in self._body.paths):
-            self.problem = SAME_REQUEST
-        elif http.session is not None and _SESSION_PATH in (http.url or ""):
-            self.problem = "the first turn has no session yet: put $.session into a header or the body, not the address"
-
-    def render(self, context: dict[str, Any], session: Any) -> Any:
-        """Return the body of a turn."""
-        return (self._without_session if session is None else self._body).render(context)
 
 
 def _without(value: Any, path: str) -> Any:

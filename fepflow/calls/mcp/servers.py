@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from fepflow.calls import http_client
 from fepflow.calls.processes import Tail
@@ -17,31 +17,26 @@ if TYPE_CHECKING:
     from fepflow.calls.mcp.traffic import Reader, Traffic, Writer
 
 
-class Program:
+class Program(Programs):
     """The program of a suite in `folder`, started for each session and killed after it."""
 
     def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
         assert config.mcp is not None  # the caller has looked
-        self._programs = Programs(config.mcp, folder, config.trace)
+        super().__init__(config.mcp, folder, config.trace)
         self._limit = config.mcp.max_bytes
         self._secrets = secrets
-        self.identity: Final = self._programs.identity
 
     @asynccontextmanager
     async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
         """Open the streams of a session. Raises TargetError."""
         from fepflow.calls.mcp.traffic import ProcessLines, Reader, Writer
 
-        process = await self._programs.start()
+        process = await self.start()
         try:
             lines = ProcessLines(process, traffic, self._limit, self._secrets)
             yield Reader(traffic, lines.receive), Writer(traffic, lines.send)
         finally:
             await end_process(process, Tail())
-
-    async def aclose(self) -> None:
-        """Kill the rest of the processes."""
-        await self._programs.aclose()
 
 
 class Endpoint(http_client.Endpoint):

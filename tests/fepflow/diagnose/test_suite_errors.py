@@ -83,7 +83,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ("target: {a2a: {card: http://x, agent_card: y}}", 2, "agent_card is not known here", "it is target.a2a.card"),
     ("target: {a2a: {card: http://x, streaming: true}}", 2, "streaming is not known here", "did you mean stream?"),
     ("target: {a2a: {card: http://x, timeout: 5s}}", 2, "timeout is not known here", "beside http"),
-    ("target: {a2a: {card: http://x, hosts: [http://y]}}", 2, "an entry that is no host", "agent.example.com"),
+    ("target: {a2a: {card: http://x, hosts: [http://y]}}", 2, "an invalid host", "agent.example.com"),
     (
         "target: {a2a: {card: http://x, headers: {X-Key: k1k2k3k4k5}}}",
         2,

@@ -46,7 +46,7 @@ PRINTED = "(stdout is for the protocol only: print to stderr)"
         ("large", "too_large", False, "the server wrote more than 1,000,000 bytes without an answer (target.mcp.max_"),
         ("flood", "too_large", False, "the server wrote more than 1,000,000 bytes without an answer (target.mcp.max_"),
         ("many values", "too_large", False, "the result holds more than 200,000 JSON values"),
-        ("nan", "malformed", False, "the result is not JSON: it holds NaN"),
+        ("nan", "malformed", False, "the result is not JSON: it has NaN"),
         ("no content", "malformed", False, "the result does not fit the protocol: content: Field required"),
         ("result is text", "malformed", False, "the server sent a line that is not a JSON-RPC 2.0 message: {"),
         ("rpc error", "agent_error", False, "the server answered with the error -32602: order_id must be a text"),

@@ -84,7 +84,7 @@ async def test_an_output_carries_metadata_and_paths_pick_from_what_is_returned(a
     assert "nothing at $.b" in str(asked.error)
     assert "the keys a" in str(asked.error)
     asked = await ask(code.replace("tokens", "latency_ms"))
-    assert "latency_ms in the metadata of an Output is what fepflow says" in str(asked.error)
+    assert "latency_ms in the metadata of an Output is set by fepflow" in str(asked.error)
 
 
 @pytest.mark.parametrize("isolate", EVERYWHERE)
