@@ -12,7 +12,7 @@ from importlib import import_module
 from pydantic import BaseModel
 from sqlalchemy.orm import configure_mappers
 
-from fepflow.checks.registry import CHECKS, ENTRY_POINTS, entries
+from fepflow.checks.registry import CHECKS, ENTRY_POINTS, entries, our_checks
 
 MODULES = (
     "anyio._backends._asyncio",  # loaded by name, when its event loop is first used
@@ -37,8 +37,10 @@ def _models(base: type[BaseModel]) -> Iterator[type[BaseModel]]:
         yield from _models(model)
 
 
-for _module in (*MODULES, *(place.partition(":")[0] for places in CHECKS.values() for place in places)):
+for _module in MODULES:
     import_module(_module)
+for _type in CHECKS:
+    our_checks(_type)
 # Models that name each other are completed when they are first used, which would take 50 ms of each run.
 for _model in set(_models(BaseModel)):
     if _model.__module__.startswith("prefect.") and not _model.__pydantic_complete__:
