@@ -20,18 +20,18 @@ _PAGE_OF_HUB = re.compile(r"/datasets/(?P<repo>[\w.-]+/[\w.-]+)(?:/?|/(?:viewer|
 
 
 def is_address(path: str) -> bool:
-    """Return whether what a suite names is an address, and no file of this machine."""
+    """Return whether a path in a suite is an address, and not a file of this machine."""
     return _SCHEME.match(path) is not None
 
 
 def scheme_of(address: str) -> str:
-    """Return the scheme in lower case; nothing of a file of this machine."""
+    """Return the scheme in lower case; an empty text for a file of this machine."""
     match = _SCHEME.match(address)
     return match[1].lower() if match else ""
 
 
 def public_address(address: str) -> str:
-    """Return an address as it may be shown: without user, password, query and fragment."""
+    """Return an address for messages: without user, password, query and fragment."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -55,7 +55,7 @@ class HubAddress:
 
 
 def hub_address(address: str, revision: str | None) -> HubAddress:
-    """Return the parts of an hf:// address, which has no problem."""
+    """Return the parts of a valid hf:// address."""
     match = _HUB.fullmatch(address)
     assert match is not None  # see `data_address_problem`
     return HubAddress(match["repo"], match["path"].strip("/"), match["revision"] or revision)
@@ -109,11 +109,8 @@ def _of_web(address: str) -> tuple[str, str, str] | None:
 def _of_hub(address: str, revision: str | None) -> tuple[str, str, str] | None:
     match = _HUB.fullmatch(address)
     if match is None:
-        return (
-            "path",
-            "names no dataset of the hub",
-            "it reads like hf://datasets/ORG/NAME, and maybe /path/to/file.jsonl",
-        )
+        advice = "it reads like hf://datasets/ORG/NAME, and maybe /path/to/file.jsonl"
+        return "path", "does not name a dataset of the hub", advice
     if match["revision"] and revision is not None:
         return "revision", "stands in the address already", "keep one of the two"
     return None

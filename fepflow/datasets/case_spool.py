@@ -25,23 +25,23 @@ class CasesOnDisk(Collection[TestCase]):
         weakref.finalize(self, self._file.close)
         self._count = self._end = 0
         self._with_checks = array("Q")
+        """Numbers and positions of the cases that carry checks, in turn."""
+
         self._lines = array("Q")
-        self._all_lines = array("Q")
         self.has_conversations = False
         for case in cases:
             self.add(case)
 
     def add(self, case: TestCase, line: int = 0) -> None:
-        """Add one at the end, from a line of a file, if from one.
+        """Add a case at the end; `line` is its line in a file, 0 without one.
 
-        Raises NotJsonError, and is as before, if it has no JSON form.
+        Raises NotJsonError, without a change, if the case has no JSON form.
         """
         written = encode(case.model_dump()).encode("ascii") + b"\n"
         if case.checks:
-            self._with_checks.append(self._end)
-            self._lines.append(line)
+            self._with_checks.extend((self._count, self._end))
         self.has_conversations |= case.is_conversation
-        self._all_lines.append(line)
+        self._lines.append(line)
         self._file.seek(self._end)
         self._end += self._file.write(written)
         self._count += 1
@@ -63,17 +63,17 @@ class CasesOnDisk(Collection[TestCase]):
 
     def with_lines(self) -> Iterator[tuple[TestCase, int | None]]:
         """Yield all cases, each with its line in its file, counted from 1; None for those of a suite."""
-        yield from zip(self, (line or None for line in self._all_lines), strict=True)
+        yield from zip(self, (line or None for line in self._lines), strict=True)
 
     def with_checks(self) -> Iterator[TestCase]:
-        """Yield the cases that carry checks of their own."""
-        for position in self._with_checks:
-            self._file.seek(position)
-            yield _read(self._file.readline())
+        """Yield the cases that carry checks."""
+        yield from (case for case, _ in self.with_checks_and_lines())
 
     def with_checks_and_lines(self) -> Iterator[tuple[TestCase, int | None]]:
-        """Yield the same, each with its line in its file, counted from 1."""
-        yield from zip(self.with_checks(), (line or None for line in self._lines), strict=True)
+        """Yield the cases that carry checks, each with its line in its file, counted from 1."""
+        for number, position in zip(self._with_checks[::2], self._with_checks[1::2], strict=True):
+            self._file.seek(position)
+            yield _read(self._file.readline()), self._lines[number] or None
 
 
 def _read(line: bytes) -> TestCase:

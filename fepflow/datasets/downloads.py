@@ -1,10 +1,10 @@
 """Downloads of data files: capped while they are read, and kept below FEPFLOW_HOME by their content.
 
     downloads/SHA-256.jsonl        a file; its name is the digest of its content, which is checked before each use
-    downloads/index/….json         by the digest of an address: the file that it gave, and what says that it is the same
+    downloads/index/….json         by the digest of an address: its file, and the source's name for this version
 
 A file that its source calls unchanged (ETag, revision) is not fetched again. A source that cannot be reached is an
-error, whatever is kept: nobody is to take the test cases of last week for those of today.
+error, even if a file is kept: last week's test cases must not pass for today's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PAGES = (b"<!doctype html", b"<html")
 
 @dataclass(frozen=True)
 class Download:
-    """A file as it was fetched. `validator` is what its source calls this version of it."""
+    """A file as it was fetched. `validator` is its source's name for this version."""
 
     name: str
     sha256: str
@@ -71,10 +71,10 @@ def fetch(
     is_constant: bool = False,
     sha256: str | None = None,
 ) -> Download:
-    """Return the file at an address (https, or http on this machine; s3; gs), fetched or as it is kept.
+    """Return the file at an address (https, or http on this machine; s3; gs), fetched or from the kept files.
 
-    `shown` is how messages call it. A file that `is_constant` under its address is asked for once only; `sha256` is the
-    digest that it must have. Raises InputError, or InfrastructureError for what may succeed later.
+    `shown` is its name in messages. A file that `is_constant` is fetched once only; `sha256` is its required digest.
+    Raises InputError, or InfrastructureError for what may succeed later.
     """
     remember(secrets_in_address(address))
     fetching = _Fetching(address, shown or public_address(address), headers or {}, sha256)
@@ -112,7 +112,7 @@ class _Fetching:
         import httpx
 
         conditions = {"If-None-Match": kept.validator} if kept is not None and kept.validator else {}
-        # As it is: what was unpacked on the way would have another size, and another digest.
+        # Not compressed for transport: size and digest must be those of the file.
         headers = {"Accept-Encoding": "identity", **self.headers, **conditions}
         timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
         try:
@@ -129,7 +129,7 @@ class _Fetching:
 
     @contextmanager
     def _answer(self, client: httpx.Client, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
-        """Yield the answer that is no redirect. Secrets of the address and the headers go to its own host only."""
+        """Yield the first answer that does not redirect. Secrets of address and headers go to their own host only."""
         request = client.build_request("GET", self.address, headers=headers)
         for _ in range(MOST_REDIRECTS + 1):
             response = client.send(request, stream=True)
@@ -158,7 +158,7 @@ class _Fetching:
         if status in (408, 425, 429) or status >= 500:
             raise self.unreachable(f"the server answers {status}")
         if status != 200:
-            raise self.refuse(f"is no file: the server answers {status}")
+            raise self.refuse(f"is not a file: the server answers {status}")
         coding = response.headers.get("Content-Encoding", "identity").lower()
         if coding not in ("identity", "gzip", ""):
             raise self.refuse(f"is sent compressed ({coding[:20]}) though that was not asked for")
@@ -179,7 +179,7 @@ class _Fetching:
         limits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": SILENCE_SECONDS, "retries": {"max_attempts": 2}}
         options = {"config_kwargs": limits} if scheme == "s3" else {"timeout": SILENCE_SECONDS}
         try:
-            # Of its own: kept ones have the credentials, and the listings, of an earlier time.
+            # A new instance: cached ones have old credentials and listings.
             files = fsspec.filesystem(scheme, skip_instance_cache=True, use_listings_cache=False, **options)
             about = files.info(self.address, timeout=SILENCE_SECONDS)
             if about.get("type") == "directory":
@@ -220,7 +220,7 @@ class _Fetching:
         revision: str | None = None,
         size: int | None = None,
     ) -> Download:
-        """Write a file while it is read, and note what it is; another one of this address is removed."""
+        """Write a file while it is read, and note its version; the address's previous file is removed."""
         folder = _folder()
         try:
             (folder / "index").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -233,7 +233,7 @@ class _Fetching:
                 for chunk in chunks:
                     if not written and chunk.lstrip()[:20].lower().startswith(_PAGES):
                         advice = "it may be a page for people, or ask to sign in: name the address of the file itself"
-                        raise self.refuse("is a page of HTML, and no data", advice)
+                        raise self.refuse("is a page of HTML, not data", advice)
                     written += file.write(chunk)
                     digest.update(chunk)
                     if written > MAX_DOWNLOAD_BYTES:
@@ -254,7 +254,7 @@ class _Fetching:
 
 
 def delete_downloads(older_than: float) -> int:
-    """Delete files that are kept, if they were fetched more than so many seconds ago. Return how many."""
+    """Delete kept files that were fetched more than `older_than` seconds ago. Return their number."""
     count = 0
     for file in _folder().glob("*"):
         is_part = file.name.startswith("part-")  # a young one is being written, others are of killed processes
@@ -274,7 +274,7 @@ def _index(address: str) -> Path:
 
 
 def _kept(address: str) -> Download | None:
-    """Return the file that an address gave the last time, if it is what it was then."""
+    """Return the file that was fetched last from an address, if it is unchanged."""
     try:
         download = Download(**json.loads(_index(address).read_text(encoding="ascii")))
         with download.path.open("rb") as file:
@@ -297,7 +297,7 @@ def _note(address: str, download: Download) -> None:
 
 
 def _suffix(address: str, response: httpx.Response | None = None) -> str:
-    """Return the endings of a file's name that tell how it is read."""
+    """Return the endings of a file's name that say how it is read."""
     suffixes = [suffix.lower() for suffix in PurePosixPath(unquote(urlsplit(address).path)).suffixes[-2:]]
     suffix = "".join(suffix for suffix in suffixes if suffix[1:].isalnum() and suffix.isascii() and len(suffix) < 10)
     packed = response is not None and response.headers.get("Content-Encoding", "").lower() == "gzip"

@@ -38,7 +38,7 @@ MAX_ERRORS = 10_000
 
 
 class ErrorCollector:
-    """Errors of one file: the first 20, and how many more there are."""
+    """Errors of one file: the first 20, and the number of the others."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -50,11 +50,11 @@ class ErrorCollector:
 
     @property
     def first(self) -> Problem:
-        """The first one; there is one."""
+        """The first error, which must exist."""
         return self._first[0]
 
     def take(self, others: ErrorCollector) -> None:
-        """Add all errors that were collected elsewhere."""
+        """Add the errors of another collector."""
         for problem in others._first:
             self.add_problem(problem)
         self._more += others._more
@@ -86,7 +86,7 @@ class ErrorCollector:
 Format = Literal["jsonl", "json", "yaml", "csv", "parquet", "xlsx", "otlp", "atif"]
 
 TRACES = ("otlp", "atif")
-"""Formats of traces, which no ending of a file tells."""
+"""Formats of traces, which cannot be told from a file's ending."""
 
 MAX_LINE_BYTES = 10_000_000
 MAX_STREAM_BYTES = 2_000_000_000
@@ -98,7 +98,7 @@ _ENDINGS |= {".yaml": "yaml", ".yml": "yaml", ".parquet": "parquet", ".xlsx": "x
 
 
 def format_of(path: Path, format: str | None, file: str) -> Format:
-    """Return the format as given, else by the file's ending; raises InputError for one that is not known."""
+    """Return the given format, or else that of the file's ending. Raises InputError if it is not known."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     known = format if format in get_args(Format) else _ENDINGS.get(suffixes[-1] if suffixes else "")
     if known is None:
@@ -111,7 +111,7 @@ def format_of(path: Path, format: str | None, file: str) -> Format:
 
 
 class Columns(NamedTuple):
-    """Names of the fields that a reader looks at: those that each file must have, and those that it may have."""
+    """Names of the fields that a reader uses: those that each file must have, and those that it may have."""
 
     needed: Collection[str]
     optional: Collection[str]
@@ -187,7 +187,7 @@ def _jsonl(lines: Iterator[tuple[int, str]], errors: ErrorCollector, *, nan: boo
 
 
 def _traces(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
-    """Yield documents, of a .json file the one that it is, or those of its list; else one a line."""
+    """Yield documents: the one in a .json file, or the items of its list; in other files, one for each line."""
     if ".json" in [suffix.lower() for suffix in path.suffixes]:
         return _document(path, MAX_JSON_BYTES, _json_documents, errors)
     return _jsonl(_lines(path, errors), errors)
@@ -196,7 +196,7 @@ def _traces(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, Any]]:
 def _document(
     path: Path, limit: int, read: Callable[[str], Iterable[tuple[int, Any]]], errors: ErrorCollector
 ) -> Iterator[tuple[int, Any]]:
-    """Yield what `read` makes of a file's text, which has at most so many bytes."""
+    """Yield the records that `read` finds in a file's text of at most `limit` bytes."""
     try:
         pairs = read(read_text(path, errors.file, limit))
     except InputError as error:
@@ -250,7 +250,7 @@ _SEPARATORS = re.compile(r"[ \t\r\n,:]*")
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Yield where each element of the list begins; `text` is valid JSON with a list where it is looked for."""
+    """Yield the position of each element of the list; `text` is valid JSON that has one."""
     decode_at = json.JSONDecoder().raw_decode
 
     def skip(at: int) -> int:
@@ -325,33 +325,32 @@ def _rows(
                     errors.add(f"has {len(row)} cells, but the header has {len(header)}", start, advice=advice)
             start = offset + reader.line_num + 1
     except csv.Error as error:
-        errors.add(f"is not valid CSV: {_explained(str(error))}", start, advice=_advice(str(error)))
+        explained = ((text, advice) for part, text, advice in _CSV_ERRORS if part in str(error))
+        text, advice = next(explained, (str(error), _QUOTE_TWICE))
+        errors.add(f"is not valid CSV: {text}", start, advice=advice)
 
 
 def header_names(row: list[str], line: int | None, errors: ErrorCollector) -> list[str]:
-    """Return the names in a header; nothing, and an error, if one is missing or appears twice."""
+    """Return the names in a header; an empty list, with an error, if one is missing or appears twice."""
     names = [name.strip() for name in row]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if not all(names) or twice:
         empty = [str(index) for index, name in enumerate(names, start=1) if not name][:SPELLED_OUT]
         shown = ", ".join(brief(name, 60) for name in twice[:SPELLED_OUT])
-        what = f"the columns {shown} stand twice" if not empty else f"column {', '.join(empty)} has no name"
+        what = f"the columns {shown} appear twice" if not empty else f"column {', '.join(empty)} has no name"
         errors.add(f"{what} in the header", line, advice="the first row names the columns")
         return []
     return names
 
 
-def _explained(message: str) -> str:
-    if "new-line character seen" in message:
-        return "its lines end in carriage returns only, or one stands in a cell without quotes"
-    if "unexpected end of data" in message:
-        return "a quote is opened here and never closed"
-    if "expected after" in message:
-        return "a text goes on after a closing quote"
-    return message
-
-
-def _advice(message: str) -> str:
-    if "new-line" in message:
-        return "save it with line feeds"
-    return 'a quote inside of a quoted cell is written twice: ""'
+_QUOTE_TWICE = 'a quote inside of a quoted cell is written twice: ""'
+_CSV_ERRORS = [
+    (
+        "new-line character seen",
+        "its lines end in carriage returns only, or one stands in a cell without quotes",
+        "save it with line feeds",
+    ),
+    ("unexpected end of data", "a quote is opened here and never closed", _QUOTE_TWICE),
+    ("expected after", "a text goes on after a closing quote", _QUOTE_TWICE),
+]
+"""Parts of Python's messages, with explanations and advice."""

@@ -1,4 +1,4 @@
-"""Test cases from an address: the files that it stands for, fetched, and what a run notes about them."""
+"""Test cases from an address: its files, fetched, and what a run records about them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NO_DATA = re.compile(r"(?:^|/)(?:\.|dataset_infos?\.json$|state\.json$|croissan
 
 @dataclass(frozen=True)
 class RemoteFiles:
-    """The files of test cases that an address stood for, in their order, each with how messages call it.
+    """The files of test cases of an address, in their order, each with its name in messages.
 
     `revision` is the commit, version or generation, where the source has them.
     """
@@ -52,8 +52,7 @@ class RemoteFiles:
 def fetch_cases(address: str, format: str | None, split: str | None, revision: str | None) -> RemoteFiles:
     """Fetch the files of an address that has no problem (see `data_address_problem`).
 
-    Raises InputError where the suite, or who owns the file, has to change something, InfrastructureError where the
-    source cannot be reached.
+    Raises InputError if the suite or the file has to change, InfrastructureError if the source cannot be reached.
     """
     shown = public_address(address)
     if scheme_of(address) == "hf":
@@ -113,7 +112,7 @@ def _errors_of_hub(shown: str) -> Iterator[None]:
             f"{shown} cannot be fetched: the hub answers {status}; nothing was evaluated: try again later"
         ) from None
     except (httpx.TransportError, errors.OfflineModeIsEnabled, ValueError, KeyError, TypeError) as error:
-        # The last ones are what a listing that is none makes of the library.
+        # The library raises the last three for an answer that is not a listing.
         reason = words_of(error, 200) or type(error).__name__
         raise InfrastructureError(
             f"{shown} cannot be fetched: the hub does not answer as it should ({reason}); nothing was evaluated"
@@ -127,8 +126,7 @@ def _refused(shown: str, message: str, advice: str) -> InputError:
 def configurations(declared: Any) -> dict[str, dict[str, list[str]]]:
     """Return the splits of each configuration that a dataset's card declares, each as the patterns of its files.
 
-    What is no declaration of files is left out: then the names of the files say which they are. A configuration that
-    the card calls the default is also kept as "".
+    Invalid declarations are left out; then the files' names decide. The default configuration is also kept as "".
     """
     configs: dict[str, dict[str, list[str]]] = {}
     for config in declared if isinstance(declared, list) else ():
@@ -153,9 +151,9 @@ def configurations(declared: Any) -> dict[str, dict[str, list[str]]]:
 def _declared(
     configs: dict[str, dict[str, list[str]]], names: Sequence[str], path: str, split: str | None, shown: str
 ) -> list[str]:
-    """Return the files of a split as the dataset's card declares them; none if it declares nothing of this path.
+    """Return the files of a split as the dataset's card declares them; an empty list if it does not declare this path.
 
-    Raises InputError for a split that it does not declare, and where several could be meant.
+    Raises InputError for an undeclared split, and if several could be meant.
     """
 
     refuse = partial(_refused, shown)
@@ -189,9 +187,9 @@ def fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def _chosen(names: Sequence[str], path: str, split: str | None, shown: str) -> list[str]:
-    """Return the file that an address stands for, or the numbered parts of one, in order. Raises InputError.
+    """Return the file of an address, or its numbered parts, in order. Raises InputError.
 
-    Which one is never guessed: a dataset with several files takes a split, a folder or a file's name.
+    The file is never guessed: a dataset with several files takes a split, a folder or a file's name.
     """
 
     refuse = partial(_refused, shown)
@@ -217,7 +215,7 @@ def _chosen(names: Sequence[str], path: str, split: str | None, shown: str) -> l
 
 
 def _complete(chosen: list[str], shown: str) -> list[str]:
-    """Return the files of one split; raises InputError where numbered parts are missing, or there are too many."""
+    """Return the files of one split. Raises InputError if numbered parts are missing, or too many."""
 
     refuse = partial(_refused, shown)
     groups: dict[str, list[re.Match[str] | None]] = {}
@@ -233,7 +231,7 @@ def _complete(chosen: list[str], shown: str) -> list[str]:
 
 
 def _is_of_split(name: str, split: str) -> bool:
-    """Return whether a path has the split as a word of its own, as the hub tells splits."""
+    """Return whether a path contains the split as a whole word, by which the hub recognizes splits."""
     return re.search(rf"(?:^|[-._ /0-9]){re.escape(split)}(?:$|[-._ /0-9])", name, re.IGNORECASE) is not None
 
 

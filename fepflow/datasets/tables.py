@@ -1,7 +1,7 @@
 """Records of Parquet files and Excel sheets, whose values have types of their own.
 
-Dates, times and UUIDs become texts (ISO 8601), durations seconds, decimals numbers. What has no JSON form is an error
-of its row: NaN, bytes, an Excel error.
+Dates, times and UUIDs become texts (ISO 8601), durations seconds, decimals numbers. A value without
+a JSON form (NaN, bytes, an Excel error) is an error of its row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MAP_COLUMNS = "leave the column out: map those that you need, as in `input: $.q
 def parquet_records(
     path: Path, errors: ErrorCollector, columns: Columns | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each row with its number, from 1. Of other `columns` nothing is read; None stands for all."""
+    """Yield each row with its number, from 1. Only these `columns` are read; None: all."""
     require("remote", "reading Parquet", "pyarrow")
     import pyarrow
     from pyarrow import parquet
@@ -89,12 +89,12 @@ def parquet_records(
                     if (record := _json_record(row, number, errors)) is not None:
                         yield number, record
     except (pyarrow.ArrowException, KeyError, ValueError, OverflowError) as error:  # also of moments past year 9999
-        errors.add(f"is no Parquet file that can be read: {brief(str(error), 200)}", number + 1 if number else None)
+        errors.add(f"is not a readable Parquet file: {brief(str(error), 200)}", number + 1 if number else None)
     except OSError as error:
         if error.errno is not None:
             errors.add(unreadable(error)[0])
         else:  # what pyarrow makes of a damaged footer
-            errors.add(f"is no Parquet file that can be read: {brief(str(error), 200)}", number + 1 if number else None)
+            errors.add(f"is not a readable Parquet file: {brief(str(error), 200)}", number + 1 if number else None)
 
 
 def _too_large(metadata: Any, columns: int) -> str | None:
@@ -107,7 +107,7 @@ def _too_large(metadata: Any, columns: int) -> str | None:
 
 
 def excel_records(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each row of the first sheet, by the names in its first row that has any, with the row's number."""
+    """Yield each row of the first sheet with its number; the first row that is not empty has the names."""
     require("remote", "reading Excel", "openpyxl")
     try:
         with open_regular(path) as stream, open_regular(path) as again:
@@ -125,7 +125,7 @@ def _bomb(stream: IO[bytes]) -> str | None:
         with zipfile.ZipFile(stream) as archive:
             sizes = [entry.file_size for entry in archive.infolist()]
     except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError):
-        return "is no Excel workbook (.xlsx)"
+        return "is not an Excel workbook (.xlsx)"
     if sum(sizes) > MAX_EXCEL_BYTES or len(sizes) > MAX_COLUMNS:
         return f"is larger than {MAX_EXCEL_BYTES:,} bytes, unpacked"
     stream.seek(0)
@@ -164,7 +164,7 @@ def _sheet(stream: IO[bytes], again: IO[bytes], errors: ErrorCollector) -> Itera
             elif (record := _excel_record(names, cells, row, written, number, errors)) is not None:
                 yield number, record
     except Exception as error:  # a damaged workbook makes openpyxl raise anything
-        errors.add(f"is no Excel workbook that can be read: {type(error).__name__}: {brief(str(error), 200)}", number)
+        errors.add(f"is not a readable Excel workbook: {type(error).__name__}: {brief(str(error), 200)}", number)
 
 
 def _excel_record(
@@ -187,7 +187,7 @@ def _excel_record(
 
 
 def _day(value: Any) -> Any:
-    """Return a day without its time, which Excel has for each: midnight."""
+    """Return a date without its time if that is midnight: Excel has a time for each date."""
     return value.date() if isinstance(value, datetime) and value.time() == time() else value
 
 
@@ -203,7 +203,7 @@ def _json_record(row: dict[str, Any], number: int, errors: ErrorCollector) -> di
 
 
 def _json(value: Any, depth: int = 0) -> Any:
-    """Return a value as JSON has it. Raises ValueError for one that JSON cannot hold."""
+    """Return a value as JSON. Raises ValueError if it has no JSON form."""
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, str):

@@ -163,7 +163,7 @@ def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[st
         validation.error(("gate", "sides"), message, "leave out sides, or verdict")
     limited = gate.min or gate.max or gate.max_impact or gate.regression or validation.thresholds
     if gate.missing == "random" and (gate.checks == "all" or not (limited or validation.loaded.section("slices"))):
-        message = "missing: random is of metrics with a limit; where every check must pass, a missing result is no pass"
+        message = "missing: random is of metrics with a limit; if every check must pass, a missing result is not a pass"
         validation.warn(("gate", "missing"), message, "give gate: {min: …}, and leave out checks: all")
 
 

@@ -21,17 +21,17 @@ from fepflow.text import brief
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*|prefect:(?:secret|variable)/[A-Za-z0-9][A-Za-z0-9_-]*"
 _REFERENCE = re.compile(rf"\$\{{({_NAME})(?::-((?:(?!\$\{{)[^}}])*))?\}}")
 _MEANT = re.compile(r"\$\{\s*prefect\b[^}]*\}?", re.IGNORECASE)
-"""Whatever somebody may have written who meant a block."""
+"""A text that was probably meant as a reference to a block."""
 
 CANNOT_LOOK_UP = "cannot be looked up"
-"""Stands in each message about a block that Prefect could not be asked for."""
+"""Part of each message about a block for which Prefect could not be asked."""
 
 
 @dataclass(frozen=True)
 class Reference:
     """A reference and its value. A default is not secret, because it is in the file.
 
-    `unavailable` is why it is unknown whether there is a value.
+    `unavailable` is the reason if the value could not be looked up.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Reference:
         """The message about a missing reference, and advice."""
         shown, is_block = f"${{{brief(self.name, 100)}}}", self.name.startswith(BLOCK)
         if not re.fullmatch(_NAME, self.name):
-            return f"{shown} is no reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
+            return f"{shown} is not a reference to a block", "write ${prefect:secret/NAME} or ${prefect:variable/NAME}"
         if self.unavailable:
             return (
                 f"{shown} {CANNOT_LOOK_UP}: {self.unavailable}",
@@ -79,7 +79,7 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
         name, default = match[1], match[2]
         try:
             known = env.get(name)
-        except InfrastructureError as error:  # a default is for what is not there, which is not known
+        except InfrastructureError as error:  # a default is for a missing value, which is not known here
             references.append(Reference(name, path, "", False, True, str(error)))
             return match[0]
         replacement = known or default
@@ -123,7 +123,7 @@ class UncalledTarget(Mapping[str, str]):
 
 
 def names_with_values(value: Any, variables: Mapping[str, str]) -> set[str]:
-    """Return the names that a part of a suite refers to; none if one without a default has no value."""
+    """Return the names that a part of a suite refers to; an empty set if one without a default has no value."""
     try:
         is_known = all(variables[name] for name in _names_in(value, without_default=True))
     except (KeyError, InfrastructureError):

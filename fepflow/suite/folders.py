@@ -60,7 +60,7 @@ def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Pat
     try:
         resolved = (folder / path).resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
-        raise ValueError(f"is no path that can be followed: {reason(error)}") from None
+        raise ValueError(f"is a path that cannot be followed: {reason(error)}") from None
     if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
         raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
     return resolved

@@ -24,9 +24,9 @@ from fepflow.text import shortened
 
 @dataclass(frozen=True)
 class SuiteDocument(Document):
-    """`data` is the suite, `text` that of the manifest; `origins` says what of the suite comes from where in it.
+    """A manifest as a suite. `data` is the suite's, `text` the manifest's; `origins` maps places of both.
 
-    `faulty_checks` are those of graders whose errors are told already: indices of checks by that of their test case.
+    `faulty_checks` belong to graders whose errors are reported already: indices of checks by index of their test case.
     """
 
     origins: Mapping[DocumentPath, DocumentPath] = field(default_factory=dict)
@@ -57,9 +57,9 @@ _LENIENT = re.compile(r"v?0(\.[0-9]+){0,2}")
 
 
 def suite_of_manifest(document: Document, folder: Path, env: Mapping[str, str]) -> tuple[SuiteDocument, list[Problem]]:
-    """Return the suite that a manifest in `folder` stands for, and what is wrong with the manifest.
+    """Return the suite of a manifest in `folder`, and the manifest's errors and warnings.
 
-    Of one with errors, the suite has what is valid; a grader that is not becomes a check that ends in an error.
+    With errors, the suite has the valid parts; an invalid grader becomes a check that ends in an error.
     """
     version = document.data.get("manifest_version")
     reader = PartsReader(document, is_lenient=version != STRICT)
@@ -97,11 +97,11 @@ def _check_version(reader: PartsReader, version: Any) -> None:
     if version is None or version == STRICT or _LENIENT.fullmatch(str(version)):
         return
     advice = f"write manifest_version: {STRICT}; 0.2.3 and other versions of 0 are read, too"
-    reader.error(("manifest_version",), "is no known version of manifests", advice)
+    reader.error(("manifest_version",), "is not a known version of manifests", advice)
 
 
 def _required(value: bool | list[str], uses: set[str]) -> list[str]:
-    """Return the capabilities that the agent must declare: those named, or with true those that the graders look at."""
+    """Return the capabilities that the agent must declare: a list as it is; for true, those that the graders use."""
     if not isinstance(value, bool):
         return value
     looked_at = {"tool_calls": {"tool_usage"}, "evaluation_context": {"evaluation_context", "private_thought"}}
@@ -110,7 +110,7 @@ def _required(value: bool | list[str], uses: set[str]) -> list[str]:
 
 @dataclass
 class _Case:
-    """A scenario on its way to being a test case; `location` is where it stands among those of the suite."""
+    """The test case of a scenario, as it is built; `location` is its place in the suite."""
 
     location: DocumentPath
     inputs: list[str] = field(default_factory=list)
@@ -118,7 +118,7 @@ class _Case:
 
 
 class _Scenarios:
-    """The scenarios of a manifest as test cases, what of them stands where, and what their graders look at."""
+    """The scenarios of a manifest as test cases, with their places, and what their graders use."""
 
     def __init__(self, reader: PartsReader, folder: Path) -> None:
         self._reader = reader
@@ -132,7 +132,7 @@ class _Scenarios:
         self._has_constraints = False
 
     def read(self, value: Any, path: DocumentPath) -> None:
-        """Add the test case that a scenario stands for."""
+        """Add the test case of a scenario."""
         scenario = self._reader.fields(Scenario, value, path)
         case = _Case(("test_cases", len(self.cases)))
         steps, dataset = scenario.get("steps"), scenario.get("dataset")
@@ -191,11 +191,11 @@ class _Scenarios:
 
 
 Row = tuple[str, str | None]
-"""A step's input, and what the agent is to say; None where nothing is said of it."""
+"""A step's input, and the expected answer; None if no answer is expected."""
 
 
 def rows_of_dataset(reader: PartsReader, value: Any, path: DocumentPath, folder: Path) -> list[Row]:
-    """Return the rows of the file that a dataset names, below `folder`; none, with an error, if it is not valid."""
+    """Return the rows of the file that a dataset names, below `folder`; an empty list, with an error, without one."""
     dataset = reader.fields(Dataset, value, path)
     if len(dataset) < len(Dataset.model_fields):
         return []
@@ -250,7 +250,7 @@ _OPERATORS = {"&&", "||", "|", ";", "&", ">", ">>", "<", "2>", "2>&1"}
 def target_section(
     reader: PartsReader, manifest: Mapping[str, Any], steps: int, folder: Path, env: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the target of a suite in `folder` whose longest scenario has so many steps."""
+    """Return the target of a suite in `folder`. `steps` is the length of the longest scenario."""
     text, seconds = manifest["target"], manifest.get("timeout", 30.0)
     ecp: dict[str, Any] = {"step_timeout": seconds, "start_timeout": seconds}
     if re.match("https?://", expand(text, ("target",), env, []), re.IGNORECASE):
@@ -258,7 +258,7 @@ def target_section(
     else:
         ecp["command"] = ["/bin/sh", "-c", text] if manifest.get("shell") else text
         if not manifest.get("shell") and _is_for_a_shell(text):
-            reader.warn(("target",), "is written for a shell, and none runs it", "add shell: true to the manifest")
+            reader.warn(("target",), "is written for a shell, but runs without one", "add shell: true to the manifest")
         if (cwd := _folder_of_files(text, folder)) is not None:
             ecp["cwd"] = cwd
             where = f"the agent is started in {cwd}, where the files are that its command names"
@@ -270,7 +270,7 @@ def target_section(
 
 
 def _is_for_a_shell(command: str) -> bool:
-    """Return whether a command has an operator of a shell between its words, or begins with a variable's value."""
+    """Return whether a command has an operator of a shell among its words, or begins with an assignment."""
     try:
         words = shlex.split(command)
     except ValueError:  # an error of its own
@@ -279,7 +279,7 @@ def _is_for_a_shell(command: str) -> bool:
 
 
 def _folder_of_files(command: str, folder: Path) -> str | None:
-    """Return the nearest folder above the manifest's own in which a file is that the command names and its own lacks.
+    """Return the nearest folder above the manifest's with the file that the command names, if its own lacks the file.
 
     Manifests are often run from the root of a repository, and name their agent from there.
     """

@@ -13,7 +13,7 @@ from fepflow.jsonpath.path import is_path, unescape
 from fepflow.suite.manifest_parts import Grader, PartsReader
 
 DEFAULT_JUDGE = "openai/gpt-4o-mini"
-"""The model that judges where ECP_LLM_JUDGE_MODEL names none: the one of the reference runtime."""
+"""The model that judges unless ECP_LLM_JUDGE_MODEL names one: the reference runtime's."""
 
 _USED = {
     "text_match": ("type", "field", "condition", "value", "pattern"),
@@ -42,8 +42,10 @@ _VERDICT = {
 
 
 class GraderCheck(NamedTuple):
-    """The check that a grader becomes, and the grader's number in its step, from 0. One that `is_faulty` can only end
-    in a validation_error, and the grader's own errors are told already."""
+    """The check of a grader, and the grader's number in its step, from 0.
+
+    A check that `is_faulty` can only end in a validation_error; the grader's own errors are reported already.
+    """
 
     check: dict[str, Any]
     number: int
@@ -51,7 +53,7 @@ class GraderCheck(NamedTuple):
 
 
 def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path: DocumentPath) -> list[GraderCheck]:
-    """Return the checks of the step with this index, from 0, whose graders stand at `path`."""
+    """Return the checks of the step with this index, from 0; its graders are at `path` in the manifest."""
     checks = []
     types: Counter[str] = Counter()
     for number, value in enumerate(graders):
@@ -73,7 +75,7 @@ def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path
 
 
 def _foreign_type(value: Any) -> str:
-    """Return a check type that does not exist, so that a grader of no type of ECP's can only be an error."""
+    """Return a check type that does not exist, so that a grader of an unknown type ends in an error."""
     name = value.get("type") if isinstance(value, dict) else None
     return f"ecp-{name}" if isinstance(name, str) and _NAME.fullmatch(name) else "ecp-grader"
 
@@ -84,7 +86,7 @@ def _check(kind: str, index: int, number: int, arguments: dict[str, Any]) -> dic
 
 
 def equals_check(index: int, value: str) -> dict[str, Any]:
-    """Return the check that the step with this index said just that; raises ValueError as `literal` does."""
+    """Return the check that the step's answer equals the value. Raises ValueError as `literal` does."""
     text = f"$.output.value.steps[{index}].public_output"
     return _check("text_match", index, 1, {"text": text, "condition": "equals", "value": literal(value)})
 
@@ -100,11 +102,11 @@ def _with_newer_names(reader: PartsReader, value: Any) -> Any:
 def _note_unused(reader: PartsReader, grader: dict[str, Any], kind: str, location: DocumentPath) -> None:
     for name, value in grader.items():
         if name in Grader.model_fields and name not in _USED[kind] and value not in (None, {}):
-            reader.warn((*location, name), f"{name} has no meaning in a {kind} grader, and is not looked at")
+            reader.warn((*location, name), f"{name} is not used by {kind} graders")
 
 
 def _tell_what_is_lacking(reader: PartsReader, grader: dict[str, Any], location: DocumentPath) -> bool:
-    """Take note of a field that a grader of its type and condition needs, and has not; False if there is none."""
+    """Report a field that a grader of this type and condition needs but lacks. Return False if it lacks none."""
     needed = "value"
     if grader["type"] == "llm_judge":
         needed = "prompt"
@@ -121,7 +123,7 @@ def _tell_what_is_lacking(reader: PartsReader, grader: dict[str, Any], location:
 
 
 def _arguments(reader: PartsReader, grader: dict[str, Any], step: str, location: DocumentPath) -> dict[str, Any] | None:
-    """Return the arguments of its check, without what it lacks; None, with an error, for what no argument can say."""
+    """Return the arguments of a grader's check; None, with an error, if a value cannot be an argument."""
     make = {"text_match": _text_match, "llm_judge": _llm_judge, "tool_usage": _tool_usage}[grader["type"]]
     try:
         return make(grader, f"{step}.{grader['field']}", step)
@@ -156,9 +158,9 @@ def _tool_usage(grader: dict[str, Any], _: str, step: str) -> dict[str, Any]:
 
 
 def literal(value: Any) -> Any:
-    r"""Return a JSON value as an argument of a check that means just that.
+    r"""Return a JSON value as an argument of a check that is taken literally.
 
-    Raises ValueError for a text that starts with `\$.`, which no argument can say.
+    Raises ValueError for a text that starts with `\$.`, which cannot be an argument.
     """
     return map_leaves(value, _literal)
 

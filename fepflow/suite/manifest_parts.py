@@ -1,4 +1,4 @@
-"""The parts of an ECP manifest, of 0.2.3 and of v1, read field by field, so that one error hides no other.
+"""The parts of an ECP manifest, of 0.2.3 and of v1, read field by field, so that all errors are found at once.
 
 `fepflow.suite.manifest` makes a suite of them.
 """
@@ -79,7 +79,7 @@ class Grader(Section):
 
 @dataclass
 class PartsReader:
-    """Reads parts of a manifest and takes note of what is wrong with them.
+    """A reader of parts of a manifest, which collects their errors.
 
     Unknown keys are errors, or warnings where the manifest is read leniently.
     """
@@ -89,19 +89,19 @@ class PartsReader:
     problems: list[Problem] = field(default_factory=list)
 
     def error(self, path: DocumentPath, message: str, advice: str | None = None, *, is_confined: bool = False) -> None:
-        """Take note of an error; the manifest is run without what it `is_confined` to."""
+        """Add an error. If it `is_confined`, the manifest runs without the part that it concerns."""
         self.problems.append(replace(self.document.problem(path, message, advice), is_confined=is_confined))
 
     def warn(self, path: DocumentPath, message: str, advice: str | None = None) -> None:
-        """Take note of something that the manifest can be run with."""
+        """Add a warning."""
         self.problems.append(replace(self.document.problem(path, message, advice), severity="warning"))
 
     def fields(
         self, part: type[Section], value: Any, path: DocumentPath, *, is_confined: bool = False
     ) -> dict[str, Any]:
-        """Return the valid fields of a part at `path`, by name, with the default of one that is left out.
+        """Return the valid fields of a part at `path`, by name, with the defaults of missing ones.
 
-        Errors are confined to the part if it `is_confined`, but for unknown keys, which may be misspelt anywhere.
+        Errors are confined to the part if it `is_confined`, except unknown keys, which may be misspelt anywhere.
         """
         if not isinstance(value, dict):
             self.error(path, "must be a mapping", is_confined=is_confined)

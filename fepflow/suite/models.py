@@ -134,7 +134,7 @@ class Metric(Section):
         if self.check is None and not of_output and (self.value is not None or kind != "error_rate"):
             raise ValueError("name the check, or give the value of an output, such as $.output.metadata.latency_ms")
         if self.check is not None and of_output:
-            raise ValueError("a value of an output is no check's: leave check out")
+            raise ValueError("a value of an output does not belong to a check: leave check out")
         if (self.at_least is not None or self.at_most is not None) and kind != "rate":
             raise ValueError("at_least and at_most are of aggregate: rate")
         if kind == "error_rate" and (self.value is not None or self.range is not None):

@@ -89,4 +89,4 @@ def parsed_json_text(text: str) -> Any:
     try:
         return json.loads(quoted)
     except ValueError as error:
-        raise ValueError(f"reads like JSON and is none: {error} (write it as a mapping)") from None
+        raise ValueError(f"reads like JSON, but is not valid: {error} (write it as a mapping)") from None

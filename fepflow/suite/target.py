@@ -184,7 +184,7 @@ class OpenAITarget(Section):
     def _with_roles(cls, messages: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
         for number, message in enumerate(messages or ()):
             if not isinstance(message.get("role"), str) or not message.keys() & {"content", "tool_calls"}:
-                raise ValueError(f"[{number}] is no message: it has a role and a content")
+                raise ValueError(f"[{number}] is not a message, which has a role and a content")
         return messages
 
     @field_validator("parameters")
@@ -193,7 +193,7 @@ class OpenAITarget(Section):
         known = MODEL_PARAMETERS[info.data.get("api", "chat")]
         for name in parameters:
             if name not in known:
-                raise ValueError(f"{name} is no parameter of a request ({did_you_mean(name, known)})")
+                raise ValueError(f"{name} is not a parameter of a request ({did_you_mean(name, known)})")
         return parameters
 
     @model_validator(mode="after")

@@ -64,15 +64,15 @@ def read_test_cases(
 ) -> Cases:
     """Return the test cases in `path`, mapped as `dataset` says, each with an id of its own, and made `complete`.
 
-    `file` is how messages call the file. `more` are further parts of it, each with how messages call that.
+    `file` is the file's name in messages. `more` are further parts of it, each with its name in messages.
 
     A part without mapping is where FEP 2.1 has it. Without any mapping, fields that FEP does not know go to the case's
     metadata, with one warning; with one they are left out. Raises InputError with all errors (20 of them spelled
-    out), JSONPathError for a mapping that is no valid path.
+    out), JSONPathError for a mapping that is not a valid path.
     """
     format = format_of(path, dataset.format, file)
     errors = ErrorCollector(file)
-    if format in TRACES:  # a record has more that is no part of the case: what came of it
+    if format in TRACES:  # the rest of a record is its output, and not part of the case
         dataset = dataset.model_copy(update={"id": dataset.id or "$.id", "input": dataset.input or "$.input"})
     reader = _Reader(dataset, errors, is_table=format in ("csv", "xlsx"))
     cases = CasesOnDisk()
@@ -90,7 +90,7 @@ def read_test_cases(
 
 
 class _Reader:
-    """Reader of records into test cases, which takes note of every error on the way."""
+    """A reader of records into test cases, which collects every error."""
 
     def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_table: bool) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected, "turns": dataset.turns}
@@ -98,7 +98,7 @@ class _Reader:
         self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
         self._maps_metadata = dataset.metadata is not None
         self._unused = set(self._metadata)
-        # A cell is no object and no list of checks.
+        # A cell cannot be an object or a list of checks.
         self._known = ("id", "input", "expected") if is_table else _PARTS
         self._is_table = is_table
         self._errors = errors
@@ -109,7 +109,7 @@ class _Reader:
 
     @property
     def columns(self) -> Columns | None:
-        """The fields that are looked at; None if all are, as those that are not mapped go to the metadata."""
+        """The fields that are read; None if all are, because fields that are not mapped go to the metadata."""
         paths = [*self._paths.values(), *self._metadata.values()]
         keys = [leading_keys(path.expression) for path in paths]
         if not all(keys) or not (self._paths or self._maps_metadata):
@@ -117,7 +117,7 @@ class _Reader:
         return Columns({str(first) for first, *_ in keys}, {*self._known, *_CONVERSATION})
 
     def cases(self, records: Iterable[tuple[int, Any]]) -> Iterator[tuple[int, TestCase]]:
-        """Yield the valid ones, with ids that stand once, and their lines."""
+        """Yield the valid test cases with unique ids, and their lines."""
         for line, record in records:
             self.seen += 1
             if not isinstance(record, dict):
@@ -130,16 +130,19 @@ class _Reader:
                 yield line, case
 
     def warnings(self, file: str) -> list[Problem]:
-        """Return warnings about the records, which are no errors."""
+        """Return warnings about the records."""
         if not self._extra:
             return []
         names = ", ".join(list(self._extra)[:10]) + (", ..." if len(self._extra) > 10 else "")
-        message = f"fields that are no part of a test case went to its metadata: {names}"
+        message = f"fields that test cases do not have went to their metadata: {names}"
         return [Problem(message, file, advice="map them, if one is the input or expected", severity="warning")]
 
     def report_mappings(self) -> None:
-        """A metadata path may find nothing in some records, but one that never does is an error; of the others, each
-        record where they find nothing is one, reported once if that are all."""
+        """Add the errors of paths that find nothing.
+
+        A metadata path may find nothing in some records, but not in all. Each record in which another path finds
+        nothing is an error, reported once if it finds nothing in any record.
+        """
         for part, lacking in self._lacking.items():
             if len(lacking) == self.seen > 1:
                 expression = self._paths[part].expression
@@ -174,12 +177,12 @@ class _Reader:
             data.pop("id", None)
         if not self._paths and "turns" not in data and data.get("input") in (None, "") and record.get("turns"):
             advice = 'write ["Hello", "Bye"]'
-            self._errors.add("a record without an input has turns that are no list", line, "turns", advice)
+            self._errors.add("a record without an input has turns that are not a list", line, "turns", advice)
             return None
         return data if complete and self._is_complete(data, record, line) else None
 
     def _conversation(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields that say what is said in a conversation. In other records they may be anything."""
+        """Return the fields of a conversation. In other records, fields of these names may be anything."""
         if self._paths.keys() & {"input", "turns"}:
             return {}
         fields = {name: record[name] for name in _CONVERSATION if name in record}
@@ -203,7 +206,7 @@ class _Reader:
 
     @staticmethod
     def _may_be_empty(data: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the columns of a CSV file whose empty cells say nothing."""
+        """Return the columns of a CSV file whose empty cells are left out."""
         return ("id", "expected", "input") if data.keys() & set(_CONVERSATION) else ("id", "expected")
 
     def _mapped_metadata(self, record: dict[str, Any]) -> dict[str, Any]:
@@ -257,7 +260,7 @@ _NAMES = {"list": "list", "str": "text", "int": "number", "float": "number", "bo
 
 
 def _from_json(text: Any) -> Any:
-    """Return the list or object that a cell holds as JSON; the text itself where it holds none."""
+    """Return the list or object that a cell holds as JSON; any other text as it is."""
     try:
         return parse(text) if isinstance(text, str) and text.lstrip()[:1] in ("[", "{") else text
     except ValueError:

@@ -32,7 +32,7 @@ Variant = Mapping[str, Any]
 """A value for each name of `variants`."""
 
 MANY = 50
-"""Combinations that are run without being asked for: each is a whole run, which may cost money."""
+"""Combinations that run without a question: each is a whole run, which may cost money."""
 MOST = 1_000
 """Combinations that a suite may have."""
 MAX_LABEL = 40
@@ -41,7 +41,7 @@ MAX_LABEL = 40
 NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _REFERENCE = re.compile(rf"\$\{{variant\.({NAME})\}}")
 _MEANT = re.compile(r"\$\{\s*variants?\s*\.[^}]*\}?")
-"""Whatever somebody may have written who meant a reference."""
+"""A text that was probably meant as a reference."""
 
 
 def label_of(variant: Variant) -> str:
@@ -122,7 +122,7 @@ def problems_of_variants(document: Document) -> list[Problem]:
         advice = "write variants: {NAME: [VALUE, ...]}, and --variant NAME=VALUE for one"
         return [document.problem(("variant",), "is what each run of a suite with variants has by itself", advice)]
     if "variants" not in raw:
-        return list(_references_without_variants(document))
+        return list(_problems_of_references(document, {}))
     declared = raw["variants"]
     if not isinstance(declared, dict) or not declared:
         message, advice = "must be a mapping of names to lists of values", "write variants: {model: [MODEL, MODEL]}"
@@ -139,7 +139,7 @@ def problems_of_variants(document: Document) -> list[Problem]:
 def _problems_of(document: Document, name: Any, values: Any) -> Iterator[Problem]:
     location: DocumentPath = ("variants", name)
     if not isinstance(name, str) or not re.fullmatch(NAME, name, re.ASCII):
-        message = f"{brief(str(name), 60)} is no name of variants"
+        message = f"{brief(str(name), 60)} is not a name for variants"
         yield document.problem(location, message, "names have letters, digits and underscores")
     elif not isinstance(values, list):
         yield document.problem(location, "must be a list of values", f"write {name}: [{brief(_text(values), 60)}]")
@@ -166,21 +166,24 @@ def _problems_of_references(document: Document, declared: Mapping[str, Any]) -> 
             reference = _REFERENCE.fullmatch(written)
             if reference is None:
                 advice = "write ${variant.NAME}, without a default"
-                yield document.problem(location, f"{brief(written, 60)} is no reference to variants", advice)
+                yield document.problem(location, f"{brief(written, 60)} is not a reference to variants", advice)
+            elif not declared:
+                message = f"{brief(written, 60)} refers to variants, but the suite has none"
+                yield document.problem(location, message, "write variants: {NAME: [VALUE, ...]} beside target")
             elif reference[1] not in declared:
                 advice = did_you_mean(reference[1], list(map(str, declared)))
                 yield document.problem(location, f"there are no variants {brief(reference[1], 60)}", advice)
             else:
                 used.add(reference[1])
                 if text != written and not _all_fit_into_text(declared[reference[1]]):
-                    message = f"{written} has values that are no text and no number, and stands inside of a text"
+                    message = f"{written} has values that are neither texts nor numbers, but stands inside of a text"
                     yield document.problem(location, message, "let the reference be the whole value")
     for name in declared:
         if isinstance(name, str) and name not in used:
             message = "the target does not refer to it, so its runs would be the same"
             yield document.problem(("variants", name), message, f"write ${{variant.{name}}} in target, or remove it")
     others = {name: section for name, section in document.data.items() if name not in ("target", "test_cases")}
-    for location, text in _texts(others, ()):
+    for location, text in _texts(others if declared else {}, ()):
         if written := _MEANT.search(text):
             message = f"{brief(written[0], 60)} has a value in target only"
             yield document.problem(location, message, "a variant is another target; what is asked of it stays the same")
@@ -190,19 +193,12 @@ def _all_fit_into_text(values: Any) -> bool:
     return not isinstance(values, list) or not any(isinstance(value, dict | list | None) for value in values)
 
 
-def _references_without_variants(document: Document) -> Iterator[Problem]:
-    for location, text in _texts(document.data.get("target"), ("target",)):
-        if written := _MEANT.search(text):
-            message = f"{brief(written[0], 60)} refers to variants, and the suite has none"
-            yield document.problem(location, message, "write variants: {NAME: [VALUE, ...]} beside target")
-
-
 def _texts(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, str]]:
-    """Yield all texts in a value, keys included, with their places."""
+    """Yield all texts in a value, including keys with references, with their places."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     if isinstance(value, str):
         yield location, value
     for key, item in items:
         if isinstance(key, str) and _MEANT.search(key):
-            yield (*location, key), f"{key} "  # a key takes no value: it is no reference
+            yield (*location, key), f"{key} "  # a reference cannot be a key: with a space it is not one
         yield from _texts(item, (*location, key))

@@ -181,7 +181,7 @@ class TestCsv:
     @pytest.mark.parametrize(
         ("content", "mistake"),
         [
-            ("input,input\na,b\n", "cases.csv:1: the columns input stand twice in the header"),
+            ("input,input\na,b\n", "cases.csv:1: the columns input appear twice in the header"),
             ("input,\na,b\n", "cases.csv:1: column 2 has no name in the header"),
             ("input,expected\na,b\nc\n", "cases.csv:3: has 1 cells, but the header has 2"),
             (

@@ -141,7 +141,7 @@ def test_turns_that_are_no_list_are_an_error_where_nothing_else_is_said(tmp_path
     (problem,) = [
         problem for problem in told(tmp_path, "cases.csv", more=f"checks: [{CHECK}]") if problem.startswith("error")
     ]
-    assert "cases.csv:2: turns: a record without an input has turns that are no list" in problem
+    assert "cases.csv:2: turns: a record without an input has turns that are not a list" in problem
 
 
 def test_a_record_with_an_input_and_turns_is_an_error(tmp_path: Path) -> None:

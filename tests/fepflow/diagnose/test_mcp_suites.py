@@ -73,9 +73,9 @@ def test_a_variable_that_is_not_set_is_a_warning(tmp_path: Path) -> None:
     ("case_input", "sentence"),
     [
         ("'get_order'", "the input of an mcp test case is an object, {tool: NAME, arguments: {...}}"),
-        ("{arguments: {}}", "the input has no tool, the name of one"),
-        ("{tool: a, arguments: [1]}", "the input's arguments are no object, by name"),
-        ("{tool: a, args: {}}", "the input has args, which is no part of a call: it has tool, arguments, is_error"),
+        ("{arguments: {}}", "the input has no tool: give a tool's name"),
+        ("{tool: a, arguments: [1]}", "the input's arguments must be an object"),
+        ("{tool: a, args: {}}", "the input has args, but the call of a tool has tool, arguments, is_error only"),
         ("{tool: a, is_error: maybe}", "the input's is_error is neither true nor false"),
     ],
 )

@@ -225,7 +225,7 @@ tags: smoke
         ),
         (
             "metrics: [{id: a, check: b, value: $.output.value.x}]",
-            "metrics[0]: a value of an output is no check's: leave check out",
+            "metrics[0]: a value of an output does not belong to a check: leave check out",
         ),
         ("metrics: [{id: a, check: b, at_least: 4}]", "metrics[0]: at_least and at_most are of aggregate: rate"),
         (

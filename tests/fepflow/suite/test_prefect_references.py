@@ -85,11 +85,11 @@ def test_a_block_is_read_once_a_process(blocks: Any) -> None:
         ("${prefect:variable/other}", "Prefect has no variable other (set it: prefect variable set other VALUE)"),
         (
             "${prefect:secrets/agent-key}",
-            "${prefect:secrets/agent-key} is no reference to a block (write ${prefect:secret/NAME}",
+            "${prefect:secrets/agent-key} is not a reference to a block (write ${prefect:secret/NAME}",
         ),
-        ("${prefect:secret/}", "is no reference to a block"),
-        ("${prefect.secret.agent-key}", "is no reference to a block"),
-        ("${ Prefect:secret/agent-key }", "is no reference to a block"),
+        ("${prefect:secret/}", "is not a reference to a block"),
+        ("${prefect.secret.agent-key}", "is not a reference to a block"),
+        ("${ Prefect:secret/agent-key }", "is not a reference to a block"),
     ],
 )
 def test_a_block_that_is_not_there_or_not_meant_so_is_an_error_with_its_line(

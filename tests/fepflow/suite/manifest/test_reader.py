@@ -223,8 +223,7 @@ def test_what_is_not_looked_at_is_told(read: Read) -> None:
     assert loaded.suite is not None
     assert told(loaded) == [
         "warning 6: scenarios[0].steps[0].constraints: constraints are not looked at, as in ECP's own runtime",
-        "warning 6: scenarios[0].steps[0].graders[0].prompt: prompt has no meaning in a text_match grader, and is not "
-        "looked at",
+        "warning 6: scenarios[0].steps[0].graders[0].prompt: prompt is not used by text_match graders",
         "warning 7: scenarios[0].dataset: is not read, as the scenario has steps",
     ]
 

@@ -50,7 +50,7 @@ def test_a_shell_runs_it_only_where_the_manifest_says_so(target_of: TargetOf) ->
 def test_a_command_that_is_written_for_a_shell_is_warned_of(read: Read, line: str, warned: bool) -> None:
     loaded = read('manifest_version: "v1"\nname: a\n' + line + REST)
     found = [problem.message for problem in loaded.problems if problem.severity == "warning"]
-    assert found == (["is written for a shell, and none runs it"] if warned else [])
+    assert found == (["is written for a shell, but runs without one"] if warned else [])
 
 
 @pytest.mark.parametrize("address", ["http://127.0.0.1:8765/ecp", "HTTPS://agent.example/ecp", "${AGENT}/ecp"])
