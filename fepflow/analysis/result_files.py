@@ -12,7 +12,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from fepflow.protocol.check import CHECK_ID, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, Outcome, RunRecord
+from fepflow.store.records import FILTERS, FROM_FILE, HAS_SUITE, NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import check_ids
 from fepflow.suite.reader import read_snapshot
@@ -49,44 +49,29 @@ _COMPARED_SECTIONS = frozenset({"checks", "metrics", "gate", "cluster", "slices"
 
 @dataclass(frozen=True, slots=True)
 class FileRun:
-    """A run in a file; `notes` say what the file does not tell."""
+    """A run in the file `path`, not stored yet; `notes` say what the file does not tell."""
 
     path: str
-    id: str
-    name: str
-    suite: dict[str, Any]
-    repeats: int
+    record: RunRecord
     cases: Sequence[TestCase]
     outputs: Sequence[NewOutput]
     checks: Sequence[NewCheckResult]
-    outcome: Outcome | None = None
-    metrics: Sequence[Mapping[str, Any]] = ()
-    has_suite: bool = False
-    options: Mapping[str, Any] = field(default_factory=dict)
-    suite_hash: str | None = None
-    version: str | None = None
-    verdict: Mapping[str, Any] = field(default_factory=dict)
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
+
+    @property
+    def has_suite(self) -> bool:
+        """True if the file has the run's suite."""
+        return not self.notes
 
     def add_to(self, store: Store) -> str:
         """Store it as a finished run, and return the run's id."""
-        run_id = self.id
-        while run_id in {run.id for run in store.runs.newest()}:
-            run_id = content_hash(run_id)
-        options = {**self.options, FROM_FILE: self.path, HAS_SUITE: self.has_suite}
-        run = RunRecord(
-            id=run_id,
-            name=self.name,
-            suite=self.suite,
-            repeats=self.repeats,
-            suite_hash=self.suite_hash,
-            cause="evaluate",
-            options=options,
-        )
-        store.runs.add_completed(
-            run, self.cases, self.outputs, self.checks, outcome=self.outcome, metrics=list(self.metrics), verdict={}
-        )
-        return run_id
+        run = self.record
+        while run.id in {stored.id for stored in store.runs.newest()}:
+            run.id = content_hash(run.id)
+        run.options = {**run.options, FROM_FILE: self.path, HAS_SUITE: self.has_suite}
+        results = self.cases, self.outputs, self.checks
+        store.runs.add_completed(run, *results, outcome=run.outcome, metrics=run.metrics, verdict={})
+        return run.id
 
 
 def is_result_file(name: str) -> bool:
@@ -179,24 +164,22 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
     outcome = metadata.get("outcome")
     metrics = metadata.get("metrics")
     suite_hash = metadata.get("suite_hash")
-    return FileRun(
-        file,
-        run_id,
-        str(suite["name"]),
-        suite,
-        repeats,
-        cases,
-        outputs,
-        checks,
-        outcome if outcome in ("pass", "fail", "inconclusive") else None,
-        metrics if isinstance(metrics, list) else (),
-        not notes,
-        _options(metadata.get("options")),
-        suite_hash if isinstance(suite_hash, str) and re.fullmatch(r"[0-9A-Za-z_.-]{1,64}", suite_hash) else None,
-        metadata.get("version") if isinstance(metadata.get("version"), str) else None,
-        metadata["verdict"] if isinstance(metadata.get("verdict"), dict) else {},
-        notes,
+    is_hash = isinstance(suite_hash, str) and re.fullmatch(r"[0-9A-Za-z_.-]{1,64}", suite_hash)
+    version, verdict = metadata.get("version"), metadata.get("verdict")
+    record = RunRecord(
+        id=run_id,
+        name=str(suite["name"]),
+        suite=suite,
+        repeats=repeats,
+        cause="evaluate",
+        outcome=outcome if outcome in ("pass", "fail", "inconclusive") else None,
+        metrics=metrics if isinstance(metrics, list) else [],
+        verdict=verdict if isinstance(verdict, dict) else {},
+        suite_hash=suite_hash if is_hash else None,
+        version=version if isinstance(version, str) else None,
+        options=_options(metadata.get("options")),
     )
+    return FileRun(file, record, cases, outputs, checks, notes)
 
 
 def _options(found: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -169,7 +168,7 @@ def import_baselines(path: Path) -> list[ImportedBaseline]:
     with open_archive(source) as archive:
         described = _described(archive)
         read = [(known, _file_run(archive, known)) for known in described.runs]
-    names = {run.id: run.name for _, run in read}
+    names = {file_run.record.id: file_run.record.name for _, file_run in read}
     for named in described.baselines:
         for run_id in (named.run_id, *named.others):
             if names.get(run_id) != named.suite:
@@ -217,13 +216,13 @@ def _file_run(archive: Archive, known: _Run) -> FileRun:
     run = run_of_document(where, _json(archive, member))
     is_erased = any(ERASED in (case.metadata or {}) for case in run.cases)
     try:
-        verdict = Verdict.stored(run.outcome, list(run.metrics), run.verdict)
+        verdict = Verdict.stored(run.record.outcome, run.record.metrics, run.record.verdict)
     except ValidationError:
         verdict = None
     message = None
-    if run.id != known.id:
+    if run.record.id != known.id:
         message = "is the report of another run"
-    elif run.outcome is None or not run.has_suite:
+    elif run.record.outcome is None or not run.has_suite:
         message = "has no suite or no verdict"
     elif len(run.outputs) != len(known.outputs):
         message = f"has {len(run.outputs)} results, and {len(known.outputs)} were exported"
@@ -240,7 +239,8 @@ def _require_free(store: Store, known: _Run, run: FileRun) -> None:
     """Raise UserError if the store has another run with this id."""
     with suppress(NotFoundError):
         stored = store.runs.get(known.id)
-        if (stored.name, stored.suite_hash, stored.cases_hash) != (run.name, run.suite_hash, known.cases_hash):
+        new = run.record
+        if (stored.name, stored.suite_hash, stored.cases_hash) != (new.name, new.suite_hash, known.cases_hash):
             raise UserError(f"There is another run {known.id} here already, of {stored.name}: nothing was imported.")
 
 
@@ -258,9 +258,9 @@ def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
         run.cases,
         outputs,
         run.checks,
-        outcome=run.outcome,
-        metrics=list(run.metrics),
-        verdict=run.verdict,
+        outcome=new.outcome,
+        metrics=new.metrics,
+        verdict=new.verdict,
         completed_at=known.completed_at,
         cases_hash=known.cases_hash,
     )
@@ -269,27 +269,16 @@ def _store(store: Store, known: _Run, run: FileRun, source: Source) -> None:
 def _new_run(known: _Run, run: FileRun, source: Source) -> RunRecord:
     imported_at = utc_now().isoformat(timespec="seconds")
     origin = {"format": "baseline", "file": source.path.name, "sha256": source.digest, "imported_at": imported_at}
-    options: dict[str, Any] = {**run.options, "import": origin}
+    new = run.record
+    new.options = {**new.options, "import": origin}
     if known.reuses_outputs:
-        options[REUSE_OUTPUTS] = True
+        new.options[REUSE_OUTPUTS] = True
     if known.outputs_of is not None:
-        options[RESCORING] = {"outputs_of": known.outputs_of}
-    created_at: datetime = min(known.created_at, utc_now())
-    return RunRecord(
-        id=known.id,
-        name=run.name,
-        suite=run.suite,
-        repeats=run.repeats,
-        tags=["baseline"],
-        started_at=created_at,
-        suite_hash=run.suite_hash,
-        version=run.version,
-        cause=known.cause,
-        options=options,
-        created_at=created_at,
-        rescored_from=known.rescored_from,
-        target_hash=known.target_hash,
-    )
+        new.options[RESCORING] = {"outputs_of": known.outputs_of}
+    new.created_at = new.started_at = min(known.created_at, utc_now())
+    new.tags, new.cause = ["baseline"], known.cause
+    new.rescored_from, new.target_hash = known.rescored_from, known.target_hash
+    return new
 
 
 def _named(store: Store, named: _Named) -> ImportedBaseline:
