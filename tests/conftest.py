@@ -41,7 +41,7 @@ pytest_plugins = ["pytester"]
 sys.dont_write_bytecode = False
 
 gc.set_threshold(50_000)  # Python looks for cycles less often than after each 700 new objects
-settings.register_profile("fepflow", deadline=None, max_examples=50)  # no test is one of speed
+settings.register_profile("fepflow", deadline=None, max_examples=25)  # no test is one of speed
 settings.load_profile("fepflow")
 
 

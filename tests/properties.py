@@ -21,9 +21,9 @@ def holds_for(*strategies: SearchStrategy[Any], examples: int = EXAMPLES) -> Cal
     """Decorator: make a function of values that the strategies draw a test; it may take as long as it likes."""
 
     def decorate(check: Callable[..., None]) -> Any:
-        @pytest.mark.parametrize("times", [1, pytest.param(IN_BATTERY, marks=pytest.mark.battery)])
-        def test(times: int) -> None:
-            settings(max_examples=examples * times)(given(*strategies)(check))()
+        @pytest.mark.parametrize("times", [1 / 3, pytest.param(IN_BATTERY, marks=pytest.mark.battery)])
+        def test(times: float) -> None:
+            settings(max_examples=round(examples * times))(given(*strategies)(check))()
 
         test.__name__, test.__qualname__ = check.__name__, check.__qualname__
         test.__doc__, test.__module__ = check.__doc__, check.__module__

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib import util
@@ -34,16 +33,19 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, str]]:
+@cache
+def imports_of(path: Path) -> list[tuple[str, str]]:
     """Every module that a file imports, also inside functions, with the place where it does."""
+    imports = []
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import | ast.ImportFrom):
             place = f"{path.relative_to(ROOT)}:{node.lineno}"
             if isinstance(node, ast.Import):
-                yield from ((place, alias.name) for alias in node.names)
+                imports += [(place, alias.name) for alias in node.names]
             else:
                 assert node.level == 0, f"{place} imports relatively"
-                yield from ((place, f"{node.module}.{alias.name}") for alias in node.names)
+                imports += [(place, f"{node.module}.{alias.name}") for alias in node.names]
+    return imports
 
 
 def module_of(path: Path) -> str:

@@ -143,12 +143,12 @@ def test_the_list_is_short_and_counts_the_rest() -> None:
 def test_every_result_is_counted_in_bounded_memory() -> None:
     causes = Causes()
     tracemalloc.start()
-    for n in range(4_000):
+    for n in range(1_000):
         word = "".join(chr(ord("g") + int(digit)) for digit in str(n))
-        causes.add(f"case-{n}", ANSWER, [check("polite", reason=f"{word} {'x' * 1000}")])
+        causes.add(f"case-{n}", ANSWER, [check("polite", reason=f"{word} {'x' * 5000}")])
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(cause.count for cause in causes.most_frequent()) == 4_000
+    assert sum(cause.count for cause in causes.most_frequent()) == 1_000
     assert len(causes.summary().causes) == 1
     assert peak < 4_000_000
 

@@ -131,7 +131,7 @@ class TestTypedChecks:
         with pytest.raises(ValueError, match="frozen"):
             setattr(check, "actual", "b")  # noqa: B010  # a type checker refuses the assignment, too
 
-    @settings(max_examples=50)
+    @settings(max_examples=20)
     @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=1, max_size=20))
     def test_one_instance_serves_many_cases_without_remembering_any(self, pairs):
         check = ExactMatchCheck(actual="$.output.value", expected="$.test_case.expected")

@@ -225,7 +225,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(st.lists(json_values, min_size=1, max_size=4))
 def test_whatever_an_agent_answers_each_check_ends_in_a_result_and_no_other_is_touched(answers):
     checks = [checks_of_example(name)[1] for name in CHECKS if name != "custom_function"]

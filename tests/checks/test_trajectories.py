@@ -301,7 +301,7 @@ def most_pairs(calls, expected, *, in_order):
     return max(sum(map(fits, short, chosen)) for chosen in permutations(long, len(short)))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(CALLS, max_size=5), st.lists(EXPECTED, max_size=5))
 def test_every_way_of_matching_finds_as_many_pairs_as_trying_all_does(calls, expected):
     ordered, free = (most_pairs(calls, expected, in_order=in_order) for in_order in (True, False))
@@ -324,11 +324,11 @@ def test_every_way_of_matching_finds_as_many_pairs_as_trying_all_does(calls, exp
 
 
 @pytest.mark.parametrize("match", ["exact", "any_order"])
-def test_ten_thousand_calls_are_compared_within_seconds(match):
+def test_thousands_of_calls_are_compared_within_seconds(match):
     numbers = random.Random(7)
-    calls = [ToolCall("a", {"x": numbers.randrange(40), "y": numbers.randrange(40), "z": n}) for n in range(10_000)]
-    wanted = [{name: numbers.randrange(40) for name in numbers.sample("xy", 1 + number % 2)} for number in range(1_000)]
+    calls = [ToolCall("a", {"x": numbers.randrange(40), "y": numbers.randrange(40), "z": n}) for n in range(4_000)]
+    wanted = [{name: numbers.randrange(40) for name in numbers.sample("xy", 1 + number % 2)} for number in range(400)]
     expected = [ExpectedCall(ToolCall("a", arguments), "subset") for arguments in wanted]
     began = time.process_time()
     compare(calls, expected, match)
-    assert time.process_time() - began < 20  # a way that grows with the square takes minutes
+    assert time.process_time() - began < 5  # a way that grows with the square takes minutes

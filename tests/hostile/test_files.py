@@ -24,7 +24,7 @@ LARGE = (
 )
 """What takes many seconds to make or to read: no matter for the ordinary tests."""
 
-FILES = sampled((file for file in all_files() if file.name not in LARGE), 20) + [
+FILES = sampled((file for file in all_files() if file.name not in LARGE), 10) + [
     pytest.param(file, id=file.name, marks=pytest.mark.battery) for file in all_files() if file.name in LARGE
 ]
 

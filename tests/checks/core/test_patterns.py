@@ -139,7 +139,7 @@ BOMB = Check(type="regex", arguments={"pattern": r"(?:(a+)\1)+$|(a|aa)+$"})
 
 
 async def test_many_guarded_searches_leave_asyncios_own_threads_to_others():
-    searches = asyncio.create_task(evaluate_async([""] * 60, ["a" * 5_000 + "!"] * 60, [BOMB]))
+    searches = asyncio.create_task(evaluate_async([""] * 20, ["a" * 5_000 + "!"] * 20, [BOMB]))
     await asyncio.sleep(0.05)
     assert await asyncio.wait_for(asyncio.to_thread(lambda: "in time"), 1) == "in time"
     searches.cancel()
@@ -245,7 +245,7 @@ pieces = st.tuples(atoms, repeats).map(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.lists(pieces, min_size=1, max_size=5).map("".join), st.text(alphabet="ab1 \n_é", max_size=8))
 def test_the_guarded_search_finds_what_python_finds_in_any_combination(pattern, text):
     assert search(pattern, 0, text) is bool(re.search(pattern, text))

@@ -7,6 +7,7 @@ import json
 import os
 import tracemalloc
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -277,10 +278,15 @@ class TestMistakes:
             read_test_cases(Dataset(path="cases.json"), tmp_path / "cases.json", "cases.json")
 
 
+@cache
+def bomb_of_spaces() -> bytes:
+    return gzip.compress(b" " * 300_000_000, 1, mtime=0)
+
+
 class TestBounds:
     @pytest.mark.parametrize("name", ["bomb.jsonl.gz", "bomb.csv.gz", "bomb.json.gz", "bomb.yaml.gz"])
     def test_a_bomb_does_not_fill_the_memory(self, read: Read, name: str) -> None:
-        bomb = gzip.compress(b" " * 300_000_000, 1, mtime=0)
+        bomb = bomb_of_spaces()
         tracemalloc.start()
         found = mistakes(read, bomb, name)
         _, peak = tracemalloc.get_traced_memory()

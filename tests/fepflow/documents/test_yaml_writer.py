@@ -16,7 +16,7 @@ VALUES = st.recursive(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=25)
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
 def test_what_is_written_is_read_again_as_it_was(value: dict[str, Any]) -> None:
     assert parse_document(dump_yaml(value), "written.yaml").data == value

@@ -90,7 +90,7 @@ def test_an_empty_store_says_what_makes_a_run(client: httpx.Client) -> None:
 
 def test_runs_are_paged(client: httpx.Client, store: Store) -> None:
     for number in range(51):
-        fill(store, [simple("only")], run_id=f"{number:08x}")
+        fill(store, [simple("only")], run_id=f"{number:08x}", ended=False)
     first, last = (page(client, "/runs", suite="refunds", page=number) for number in ("1", "2"))
     assert "51 runs" in first
     assert "Page 1 of 2" in first

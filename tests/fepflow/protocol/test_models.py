@@ -79,7 +79,7 @@ class TestTestCase:
         again = TestCase.model_validate_json(case.model_dump_json())
         assert again.checks == [to_check(check) for check in case.checks]
 
-    @settings(max_examples=100)
+    @settings(max_examples=40)
     @given(json_values, json_values)
     def test_reading_and_writing_is_the_identity(self, value, expected):
         case = TestCase(id="a", input=value, expected=expected, metadata={"k": value})
@@ -163,7 +163,7 @@ class TestAddresses:
     def test_they_are_computed_once(self):
         assert content_hash() == "4f53cda18c2baa0c0354bb5f9a3ecbe5ed12ab4d8e11ba873c2f11161202b945"
 
-    @settings(max_examples=100)
+    @settings(max_examples=40)
     @given(json_values)
     def test_they_do_not_depend_on_the_order_of_keys_nor_on_a_trip_through_json(self, value):
         assert content_hash(value) == content_hash(json.loads(canonical_json(value)))

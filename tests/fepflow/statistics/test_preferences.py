@@ -93,8 +93,8 @@ def test_many_cases_have_the_interval_of_all_though_some_are_drawn_together() ->
 
 def test_missing_preferences_count_against_a_run_for_its_low_bound() -> None:
     case = {(0, 1): known(0.0), (0, 2): known(0.5), (1, 2): known(1.0)}
-    complete = strengths([case] * 20, 3, draws=300)[1]
-    half = strengths([case] * 20 + [dict.fromkeys(case, MISSING)] * 20, 3, draws=300)[1]
+    complete = strengths([case] * 20, 3, draws=100)[1]
+    half = strengths([case] * 20 + [dict.fromkeys(case, MISSING)] * 20, 3, draws=100)[1]
     assert complete.low is not None
     assert half.low is not None
     assert complete.low > 0.5

@@ -70,7 +70,7 @@ KEYS = st.tuples(
 
 
 @given(rows=st.lists(st.tuples(KEYS, st.sampled_from([True, False, None])), max_size=30))
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_label_counts_for_another_output_check_field_or_person(store: Store, make_run: MakeRun, rows):
     runs = [f"{name}-{next(_numbers)}" for name in ("run-1", "run-2")]
     for run_id in runs:
