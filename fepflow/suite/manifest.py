@@ -1,25 +1,295 @@
-"""An ECP manifest as a suite: each scenario is a test case, each grader a check of its own."""
+"""ECP manifests, of 0.2.3 and of v1, as suites: each scenario is a test case, each grader a check of its own.
+
+Parts are read field by field, so that all errors are found at once.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from fepflow.datasets.records import ErrorCollector, records
 from fepflow.documents.loader import Document
-from fepflow.documents.messages import did_you_mean
+from fepflow.documents.messages import did_you_mean, validation_messages
 from fepflow.errors import DocumentPath, InputError, Problem
+from fepflow.json.values import map_leaves
+from fepflow.jsonpath.path import is_path, unescape
 from fepflow.settings import settings
 from fepflow.suite.env_vars import expand
 from fepflow.suite.folders import resolve_inside
-from fepflow.suite.manifest_graders import DEFAULT_JUDGE, checks_of_step, equals_check
-from fepflow.suite.manifest_parts import STRICT, Dataset, Manifest, PartsReader, Scenario, Step
-from fepflow.text import shortened
+from fepflow.suite.values import Duration, Section
+from fepflow.text import brief, shortened
+
+STRICT = "v1"
+"""The version of manifests whose unknown keys are errors."""
+
+Text = Annotated[str, Field(min_length=1)]
+Variable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+
+
+class Manifest(Section):
+    """The whole document. `shell`, `env`, `timeout` and `attempts` are fepflow's own."""
+
+    manifest_version: str | float | None = None
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    target: Text
+    require_capabilities: bool | list[Text] = False
+    scenarios: list[Any]
+    shell: bool = False
+    env: list[Variable] = Field([])
+    timeout: Duration = 30.0
+    attempts: Annotated[int, Field(ge=1, le=20)] | None = None
+
+
+class Scenario(Section):
+    """One conversation with the agent, which becomes a test case."""
+
+    name: Text
+    steps: list[Any] = Field([])
+    dataset: Any = None
+
+
+class Dataset(Section):
+    """Steps from a file, one a row."""
+
+    type: Literal["csv", "jsonl"]
+    source: Text
+    input_column: Text = "input"
+    output_column: Text = "output"
+
+
+class Step(Section):
+    """One input for the agent, and what must hold of its answer."""
+
+    input: str
+    constraints: dict[str, Any] = Field({})
+    graders: list[Any] = Field([])
+
+
+class Grader(Section):
+    """A requirement on an answer; which fields it needs depends on its type."""
+
+    type: Literal["text_match", "llm_judge", "tool_usage"]
+    field: Literal["public_output", "evaluation_context", "private_thought"] = "public_output"
+    condition: Literal["contains", "equals", "does_not_contain", "regex"] | None = None
+    value: str | None = None
+    pattern: str | None = None
+    prompt: str | None = None
+    assertion: str | None = None
+    tool_name: str | None = None
+    arguments: dict[str, Any] = Field({})
+
+
+@dataclass
+class PartsReader:
+    """A reader of parts of a manifest, which collects their errors.
+
+    Unknown keys are errors, or warnings where the manifest is read leniently.
+    """
+
+    document: Document
+    is_lenient: bool
+    problems: list[Problem] = field(default_factory=list)
+
+    def error(self, path: DocumentPath, message: str, advice: str | None = None, *, is_confined: bool = False) -> None:
+        """Add an error. If it `is_confined`, the manifest runs without the part that it concerns."""
+        self.problems.append(replace(self.document.problem(path, message, advice), is_confined=is_confined))
+
+    def warn(self, path: DocumentPath, message: str, advice: str | None = None) -> None:
+        """Add a warning."""
+        self.problems.append(replace(self.document.problem(path, message, advice), severity="warning"))
+
+    def fields(
+        self, part: type[Section], value: Any, path: DocumentPath, *, is_confined: bool = False
+    ) -> dict[str, Any]:
+        """Return the valid fields of a part at `path`, by name, with the defaults of missing ones.
+
+        Errors are confined to the part if it `is_confined`, except unknown keys, which may be misspelt anywhere.
+        """
+        if not isinstance(value, dict):
+            self.error(path, "must be a mapping", is_confined=is_confined)
+            return {}
+        known = list(part.model_fields)
+        note = self.warn if self.is_lenient else self.error
+        for name in value:
+            if name not in known:
+                note((*path, name), f"{brief(name, 60)} is not known here", did_you_mean(name, known))
+        valid: dict[str, Any] = {}
+        for name, info in part.model_fields.items():
+            if name in value:
+                try:
+                    valid[name] = _adapter(part, name).validate_python(value[name], strict=True)
+                except ValidationError as error:
+                    for item in validation_messages(value[name], error):
+                        self.error((*path, name, *item.path), item.message, item.advice, is_confined=is_confined)
+            elif info.is_required():
+                self.error(path, f"{name} is missing", "add it", is_confined=is_confined)
+            else:
+                valid[name] = info.get_default(call_default_factory=True)
+        return valid
+
+
+@cache
+def _adapter(part: type[Section], name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(part.model_fields[name].rebuild_annotation())
+
+
+DEFAULT_JUDGE = "openai/gpt-4o-mini"
+"""The model that judges unless ECP_LLM_JUDGE_MODEL names one: the reference runtime's."""
+
+_USED = {
+    "text_match": ("type", "field", "condition", "value", "pattern"),
+    "llm_judge": ("type", "field", "prompt"),
+    "tool_usage": ("type", "tool_name", "arguments"),
+}
+_OLDER_NAMES = {"tool": "tool_name", "args": "arguments"}
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,60}")
+_PLACEHOLDER = re.compile(r"\{\{\s*\$\.")
+
+_QUESTION = """\
+Does the answer of an agent satisfy these criteria?
+
+{criteria}
+
+The answer is: {{{{{path}}}}}
+
+Say in `reason`, in a sentence or two, why; then in `passed` whether it satisfies all of the criteria."""
+
+_VERDICT = {
+    "type": "object",
+    "properties": {"reason": {"type": "string"}, "passed": {"type": "boolean"}},
+    "required": ["reason", "passed"],
+    "additionalProperties": False,
+}
+
+
+class GraderCheck(NamedTuple):
+    """The check of a grader, and the grader's number in its step, from 0.
+
+    A check that `is_faulty` can only end in a validation_error; the grader's own errors are reported already.
+    """
+
+    check: dict[str, Any]
+    number: int
+    is_faulty: bool
+
+
+def checks_of_step(reader: PartsReader, graders: Sequence[Any], index: int, path: DocumentPath) -> list[GraderCheck]:
+    """Return the checks of the step with this index, from 0; its graders are at `path` in the manifest."""
+    checks = []
+    types: Counter[str] = Counter()
+    for number, value in enumerate(graders):
+        location = (*path, number)
+        grader = reader.fields(Grader, _with_newer_names(reader, value), location, is_confined=True)
+        is_faulty = len(grader) < len(Grader.model_fields)
+        kind = grader.get("type") or _foreign_type(value)
+        arguments: dict[str, Any] = {}
+        if not is_faulty:
+            is_faulty = _tell_what_is_lacking(reader, grader, location)
+            try:
+                arguments = _arguments(grader, f"$.output.value.steps[{index}]")
+            except ValueError as error:
+                reader.error(location, str(error))
+                continue
+        if isinstance(value, dict) and kind in _USED:
+            _note_unused(reader, value, kind, location)
+        types[kind] += 1
+        checks.append(GraderCheck(_check(kind, index, types[kind], arguments), number, is_faulty))
+    return checks
+
+
+def _foreign_type(value: Any) -> str:
+    """Return a check type that does not exist, so that a grader of an unknown type ends in an error."""
+    name = value.get("type") if isinstance(value, dict) else None
+    return f"ecp-{name}" if isinstance(name, str) and _NAME.fullmatch(name) else "ecp-grader"
+
+
+def _check(kind: str, index: int, number: int, arguments: dict[str, Any]) -> dict[str, Any]:
+    name = f"step-{index + 1}-{kind}"
+    return {"id": name if number == 1 else f"{name}-{number}", "type": kind, "arguments": arguments}
+
+
+def equals_check(index: int, value: str) -> dict[str, Any]:
+    """Return the check that the step's answer equals the value. Raises ValueError as `literal` does."""
+    text = f"$.output.value.steps[{index}].public_output"
+    return _check("text_match", index, 1, {"text": text, "condition": "equals", "value": literal(value)})
+
+
+def _with_newer_names(reader: PartsReader, value: Any) -> Any:
+    if not reader.is_lenient or not isinstance(value, dict):
+        return value
+    return {name if (new := _OLDER_NAMES.get(name, name)) in value else new: item for name, item in value.items()}
+
+
+def _note_unused(reader: PartsReader, grader: dict[str, Any], kind: str, location: DocumentPath) -> None:
+    for name, value in grader.items():
+        if name in Grader.model_fields and name not in _USED[kind] and value not in (None, {}):
+            reader.warn((*location, name), f"{name} is not used by {kind} graders")
+
+
+def _tell_what_is_lacking(reader: PartsReader, grader: dict[str, Any], location: DocumentPath) -> bool:
+    """Report a field that a grader of this type and condition needs but lacks. Return False if it lacks none."""
+    needed = "value"
+    if grader["type"] == "llm_judge":
+        needed = "prompt"
+    elif grader["type"] == "tool_usage":
+        return False
+    elif grader["condition"] in (None, "regex"):
+        needed = "condition" if grader["condition"] is None else "pattern"
+    value = grader[needed]
+    if value is not None and (needed in ("condition", "value") or value.strip() or (needed == "pattern" and value)):
+        return False
+    message = f"{needed} is missing: {grader['type']} needs it"
+    reader.error(location, message, "add it", is_confined=True)
+    return True
+
+
+def _arguments(grader: dict[str, Any], step: str) -> dict[str, Any]:
+    """Return the arguments of a grader's check, without missing ones. Raises ValueError as `literal` does."""
+    text = f"{step}.{grader['field']}"
+    if grader["type"] == "tool_usage":
+        expected = {"name": grader["tool_name"], "arguments": grader["arguments"]}
+        return {"calls": f"{step}.tool_calls", **{name: literal(value) for name, value in expected.items() if value}}
+    if grader["type"] == "llm_judge":
+        criteria = _PLACEHOLDER.sub(r"{{\\$.", (grader["prompt"] or "").strip())
+        prompt = {"prompt": _QUESTION.format(criteria=criteria, path=text)} if criteria else {}
+        return {**prompt, "response_format": _VERDICT}
+    condition, pattern = grader["condition"], grader["pattern"]
+    if condition != "regex":
+        compared = {"value": literal(grader["value"])}
+    else:  # an empty group in front, so that the pattern is not taken for a path, or for an escaped one
+        compared = {"pattern": f"(?:){pattern}" if pattern and _is_special(pattern) else pattern or None}
+    arguments = {"text": text, "condition": condition, **compared}
+    return {name: argument for name, argument in arguments.items() if argument is not None}
+
+
+def literal(value: Any) -> Any:
+    r"""Return a JSON value as an argument of a check that is taken literally.
+
+    Raises ValueError for a text that starts with `\$.`, which cannot be an argument.
+    """
+    return map_leaves(value, _literal)
+
+
+def _literal(value: Any) -> Any:
+    if not isinstance(value, str) or not _is_special(value):
+        return value
+    if not is_path(value):
+        raise ValueError("a text that starts with \\$. cannot be compared (use a regex)")
+    return f"\\{value}"
+
+
+def _is_special(text: str) -> bool:
+    return is_path(text) or unescape(text) != text
 
 
 @dataclass(frozen=True)

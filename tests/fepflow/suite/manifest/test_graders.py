@@ -11,8 +11,7 @@ from fepflow.checks.engine import evaluate
 from fepflow.documents.loader import Document
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.suite.manifest_graders import checks_of_step
-from fepflow.suite.manifest_parts import PartsReader
+from fepflow.suite.manifest import PartsReader, checks_of_step
 
 
 def checks_of(*graders: dict[str, Any], index: int = 0) -> list[dict[str, Any]]:
