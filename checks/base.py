@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     PathText = JSONPath | str  # a type checker knows what is given, not that the text `$.…` becomes a path
 else:
     PathText = JSONPath
-"""A path, among the types of an argument that is no text: any other text is refused."""
+"""Type of a path in an argument that is not a text: any other text is refused."""
 
 
 class Options(BaseModel):
@@ -141,7 +141,7 @@ class BaseCheck(TypedCheck):
     check_optional_paths: ClassVar[frozenset[str]] = frozenset()
     """Arguments that must be paths, and become MISSING where the path finds nothing."""
     check_tool_calls: ClassVar[frozenset[str]] = frozenset()
-    """Arguments that are tool calls: a path to those of an assistant's message without any finds an empty list."""
+    """Arguments that are tool calls. A path to `tool_calls` of an assistant's message without any gives []."""
     check_secrets: ClassVar[frozenset[str]] = frozenset()
     """Arguments in which members named like a secret are never shown."""
     check_pass_at: ClassVar[float | None] = None
@@ -217,7 +217,7 @@ class BaseCheck(TypedCheck):
 
 
 class BaseAsyncCheck(BaseCheck):
-    """A check that waits for something, such as a model: its `__call__` is a coroutine."""
+    """A check that waits for something, for example a model: its `__call__` is a coroutine."""
 
 
 @cache
@@ -356,7 +356,7 @@ def _note_unknown(check_class: type[BaseCheck], arguments: dict[str, Any]) -> No
 
 
 def refuse_misspelt(check_class: type[BaseCheck], unknown: Sequence[str], given: Mapping[str, Any]) -> None:
-    """Raise ValueError for an unknown argument where a path stands for another one, which may be meant."""
+    """Raise ValueError for an unknown argument while another one, which may be meant, has its default path."""
     defaults = {name: path for name, path in default_paths(check_class).items() if name not in given}
     if unknown and defaults:
         default = closest(unknown[0], list(defaults)) or next(iter(defaults))
@@ -394,7 +394,7 @@ _ONLY_KINDS = re.compile(r"must be (a )?(text|list|mapping|number|true or false|
 
 
 def _other_kind(item: ValidationMessage, arguments: Any) -> str:
-    """Return the kind of an argument, for a message that only says what it must be."""
+    """Return the kind of an argument, for a message that only states the kinds that it may have."""
     _, value = descend(arguments, item.path)
     return f", not {kind_name(value)}" if _ONLY_KINDS.fullmatch(item.message) else ""
 

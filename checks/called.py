@@ -56,7 +56,7 @@ def _wants_case(function: Callable[..., Any]) -> bool:
 def require_repeats(repeats: Any, *, calls: bool) -> int:
     """Return the number of repeats. Raises InputError for none, and for several of existing outputs."""
     if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-        raise InputError(Problem(f"{repeats!r} is no number of repeats", path="repeats", advice="give 1 or more"))
+        raise InputError(Problem(f"{repeats!r} is not a number of repeats", path="repeats", advice="give 1 or more"))
     if repeats > 1 and not calls:
         advice = "give the function that makes them, in place of outputs"
         raise InputError(Problem("outputs that are there cannot be repeated", path="repeats", advice=advice))

@@ -13,7 +13,7 @@ from fepflow.checks.core.sentences import ResolvedArguments, listed, shown
 from fepflow.documents.messages import kind_name
 
 MAX_LABEL = 100
-"""Characters of a label; a longer answer is none."""
+"""Characters of a label; a longer answer is not a label."""
 
 _AROUND = " \t\r\n\"'`*.,:;!"
 """Characters that models put around a label."""
@@ -85,7 +85,7 @@ class ClassificationCheck(BaseCheck):
 
 
 def label_of(value: Any, *, case_sensitive: bool) -> str:
-    """Return a label as it is compared and counted; empty for a text without one."""
+    """Return the form of a label that is compared and counted; empty for a text without letters or digits."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float) and value.is_integer():

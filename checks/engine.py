@@ -365,7 +365,7 @@ async def _case_results(
 
 
 def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[CompiledCheck]:
-    """Return a case's own checks, then the shared ones, whose ids are taken."""
+    """Return a case's own checks, then the shared ones. No own check may have the id of a shared one."""
     return [*compile_checks(own, [check.check_id for check in shared]), *shared] if own else list(shared)
 
 
@@ -408,7 +408,7 @@ class CheckedOutput:
 
 
 def failure_of(output: Output) -> TargetError | None:
-    """Return why there is no answer, or only a part of one, if the call failed."""
+    """Return the error of a failed call, which gave no output or only a part of one."""
     error = output.failure
     if error is None:
         return None
@@ -476,9 +476,9 @@ def run_result(
 def require_match(
     test_cases: Sequence[TestCase], outputs: Sequence[Output] | None, per_case: Sequence[Sequence[AnyCheck]]
 ) -> None:
-    """Raise InputError if there is no test case, if one lacks its output (or checks), or for a duplicate id.
+    """Raise InputError without test cases, for a missing output or list of checks, and for a duplicate id.
 
-    Without outputs, they will follow.
+    `outputs` is None if a function makes them later.
     """
     if not test_cases:
         raise InputError(Problem("there are no test cases", path="test_cases", advice="give at least one"))

@@ -25,7 +25,7 @@ REASONS = (
     *("reason", "explanation", "reasoning", "rationale", "justification", "message", "feedback", "comment"),
     *("critique", "analysis"),
 )
-"""Names of results that hold a sentence, the first of them that is there."""
+"""Names of results that hold a sentence. The first that exists is used."""
 
 _MAX_REASON = 240
 _PLACEHOLDER = re.compile(r"\$\{(\w{1,200}+)[^}]{0,500}+\}")
@@ -33,7 +33,7 @@ _OUTPUT = "$.output.value"
 
 
 def explain(check: CheckResult) -> str:
-    """Return in a sentence what the check wanted and what it got; for a passed one, what it got."""
+    """Return a sentence with the values that the check wanted and got; for a passed check, the results."""
     if check.error is not None:
         return _line(_PLACEHOLDER.sub(r"\1", check.error.message), MAX_SENTENCE)
     if check.status == "skip":
@@ -69,7 +69,7 @@ def arguments_of(check: CheckResult, limit: int) -> list[str]:
 
 
 def _under_pass_at(check: CheckResult, sentence: str) -> str:
-    """Return by how much a score is below a given `pass_at`; empty if the sentence has it."""
+    """Return the words for a score below a given `pass_at`; empty if the sentence has them."""
     least = (check.resolved_arguments or {}).get("pass_at", {}).get("value")
     score = score_of(check)
     is_number = isinstance(least, int | float) and not isinstance(least, bool)
@@ -162,7 +162,7 @@ MAX_CAUSES = 8
 MAX_CASES = 3
 """Cases that are named of each cause."""
 MAX_PATTERNS = 500
-"""Different messages of one source that are counted; the rest is counted with those that occur once."""
+"""Different messages of one source that are counted. Others are counted together."""
 
 _CASE = "\x00"
 _ELLIPSIS = "…"
@@ -332,7 +332,7 @@ class Causes:
 
 
 def _of_call(failure: dict[str, Any]) -> tuple[str, str]:
-    """Return the source and the rest of a call's error; those of one HTTP status are merged."""
+    """Return the source and the text of a call's error. Errors of one HTTP status have the same source."""
     message = str(failure["message"])
     status, _, rest = message.partition(": ")
     return (status, rest) if failure.get("status") and status.startswith("HTTP ") else ("", message)

@@ -90,22 +90,23 @@ class JSONDiffCheck(BaseCheck):
                 return {"score": 0.0, "fields": 0, "differing": [f"$ is not valid JSON: {error}"]}
         assert isinstance(self.rules, dict)
         rules = [(_compiled(path), _rule(rule)) for path, rule in self.rules.items()]
-        found = compare(actual, expected, rules)
-        if not found.fields:
+        comparison = compare(actual, expected, rules)
+        if not comparison.fields:
             raise CheckArgumentsError("the rules ignore every field, so there is nothing to compare")
-        score = (found.fields - found.differing) / found.fields
-        return {"score": score, "fields": found.fields, "differing": found.differences}
+        score = (comparison.fields - comparison.differing) / comparison.fields
+        return {"score": score, "fields": comparison.fields, "differing": comparison.differences}
 
     @classmethod
     def check_explanation(cls, resolved: ResolvedArguments, results: Mapping[str, Any]) -> str | None:
         """See BaseCheck."""
-        named = results["differing"]
+        differences = results["differing"]
         fields = results["fields"]
         if not fields:
-            return first_errors([named[0].removeprefix("$ ")], resolved["actual"])
+            return first_errors([differences[0].removeprefix("$ ")], resolved["actual"])
         differing = round(fields * (1 - results["score"]))
         counted = f" ({differing} of {plural(fields, 'field')} differ)" if fields > 1 else ""
-        return "; ".join(named[:MOST_DIFFERENCES]) + "; and more" * (len(named) > MOST_DIFFERENCES) + counted
+        more = "; and more" * (len(differences) > MOST_DIFFERENCES)
+        return "; ".join(differences[:MOST_DIFFERENCES]) + more + counted
 
 
 def _expected(value: Any) -> Any:

@@ -109,7 +109,7 @@ class LLMJudgeCheck(JudgeCheck):
 
 
 def _schema(response_format: Any) -> Any:
-    """Return the schema as an object, or what stands there if it is none (of what is from code: its name)."""
+    """Return the schema as an object, or the value itself if it is not a schema."""
     if not isinstance(response_format, str):
         return response_format
     try:

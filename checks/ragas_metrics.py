@@ -39,7 +39,7 @@ _NAMES = {
     "reference": "reference",
     "context": "retrieved_contexts",
 }
-"""Arguments, and what ragas calls them."""
+"""Arguments and their names in ragas."""
 
 Ask = Callable[[str, type[BaseModel]], Awaitable[BaseModel]]
 

@@ -1,4 +1,4 @@
-"""`recorded_score`: what a scorer of another tool found, taken as it was recorded."""
+"""The check `recorded_score`: the recorded result of another tool's scorer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalogue of check types: ours, those of installed packages, and those that code registers."""
+"""The catalogue of check types: our own, those of installed packages, and registered ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def installed_checks() -> dict[str, dict[str, CheckClass]]:
 
 
 def broken_checks() -> dict[str, str]:
-    """Return what is wrong with check types whose classes cannot be loaded; other checks work all the same."""
+    """Return errors of check types whose classes cannot be loaded. Other checks work."""
     return _load_all()[1]
 
 
@@ -66,7 +66,7 @@ def entries(group: str) -> tuple[EntryPoint, ...]:
 def _load(entry: EntryPoint) -> CheckClass:
     check_class = entry.load()
     if not (isinstance(check_class, type) and issubclass(check_class, BaseCheck)):
-        raise TypeError(f"{entry.value} is no class of BaseCheck")
+        raise TypeError(f"{entry.value} is not a subclass of BaseCheck")
     check_class.check_type = check_class.check_type or entry.name
     return check_class
 
@@ -87,7 +87,7 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
     version is a CheckArgumentsError.
     """
     if not re.fullmatch(SEMVER, version):
-        raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)")
+        raise CheckArgumentsError(f"{version} is not a semantic version such as 1.2.0")
     parse_version(version)
     name = str(check_type)
 
@@ -104,12 +104,12 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
 
 
 def _is_same(known: CheckClass, other: CheckClass) -> bool:
-    """Return whether both are the same piece of code, perhaps loaded twice."""
+    """Return whether both are the same code, perhaps loaded twice."""
     return (known.__qualname__, file_of(known)) == (other.__qualname__, file_of(other))
 
 
 def file_of(check_class: CheckClass) -> str:
-    """Return the file whose code a class is, else its module."""
+    """Return the file that defines a class, else its module."""
     module = sys.modules.get(check_class.__module__)
     return getattr(module, "__file__", None) or check_class.__module__
 
@@ -148,7 +148,7 @@ def list_checks() -> list[str]:
 
 
 def others_checks() -> set[str]:
-    """Return the check types that did not come with fepflow, or not only: installed ones, and those of code."""
+    """Return the check types of which a class was installed or registered by others."""
     return {*_registered, *installed_checks()}
 
 
@@ -183,7 +183,7 @@ def our_checks(check_type: str) -> list[CheckClass]:
 
 @cache
 def source_hash(check_class: CheckClass) -> str | None:
-    """Return the content hash of the source of a user's own check; None for ours, whose version says it all."""
+    """Return the content hash of the source of a user's check; None for ours, which have versions."""
     if is_ours(check_class):
         return None
     try:
@@ -193,11 +193,11 @@ def source_hash(check_class: CheckClass) -> str | None:
 
 
 def parse_version(version: str) -> Version:
-    """Return a semantic version as something that can be compared."""
+    """Return a semantic version that can be compared. Raises CheckArgumentsError for another text."""
     try:
         return Version(version)
     except InvalidVersion:
-        raise CheckArgumentsError(f"{version} is no semantic version (one reads like 1.2.0)") from None
+        raise CheckArgumentsError(f"{version} is not a semantic version such as 1.2.0") from None
 
 
 def _meets(known: Version, requested: Version) -> bool:
@@ -223,7 +223,7 @@ def load_plugin(path: Path, file: str) -> None:
     except FileNotFoundError:
         raise InputError(Problem("there is no such plugin", file, advice="check plugins: in the suite")) from None
     except IsADirectoryError:
-        raise InputError(Problem("is no Python file", file, advice="plugins end in .py")) from None
+        raise InputError(Problem("is not a Python file", file, advice="plugins end in .py")) from None
     except OSError as error:
         raise InputError(Problem(f"cannot be read: {error.strerror}", file)) from None
     if _loaded.get(path) == modified:
@@ -231,7 +231,7 @@ def load_plugin(path: Path, file: str) -> None:
     name = f"fepflow_plugin_{path.stem}_{content_hash(str(path))[:8]}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InputError(Problem("is no Python file", file, advice="plugins end in .py"))
+        raise InputError(Problem("is not a Python file", file, advice="plugins end in .py"))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:

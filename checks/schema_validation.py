@@ -1,4 +1,4 @@
-"""`schema_validation`: data is as a JSON Schema has it."""
+"""The check `schema_validation`: data fits a JSON Schema."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ MODIFIER_SCHEMAS: Mapping[str, Any] = {
 
 
 class _Generator(GenerateJsonSchema):
-    """Leaves out what a file cannot say: a function has no JSON form, nor has a default that is one."""
+    """A generator that leaves out functions, which have no JSON form."""
 
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012  # as pydantic declares it
 
@@ -56,7 +56,7 @@ def check_schema(check_type: str, version: str | None = None, *, root: str = "#"
 
 
 def _suite_check_schema(check_type: str, version: str, root: str) -> dict[str, Any]:
-    """Return the JSON Schema of checks of this type in a suite: an argument stands in `arguments`, or beside `type`."""
+    """Return the JSON Schema of checks of this type in a suite, with arguments in `arguments` or beside `type`."""
     schema = check_schema(check_type, version, root=root)
     properties = schema["properties"]
     arguments = dict(properties["arguments"])
@@ -132,7 +132,7 @@ _SHAPES: Mapping[str, Mapping[str, Any]] = {
 
 
 def score_path(check: Check) -> str | None:
-    """Return the path to the score of a check that has no pass or fail; None where there is one, or it is not known."""
+    """Return the path to the score of a check without pass or fail; None for other and unknown checks."""
     shape = result_shape(check)
     if shape is None or "passed" in shape:
         return None

@@ -52,7 +52,7 @@ class TextDistanceCheck(BaseCheck):
 
     def __call__(self) -> dict[str, Any]:
         """Compare."""
-        text, expected = (unicodedata.normalize("NFC", as_text(each)) for each in (self.text, self.expected))
+        text, expected = (unicodedata.normalize("NFC", as_text(value)) for value in (self.text, self.expected))
         if not self.case_sensitive:
             text, expected = text.casefold(), expected.casefold()
         if text == expected:  # two texts without a word, too

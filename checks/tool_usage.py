@@ -26,7 +26,7 @@ MAX_EXPECTED = 1_000
 
 
 class CallList(list[dict[str, Any]]):
-    """Calls, of all steps. `steps_without` counts steps whose calls are null: they do not tell that they made none."""
+    """Calls of all steps. `steps_without` counts steps with null for their calls, which may have made some."""
 
     steps_without: int = 0
 
@@ -148,8 +148,8 @@ class ToolUsageCheck(BaseCheck):
 
     def _leaves_doubt(self) -> bool:
         """Return whether the check passes, but would not if calls were made that the agent does not report."""
-        told = isinstance(self.calls, CallList) and not self.calls.steps_without
-        if told or not self._results()["passed"]:
+        is_known = isinstance(self.calls, CallList) and not self.calls.steps_without
+        if is_known or not self._results()["passed"]:
             return False
         closed = self.expected is not None and self.match in ("exact", "subset")
         return not self.calls or self.max_count is not None or closed or self.negate is True
@@ -227,7 +227,7 @@ _WANTED = {
 
 
 def _compared(calls: list[ToolCall], expected: list[ExpectedCall], match: Match, trajectory: Trajectory) -> str:
-    """Return the sentence about calls that are not those expected, with arguments where only these differ."""
+    """Return the sentence about unexpected or missing calls, with arguments if only these differ."""
     wanted, link, end = _WANTED[match]
     names = [item.call.name for item in expected]
     by_name = compare(calls, [replace(item, arguments="ignore") for item in expected], match)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 async def gather_or_raise(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all concurrently. The first failure cancels the others, and is raised as it is."""
+    """Run all concurrently. The first failure cancels the others and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             for piece in work:
@@ -19,7 +19,7 @@ async def gather_or_raise(work: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 async def task_result(run: Any) -> Any:
-    """The result of a task run that was called with `return_state`, also of one that ended as failed.
+    """Return the result of a task run that was called with `return_state`, also of a failed one.
 
     Raises what it raised. Prefect's types take the state of an async task for a value; it has to be awaited.
     """
@@ -38,7 +38,7 @@ def uncancel() -> None:
 
 @asynccontextmanager
 async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[None]:
-    """Do work beside the body, and leave it when that ends; raises what it raised, see `cancel_and_wait`."""
+    """Run work beside the body, and cancel it when the body ends. Raises its exception, see `cancel_and_wait`."""
     task = asyncio.create_task(work, name=name)
     try:
         yield
@@ -47,7 +47,7 @@ async def in_background(work: Coroutine[Any, Any, None], name: str) -> AsyncIter
 
 
 async def cancel_and_wait(task: asyncio.Task[Any]) -> None:
-    """Cancel a task and wait for its end; raises what it raised instead of ending as cancelled.
+    """Cancel a task and wait for its end. Raises its exception, unless it ended as cancelled.
 
     A cancellation of the caller meanwhile is the caller's own, and is raised. `await task` under
     `suppress(CancelledError)` would swallow it.

@@ -56,7 +56,8 @@ class Comparison:
     @property
     def warnings(self) -> list[str]:
         """Limits of the comparison, and what could not be known of results that are not in the store."""
-        return [*self._data.get("notes", ()), *(each for run in self._data["compared"] for each in run["warnings"])]
+        warnings = (warning for run in self._data["compared"] for warning in run["warnings"])
+        return [*self._data.get("notes", ()), *warnings]
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `fepflow compare --format json` prints."""
@@ -97,25 +98,22 @@ def compare(
 
     if not new:
         raise TypeError("compare() takes the results of two runs or more")
-    for each in (margin, *(margins or {}).values()):
-        if each is not None and not 0 <= each < math.inf:
-            raise UserError(f"{each!r} is no margin: give a number such as 0.02.")
-    with runs_to_compare([_source(each) for each in (base, *new)]) as runs:
+    for value in (margin, *(margins or {}).values()):
+        if value is not None and not 0 <= value < math.inf:
+            raise UserError(f"{value!r} is not a margin: give a number such as 0.02.")
+    with runs_to_compare([_source(results) for results in (base, *new)]) as runs:
         first, *others = runs.names
         judged = baselines.compare(runs.store, first, others, margin, margins or {}, metrics_needed=judge is None)
         preferred = None
         if judge is not None:
-            records = [judged.comparisons[0].base, *(each.new for each in judged.comparisons)]
-            preferred = judge_runs(runs.store, records, JudgeQuestion(judge, judge_model, max_usd), _ignore)
+            records = [judged.comparisons[0].base, *(comparison.new for comparison in judged.comparisons)]
+            question = JudgeQuestion(judge, judge_model, max_usd)
+            preferred = judge_runs(runs.store, records, question, lambda _: None)  # no line about its cost is shown
         data = {**as_json(runs.store, judged, preferred), "notes": list(runs.notes)}
         return Comparison(data, "\n".join(as_markdown(runs.store, judged, _SHOWN, preferred)))
 
 
 _SHOWN = 5
-
-
-def _ignore(_: str) -> None:
-    """Take no note of what is about to be asked."""
 
 
 def _source(results: Results) -> Source:

@@ -194,7 +194,7 @@ class PermissionDeniedError(UserError):
 
 
 class ConflictError(UserError):
-    """Something else is there under the name, or the idempotency key, of a request."""
+    """The name or the idempotency key of a request is in use by something else."""
 
     http_status = 409
     grpc_code = "ALREADY_EXISTS"
@@ -299,7 +299,7 @@ SIMULATED_USER = "simulated_user"
 
 
 class SimulatedUserError(TargetError):
-    """The model that plays the user gave no answer, or none that can be used, so the conversation ended.
+    """The model that plays the user gave no usable answer, so the conversation ended.
 
     It says nothing about the target. Calls of models have retries of their own, so the conversation is not repeated.
     """
@@ -309,14 +309,17 @@ class SimulatedUserError(TargetError):
 
 
 class ModelError(EndpointError):
-    """A language or embedding model gave no response, or none that can be used.
+    """A language or embedding model gave no usable response.
 
-    `kind` is `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`,
-    `format_refused`, `parameter_refused` (nothing was judged); `refused`, `cut_off`, `empty`, `invalid` (it was, and
-    badly); `too_large`, `malformed`, `redirect` (its answer was not taken); `undecided` (it was, by several samples
-    without a majority); `timeout`; `circuit_open`; `failed` (an embedder of one's own, or the endpoint says so
-    in its answer). What may succeed later
-    (`retryable`) is recoverable.
+    `kind` is one of:
+
+    - nothing was judged: `connect`, `http_status`, `rate_limited`, `quota`, `unauthorized`, `format_refused`,
+      `parameter_refused`, `timeout`, `circuit_open`;
+    - the response cannot be used: `refused`, `cut_off`, `empty`, `invalid`, `too_large`, `malformed`, `redirect`;
+    - `undecided`: several samples gave no majority;
+    - `failed`: an embedder in the user's code failed, or the endpoint reports a failure in its answer.
+
+    An error that is `retryable` is recoverable.
     """
 
     def __init__(

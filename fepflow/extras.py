@@ -1,4 +1,4 @@
-"""The extras of fepflow: what `pip install fepflow` leaves out, as an agent may want other versions of it."""
+"""The extras of fepflow. `pip install fepflow` leaves out their packages, because an agent may need other versions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def of_module(module: str | None) -> str | None:
 
 
 def sentence(purpose: str, module: str, extra: str) -> str:
-    """Return what is missing for a purpose, and how it is installed."""
+    """Return the message about a missing module, with the command that installs it."""
     return f'{purpose} needs {module}, which is not installed here: pip install "fepflow[{extra}]"'
 
 

@@ -1,4 +1,4 @@
-"""Functions that only some operating systems have, with another way for those without them.
+"""Functions that only some operating systems have, with a fallback for others.
 
 Nothing else uses fcntl, resource, /proc, fork or prctl, except the keeper of child processes; a test looks.
 """
@@ -35,12 +35,12 @@ def fork(work: Callable[[], object]) -> int:
 
 
 def lead_session() -> None:
-    """Make this process, and what it starts, a session and a group of processes, which can be killed as one."""
+    """Make this process the leader of a session and a group, which can be killed with all its children."""
     os.setsid()
 
 
 def _have_this_process_killed_with_its_parent() -> None:
-    """Linux does so; elsewhere the child notices the end of its connection."""
+    """Ask Linux to kill this process with its parent. Elsewhere, the child notices the end of its connection."""
     import ctypes
 
     with suppress(OSError, AttributeError):
@@ -96,14 +96,14 @@ def most_files() -> int | None:
 
 
 def memory_in_use() -> int:
-    """Return the bytes of memory that this process has of its own; 0 where the system does not say."""
+    """Return the bytes of memory of this process alone; 0 if the system does not tell."""
     with suppress(OSError), open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
     return 0
 
 
 def limit_memory(more: int) -> None:
-    """Let this process have so many bytes more than it has, where the system knows such a limit."""
+    """Limit the memory of this process to `more` bytes above its present size, if the system can."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -112,7 +112,7 @@ def limit_memory(more: int) -> None:
 
 
 def lower_priority(pid: int, niceness: int) -> None:
-    """Let others go before a process of ours, where the system says which threads it has."""
+    """Lower the priority of a process of ours, if the system lists its threads."""
     with suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # to Linux, niceness is a thread's
             os.setpriority(os.PRIO_PROCESS, int(thread), niceness)

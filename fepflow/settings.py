@@ -16,8 +16,8 @@ from fepflow.security.addresses import address_problem
 from fepflow.text import seconds
 
 PREFERENCES = ("port", "api_port", "grpc_port", "cache_ttl")
-"""Settings that a `.env` in the working directory may hold, too. All others are the operator's: they say where data
-goes, who may call, and what a suite may reach, so nothing that may come with a suite sets them."""
+"""Settings that a `.env` in the working directory may hold, too. Only the operator's environment sets the others: a
+file that comes with a suite must not decide where data goes, who may call, or what a suite may reach."""
 
 PREFIX = "fepflow_"
 
@@ -227,7 +227,9 @@ def settings() -> Settings:
         from fepflow.documents.messages import validation_messages
 
         messages = validation_messages(dict.fromkeys(Settings.model_fields), error)
-        problems = [Problem(one.message, path=f"FEPFLOW_{one.path[0]}".upper(), advice=one.advice) for one in messages]
+        problems = [
+            Problem(item.message, path=f"FEPFLOW_{item.path[0]}".upper(), advice=item.advice) for item in messages
+        ]
         raise InputError(problems) from None
 
 

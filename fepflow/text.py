@@ -1,4 +1,4 @@
-"""Text of others, made fit for a message."""
+"""Formatting of texts, numbers and tables for messages, logs and Markdown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def brief(text: str, limit: int = 300) -> str:
-    """Return `text` for a message: its beginning, and how long it is, where it has more than `limit` characters."""
+    """Return `text`, or its beginning and its length if it has more than `limit` characters."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
 def shortened(text: str, limit: int = 300) -> str:
-    """Return `text`, or its beginning with an ellipsis where it has more than `limit` characters."""
+    """Return `text`, or its first `limit` characters and an ellipsis."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
@@ -25,7 +25,7 @@ def cut(text: str, limit: int | None) -> str:
 
 
 def as_json(value: Any, limit: int | None = None) -> str:
-    """Return a value as JSON on one line, as long as a text cut to `limit`: of a huge value no more is written down."""
+    """Return a value as JSON on one line, cut to `limit`; the rest of a huge value is not written."""
     parts: list[str] = []
     length = 0
     try:
@@ -43,17 +43,17 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=repr)
 
 
 def text_of(value: Any) -> str:
-    """Return a text as it is, and any other value as JSON."""
+    """Return a text unchanged, and any other value as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
 def printable(text: str) -> str:
-    """Return text of others for a terminal or a log: control characters and lone surrogates as escapes."""
+    """Return a text for a terminal or a log, with control characters and lone surrogates as escapes."""
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 
 
 def known_names(names: Iterable[str]) -> str:
-    """Return the names that a message offers, or `none`: no message ends in an empty list."""
+    """Return names for a message, or `none`."""
     return ", ".join(names) or "none"
 
 
@@ -71,10 +71,8 @@ def _escape(char: str) -> str:
 
 
 def one_line(text: str, limit: int) -> str:
-    """Return text of others as one line of at most `limit` characters, fit for a log or a name."""
-    line = " ".join(text.split())
-    line = line if len(line) <= limit else line[: limit - 1] + "…"
-    return printable(line)
+    """Return a text as one line of at most `limit` characters, for a log or a name."""
+    return printable(cut(" ".join(text.split()), limit))
 
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -82,7 +80,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def seconds(value: Any) -> Any:
-    """Return a text such as 500ms, 30s, 2m, 1h or 7d as seconds, anything else as it is. Raises ValueError."""
+    """Return a duration like 500ms, 30s, 2m, 1h or 7d in seconds, and any other value unchanged. Raises ValueError."""
     if isinstance(value, str):
         match = _DURATION.fullmatch(value.strip())
         if not match:
@@ -97,7 +95,7 @@ def four_digits(value: float, sign: str = "") -> str:
 
 
 def number(value: float, unlike: float | None = None) -> str:
-    """Four digits; all of them where four would make `value` look the same as another number, `unlike`."""
+    """Return four digits of a number, or all if four would make it look the same as another number, `unlike`."""
     short = four_digits(value)
     return repr(value) if unlike is not None and value != unlike and short == four_digits(unlike) else short
 
@@ -147,7 +145,7 @@ def listed(items: Sequence[str]) -> str:
 
 
 def listed_first(items: Sequence[str], most: int, width: int | None = 60) -> str:
-    """Return the first items as `listed` does, each cut to so many characters, and how many more there are."""
+    """Return the first `most` items as `listed` does, each cut to `width`, and the number of the others."""
     first = [cut(item, width) for item in items[:most]]
     return listed([*first, f"{len(items) - most} more"] if len(items) > most else first)
 
@@ -191,7 +189,7 @@ def plain_markdown(text: str, limit: int = MAX_LITERAL) -> str:
 
 
 def slug(name: str) -> str:
-    """Return a name as a part of a resource id or of an artifact's key: a-z, 0-9 and dashes.
+    """Return a name for a resource id or an artifact's key: a-z, 0-9 and dashes.
 
     Names that differ only in other characters get a short hash of the name.
     """

@@ -1,4 +1,4 @@
-"""A time limit for work in Python: a library that has none of its own is stopped from outside."""
+"""Time limits for work in Python that has none of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ IN_LOOP: ContextVar[bool] = ContextVar("in_loop", default=False)
 """True while work is tried on the event loop, which it may hold up for milliseconds only; see NotInLoopError."""
 
 AGAIN_SECONDS = 0.05
-"""Pause between tries to stop a thread: a callback of the garbage collector may have swallowed the exception."""
+"""Pause between attempts to stop a thread: a callback of the garbage collector may have swallowed the exception."""
 
 
 class NotInLoopError(Exception):
@@ -25,15 +25,15 @@ class NotInLoopError(Exception):
 
 
 class _Stopped(SystemExit):
-    """Ends a thread. It is no Exception, which libraries catch, and a thread that it ends prints no traceback."""
+    """Ends a thread. Libraries do not catch it, because it is not an Exception, and the thread prints no traceback."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises; the caller waits.
+    """Return the result of `work`, or raise its exception; the caller waits.
 
-    Work that takes longer is stopped, and TimeoutError raised. It runs in a thread of its own, for an exception can be
-    raised in a thread from outside. That takes effect between two steps of Python: a call of C, such as a search for a
-    regular expression, needs a limit of its own.
+    Work that takes longer is stopped, and TimeoutError is raised. It runs in a thread of its own, because an exception
+    can be raised in a thread from outside. The exception takes effect between two steps of Python. A call of C, for
+    example the search for a regular expression, needs a limit of its own.
     """
     outcome: Future[T] = Future()
     context = copy_context()
@@ -66,10 +66,10 @@ def _stop(thread: Thread, ended: Event) -> None:
 
 
 def _would_lose_exception(identifier: int) -> bool:
-    """Return whether a thread runs a `__del__`, which would swallow the exception, and leave its object half closed.
+    """Return whether a thread runs a `__del__`, which would swallow the exception and leave its object half closed.
 
-    The object may be anybody's: the garbage collector runs in the thread that happens to allocate. The hook that is
-    told of a swallowed exception is let through, too: it would be cut off while it tells of the last one.
+    The object may belong to other code, because the garbage collector runs in any thread that allocates. The hook for
+    swallowed exceptions is not interrupted either: it would be stopped while it reports the last one.
     """
     hook = getattr(sys.unraisablehook, "func", sys.unraisablehook)
     names = {"__del__", getattr(hook, "__name__", "")}

@@ -1,4 +1,4 @@
-"""The paths in a check's arguments: where they stand, and what the check does with what they find."""
+"""The paths in a check's arguments: their places, and the values that the check accepts from them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fepflow.protocol.check import Check
 
 @dataclass(frozen=True)
 class PathUse:
-    """A path in an argument: where in the arguments it stands, and whether it may find nothing.
+    """A path in an argument, its place among the arguments, and whether it may find nothing.
 
     `arguments` are those of the check, if the path is one of them as a whole.
     """
@@ -29,12 +29,12 @@ class PathUse:
     arguments: Arguments | None = None
 
     def misfit(self, value: Any) -> ValidationMessage | None:
-        """Return why the check cannot take a value that the path finds; None if it can, or if that is not known."""
+        """Return why the check cannot take a value that the path finds; None if it can, or if this is unknown."""
         return None if self.arguments is None else self.arguments.misfit(str(self.location[0]), value)
 
 
 def paths_of(check: Check) -> list[PathUse]:
-    """Return all valid paths in a check's arguments; none of a check whose type is not known."""
+    """Return all valid paths in a check's arguments; an empty list for an unknown check type."""
     check_class = class_of(check)
     if check_class is None:
         return []
@@ -56,7 +56,7 @@ def paths_of(check: Check) -> list[PathUse]:
 
 
 def with_default_paths(check: Check) -> Check:
-    """Return the check with the paths that stand for arguments which it does not give, as it is stored and sent."""
+    """Return the check with the default paths of arguments that it leaves out, as it is stored and sent."""
     check_class = class_of(check)
     defaults = {} if check_class is None else default_paths(check_class)
     if defaults.keys() <= check.arguments.keys():
@@ -65,9 +65,9 @@ def with_default_paths(check: Check) -> Check:
 
 
 def left_to_defaults(check: Check) -> str | None:
-    """Return why FEP's callers may not send a check of ours (2.3.5): what it looks at, or compares with, is not given.
+    """Return why FEP's callers may not send a check of ours (2.3.5), or None: an argument is left to its default path.
 
-    Suites, test cases and Python leave these to their defaults; a request says them.
+    Suites, test cases and Python may leave arguments to their default paths. A request must have them.
     """
     check_class = class_of(check)
     if check_class is None or not is_ours(check_class):

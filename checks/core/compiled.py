@@ -1,4 +1,4 @@
-"""A check made ready to run many times: its type looked up, its literals validated, its paths compiled, once."""
+"""Checks that are ready to run many times: type, literals and paths are looked up, validated and compiled once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ from fepflow.time_limit import IN_LOOP, NotInLoopError
 from fepflow.traces.conventions import why_unknown
 
 TIME_LIMIT = 60.0
-"""Seconds that a check which waits for something, or is not ours, may take."""
+"""Seconds that a check may take that waits for something or that is not ours."""
 
 LARGE_LIMIT = 10.0
 """Seconds that one of our checks may take in a thread, for large values and paths that may find much."""
@@ -82,7 +82,7 @@ Shown = dict[str, Any]
 
 
 class _PathWithDefault:
-    """A path that stands for a default where a document has nothing for it."""
+    """A path with a default for documents in which it finds nothing."""
 
     def __init__(self, expression: str, default: Any, is_absent: Callable[[Path, Any], bool]) -> None:
         self.expression = expression
@@ -96,14 +96,14 @@ class _PathWithDefault:
         return [self.resolve(document)]
 
     def resolve(self, document: Any) -> Any:
-        """Return what the path finds, else the default."""
+        """Return the value of the path, else the default."""
         return self._default if self._is_absent(self._path, document) else self._path.resolve(document)
 
 
 class Arguments:
     """The arguments of one check, ready to be resolved for any number of evaluation contexts. Never changes.
 
-    Raises CheckArgumentsError for what the check type does not take, JSONPathError for what is no path.
+    Raises CheckArgumentsError for arguments that the check type does not take, and JSONPathError for invalid paths.
     """
 
     def __init__(self, check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> None:
@@ -132,14 +132,14 @@ class Arguments:
         if self.modifiers is not None:
             self._unresolved = self._first_alternative(self.modifiers, literals)
         self.sample = sample = self.instance(self._unresolved)
-        """The check with its literal arguments, and paths where the others will stand."""
+        """The check with its literal arguments, and paths for the others."""
         defaults = {name: getattr(sample, field) for name, field in self._fields.items() if name not in arguments}
         given = {} if self.modifiers is None else self.modifiers.given
         shown = {**defaults, **literals, **given}
         self._shown = {name: {"value": self._plain(name, value)} for name, value in shown.items()}
 
     def _first_alternative(self, modifiers: Modifiers, literals: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments that are known, with one alternative for several; raises CheckArgumentsError."""
+        """Return the known arguments, with the first of several alternatives. Raises CheckArgumentsError."""
         unresolved = self._unresolved
         if modifiers.extract is not None and modifiers.subject in literals:
             unresolved = {
@@ -153,7 +153,7 @@ class Arguments:
         return unresolved
 
     def misfit(self, name: str, value: Any) -> ValidationMessage | None:
-        """Return why a value cannot be this argument, whatever the others will be; None if it can."""
+        """Return why a value cannot be this argument, whatever the others are; None if it can."""
         if self.modifiers is not None:
             if self.modifiers.extract is not None and name == self.modifiers.subject:
                 return None
@@ -173,7 +173,7 @@ class Arguments:
             raise wrong_arguments(self._class, self._type, resolved, error) from None
 
     def others_instance(self, resolved: dict[str, Any]) -> BaseCheck:
-        """Return an instance of a class that is not ours: it may change copies only, and no value becomes a path."""
+        """Return an instance of a class that is not ours. It gets copies, and no value becomes a path."""
         resolved = copy_containers(resolved)
         instance = self.instance(resolved)
         fields = instance.__dict__
@@ -186,7 +186,7 @@ class Arguments:
 
     @property
     def whole_paths(self) -> dict[str, str | None]:
-        """The arguments that hold paths, and the path of each that is one as a whole."""
+        """The arguments that hold paths, each with its path, or None if the path is a part of the argument."""
         return self._paths
 
     def shown(self, resolved: dict[str, Any]) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Arguments:
         return shown
 
     def _plain(self, name: str, value: Any) -> Any:
-        """Return a value as JSON: options become objects, what code alone can give (a function) its name."""
+        """Return a value as JSON: options become objects, and functions their names."""
         if value is MISSING:
             return None
         shown = to_jsonable(value)
@@ -206,19 +206,19 @@ class Arguments:
 
 
 def unknown_arguments(check_class: type[BaseCheck], arguments: Mapping[str, Any]) -> list[str]:
-    """Return the arguments that a check type does not know: it ignores them, or refuses them."""
+    """Return the arguments that a check type does not know and either ignores or refuses."""
     known = {*argument_fields(check_class), *modifier_names(check_class)}
     takes_any = check_class.model_config.get("extra") == "allow"
     return [] if takes_any else [name for name in arguments if name not in known]
 
 
 def unknown_argument(check: Check, name: str) -> str:
-    """Return what is wrong with an argument that a check's type does not know."""
+    """Return the message about an argument that a check's type does not know."""
     return f"{check.type} has no argument {brief(name, 60)}"
 
 
 def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dict[str, Any]) -> dict[str, Path]:
-    """Return the arguments that are compiled in another way than paths are."""
+    """Return the arguments that are not compiled like plain paths: templates, and paths with a default."""
     special: dict[str, Path] = {}
     for name in check_class.check_templates & arguments.keys():
         text = arguments[name]
@@ -242,18 +242,18 @@ def _special_paths(check_class: type[BaseCheck], check_type: str, arguments: dic
 def _require_of_case(check_type: str, name: str, paths: Sequence[str]) -> None:
     other = next((path for path in paths if leading_keys(path)[:1] != ("test_case",)), None)
     if other is not None:
-        why = f"{other} is no part of the test case, and an answer must not say by what it is judged"
+        why = f"{other} is not a part of the test case, and an answer must not say how it is judged"
         raise refused(check_type, [ValidationMessage((name,), why)])
 
 
 def _negated_subject(arguments: Arguments, check: Check) -> str:
-    """Return the argument that is the whole output, if `negate` makes a pass of what is not found there."""
+    """Return the argument that is the whole output, if `negate` passes an output without the value."""
     whole = (name for name, use in arguments.whole_paths.items() if use == OUTPUT.expression)
     return next(whole, "") if check.arguments.get("negate") is True else ""
 
 
 def _trace_parts(paths: Sequence[tuple[Any, Path]]) -> Iterator[str]:
-    """Yield the parts of an output's trace that paths read; empty for any of them."""
+    """Yield the parts of an output's trace that paths read; an empty text for all parts."""
     for _, path in paths:
         for expression in path.paths if isinstance(path, TextTemplate) else (path.expression,):
             keys = leading_keys(expression)
@@ -273,8 +273,8 @@ class _Run(NamedTuple):
 class CompiledCheck:
     """One check of a suite, ready to run any number of times.
 
-    A check that cannot be compiled is one too, as is one for which there is a `refusal`: each of its results says why,
-    and no other check is taken down.
+    A check that cannot be compiled, or that has a `refusal`, is a CompiledCheck, too. Each of its results is an error
+    with the reason, and other checks are not affected.
     """
 
     def __init__(self, check: AnyCheck, check_id: str, refusal: str | None = None) -> None:
@@ -294,7 +294,7 @@ class CompiledCheck:
             self.error = error
         except RecursionError:
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} nest too deep, or contain themselves")
-        except Exception as error:  # what a user's own objects, as arguments, or own validators raise
+        except Exception as error:  # of a user's own objects and validators
             why = f"{type(error).__name__}: {words_of(error)}"
             self.error = CheckArgumentsError(f"the arguments of {self.check_type} cannot be used: {why}")
 
@@ -331,7 +331,7 @@ class CompiledCheck:
         return None if self._model_check is None else self._model_check.check_kind
 
     def config_error(self) -> str | None:
-        """Why it cannot run: its model is not known, or has no key. May take seconds."""
+        """Return why it cannot run, or None: its model is unknown or has no key. May take seconds."""
         return None if self.error is not None or self._model_check is None else self._model_check.check_config_error()
 
     def unpriced(self) -> list[str]:
@@ -343,9 +343,9 @@ class CompiledCheck:
     ) -> CheckResult | Awaitable[CheckResult]:
         """Return the result for one evaluation context (FEP 2.3.1); awaitable if the check has to wait for something.
 
-        A model is called by these requests, else by a client of the check's own. Whether the context is large
-        (`is_large`) may be known already. Errors are in the result; only when the run may call no model any more there
-        is none: awaiting it raises RunLimitExceededError.
+        `requests` calls models; without it, the check has a client of its own. `large` is the answer of `is_large` for
+        the context, if it is known already. Errors are in the result, with one exception: awaiting it raises
+        RunLimitExceededError if the run may not call models any more.
         """
         run = _Run(perf_counter(), requests)
         if self.error is not None:
@@ -502,7 +502,7 @@ class CompiledCheck:
         return construct_fast(CheckResult, fields, _OF_COMPLETED)
 
     def _as_json(self, answer: Any) -> dict[str, Any]:
-        """Return a copy that can be stored and sent: a user's own check may return a set, a date or a model."""
+        """Return a copy that is JSON: a user's own check may return a set, a date or a model."""
         if not isinstance(answer, dict):
             raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
         try:
@@ -513,7 +513,7 @@ class CompiledCheck:
         return redact_json(results, known_secrets()) if self._is_others else results
 
     def failed(self, error: BaseException, shown: Shown | None = None, started: float | None = None) -> CheckResult:
-        """Return the result of this check when `error` kept it from answering."""
+        """Return the result of this check for an `error` that prevented an answer."""
         if isinstance(error, FepflowError):
             cause = CheckError(type=error.fep_type, message=str(error), recoverable=error.recoverable)
         else:
@@ -545,9 +545,9 @@ class CompiledCheck:
 def compile_checks(
     checks: Sequence[AnyCheck], taken: Sequence[str] = (), refusals: Sequence[str | None] = ()
 ) -> list[CompiledCheck]:
-    """Compile checks in order and give each its id; `taken` are ids that other checks of the case have.
+    """Compile checks in order and give each its id. `taken` are ids of other checks of the case.
 
-    `refusals` say of each check why it may not be run; None of one that may, and nothing if all may.
+    `refusals` has for each check why it may not run, or None. Raises InputError for duplicate ids.
     """
     require_unique_ids(checks, taken)
     ids = check_ids([to_check(check) for check in checks], taken)

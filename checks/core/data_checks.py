@@ -1,5 +1,8 @@
-"""Checks that test cases from a data file carry. Who fills a data file is not who wrote the suite: such a check says
-what is judged, and neither who judges it, nor where, nor with whose key."""
+"""Checks of test cases from a data file.
+
+The author of a data file may not be the author of the suite. So its checks may say what is judged, but not which model
+judges it, where, or with whose key.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class CheckDefaults:
         return self.sections.get(kind, ModelDefaults()).concurrency
 
     def complete(self, checks: Sequence[AnyCheck]) -> Sequence[AnyCheck]:
-        """Return the checks, those that call a model with the suite's arguments where they have none of their own."""
+        """Return the checks. A check that calls a model gets the suite's arguments that it does not have itself."""
         if not self.sections:
             return checks
         return [self._completed(to_check(check)) for check in checks]
@@ -46,7 +49,7 @@ class CheckDefaults:
 
 
 def kind_of(check: Check) -> Kind | None:
-    """Return the kind of model that checks of this type call; None for those that call none, and for unknown types."""
+    """Return the kind of model that checks of this type call; None if they call none or the type is unknown."""
     try:
         check_class = find_check(check.type, check.version)
     except CheckArgumentsError:
@@ -64,9 +67,9 @@ def model_check_types() -> list[str]:
 
 
 def merged(own: dict[str, Any], section: ModelDefaults) -> dict[str, Any]:
-    """Arguments of a check with what they leave open: their own win, member by member.
+    """Return arguments of a check, completed by those of the suite; the check's own win, member by member.
 
-    A check that names a model of another provider gets nothing that is meant for the suite's.
+    A check with a model of another provider gets no settings of the suite's provider.
     """
     objects = [own.get(name, {}) for name in ("model_config", "provider_config")]
     if not all(isinstance(value, dict) for value in objects):
@@ -100,7 +103,7 @@ class UserModels:
         return (self._section or ModelDefaults()).concurrency
 
     def model_of(self, user: SimulatedUser) -> Model:
-        """Return the model that plays this user. Raises CheckArgumentsError where it cannot be asked."""
+        """Return the model that plays this user. Raises CheckArgumentsError if it cannot be used."""
         if self._section is None:
             raise CheckArgumentsError("the suite does not say who plays simulated users (user.model_config.model)")
         usual = self._section.llm_config.get("model")
@@ -131,14 +134,14 @@ _HARMLESS = frozenset({"timeout", "max_retries"})
 
 FILE = "test cases from a file", "the suite (judge, embedding)"
 REQUEST = "requests over the network", "the operator"
-"""The one who may not say where a model is, and the one who says it."""
+"""The source that may not choose a model's address, and the one that does, for messages."""
 
 
 class CaseChecks:
-    """The checks of test cases made ready to run; where the cases are `from_data`, those that go too far are errors.
+    """A compiler of the checks of test cases. If the cases are `from_data`, a forbidden check is an error.
 
-    They may ask the models that the suite names, in its sections or its own checks, and those that the operator
-    `allows`: names in which `*` stands for anything. `source` is where they come from, for messages.
+    Such checks may use the models of the suite's sections and checks, and those that the operator `allowed`: names in
+    which `*` matches anything. `source` is their origin, for messages.
     """
 
     def __init__(
@@ -165,14 +168,12 @@ class CaseChecks:
         self._named = {model for model in models if isinstance(model, str)}
 
     def compiled(self, own: Sequence[AnyCheck], taken: Sequence[str] = ()) -> list[CompiledCheck]:
-        """Return a case's own checks; `taken` are ids that other checks of the case have. Raises as compile_checks
-        does.
-        """
+        """Return a case's own checks. `taken` are ids of other checks of the case. Raises as `compile_checks`."""
         refusals = [self.refusal(to_check(check)) for check in own]
         return compile_checks(self.defaults.complete(own), taken, refusals)
 
     def refusal(self, check: Check) -> str | None:
-        """Why a check from a data file is not run; None if it may be."""
+        """Return why a check from a data file may not run; None if it may."""
         if not self._from_data or kind_of(check) is None:
             return None
         configs = [(config, check.arguments.get(config)) for config in _CONFIGS]
@@ -198,7 +199,7 @@ class CaseChecks:
 
 
 def _of_jury(arguments: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the configurations of the members of a jury, each with its place."""
+    """Yield the configurations of the members of a jury with their paths."""
     jury = arguments.get("judges")
     for index, member in enumerate(jury if isinstance(jury, list) else [] if jury is None else [jury]):
         config = dict(member) if isinstance(member, dict) else {"model": member}

@@ -1,7 +1,7 @@
-"""JSON Schemas (2020-12) among arguments, by the `jsonschema` library: no reference is fetched, no pattern runs away.
+"""JSON Schemas (2020-12) in arguments, by the `jsonschema` library. No reference is fetched.
 
-The formats that are checked are `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid`; others are remarks, as the
-standard has it. The library searches patterns with `re`, which cannot be stopped: those keywords are ours.
+The formats `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid` are checked; the standard leaves others to remarks.
+The library searches patterns with `re`, which cannot be stopped, so keywords with patterns are our own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ TIME_LIMIT = 1.0
 """Seconds that one validation may take."""
 
 READ_LIMIT = 10.0
-"""Seconds that reading a schema may take: an author's own one may be large."""
+"""Seconds that reading a schema may take: an author's schema may be large."""
 
 MAX_ERRORS = 20
 MAX_MESSAGE = 300
@@ -46,9 +46,9 @@ _MAX_NAME = 1_000
 
 
 def read_schema(value: Any) -> Any:
-    """Return a schema as an object: one is given as it is, as JSON text, or as a pydantic model class.
+    """Return a schema, which may be an object, a JSON text or a pydantic model class, as an object.
 
-    Raises ValueError for what is no schema.
+    Raises ValueError for an invalid schema.
     """
     if isinstance(value, type) and issubclass(value, BaseModel):
         value = value.model_json_schema()
@@ -138,7 +138,7 @@ def _compiled_text(text: str) -> Any:
 
 
 def _patterns(schema: Any, *, of_names: bool = False) -> Iterator[str]:
-    """Yield the patterns of a schema, or only those of members' names."""
+    """Yield the patterns of a schema, or only the patterns for names of members."""
     if isinstance(schema, dict):
         if isinstance(schema.get("pattern"), str) and not of_names:
             yield schema["pattern"]

@@ -60,7 +60,7 @@ class Extract(BaseModel):
     def _are_tags(cls, tags: list[str]) -> list[str]:
         for tag in tags:
             if not _TAG.fullmatch(tag):
-                raise ValueError(f"{shown(tag)} is no name of a tag: write think for <think>")
+                raise ValueError(f"{shown(tag)} is not the name of a tag: write think for <think>")
         return tags
 
     @field_validator("regex")
@@ -103,7 +103,7 @@ class Extract(BaseModel):
         return _number(text) if self.kind == "number" else text
 
     def _of_value(self, value: Any) -> Any:
-        """Return a value that is no text, if it is already what it would be read as."""
+        """Return a value that is not a text, if no step needs a text."""
         needs_text = next((name for name in ("strip", "fence", "regex") if getattr(self, name)), None)
         if needs_text is None and self.kind == "number" and not isinstance(value, bool) and _is_finite(value):
             return value
@@ -165,7 +165,7 @@ def _json(text: str) -> Any:
 def _number(text: str) -> int | float:
     digits = text.strip()
     if not _NUMBER.fullmatch(digits) or not any(char.isdigit() for char in digits):
-        raise _nothing(f"{shown(text)} is no number; take it out with regex, or use the check `number`")
+        raise _nothing(f"{shown(text)} is not a number: take it out with regex, or use the check `number`")
     digits = digits.replace(",", "")
     try:
         value: int | float = int(digits)
@@ -207,7 +207,7 @@ class Modifiers:
         return {**arguments, self.subject: self.extract.apply(arguments.get(self.subject))}
 
     def alternatives_in(self, arguments: Mapping[str, Any]) -> list[Any]:
-        """Return the alternatives among resolved arguments; what is no list is the only one."""
+        """Return the alternatives among resolved arguments; a value that is not a list is the only one."""
         value = arguments.get(self.alternatives)
         items = value if isinstance(value, list) else [value]
         if not items:
@@ -218,7 +218,7 @@ class Modifiers:
         return items
 
     def judged(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return results with `passed` by the score, where there is a `pass_at`. Raises CheckArgumentsError."""
+        """Return results with `passed` by the score, if there is a `pass_at`. Raises CheckArgumentsError."""
         if self.pass_at is None and self.range is None:
             return results
         response = results.get("response")
@@ -243,9 +243,7 @@ class Modifiers:
 
 
 class AlternativeResults:
-    """The results of one check for several alternatives, of which the first pass decides; with `negate`, the first
-    fail.
-    """
+    """The results of one check for several alternatives. The first pass decides; with `negate`, the first fail."""
 
     def __init__(self, *, all_of_them: bool) -> None:
         self._decides = not all_of_them
@@ -265,7 +263,7 @@ class AlternativeResults:
 
     @property
     def result(self) -> CheckResult:
-        """The result for all of them: an alternative that could not be tried is an error, unless another decides."""
+        """The result for all alternatives: an error of one counts unless another one decides."""
         result = self._decisive or self._error or self._best
         assert result is not None  # there is at least one alternative
         return result

@@ -1,6 +1,6 @@
-"""Numbers as people write them, and whether two of them are close enough.
+"""Numbers as people write them, and comparisons of them.
 
-Everything is computed in decimals: 0.1 and 0.1 + 0.2 are what was written, not what a float makes of it.
+Everything is computed in decimals, because a float does not equal what was written: 0.1 + 0.2 is not 0.3.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ DecimalMark = Literal["point", "comma"]
 Position = Literal["last", "first"]
 
 MAX_DIGITS = 1_000
-"""Characters of a number; more are no answer, and reading them takes long."""
+"""Characters of a number; reading a longer one takes long."""
 
 _SEPARATOR = "'\u2019\u00a0\u202f\u2009"
 """Apostrophes and spaces that do not break a line group digits in both ways of writing."""
@@ -32,13 +32,13 @@ _RUNS = {
     "comma": re.compile(_RUN.format(_SEPARATOR, r"|\x20(?=\d{3}(?!\d))")),
 }
 """Digits with all that joins them, so that a date, a time, a fraction or a power (3½, 10², 10^3, LaTeX's \\frac{1}{2})
-is seen as one thing that is no number."""
+is found as a whole, which is not a number."""
 
 _MINUS = ("-", "\u2212", "\u2013")
 """The hyphen, the minus sign, and the en dash that word processors make of it."""
 
 _OF_UNIT = re.compile(r"[^\W\d_]\^[{(]?\Z")
-"""Pattern of the text before the exponent of a unit, as in 25 m^2, which is no number by itself."""
+"""Pattern of the text before the exponent of a unit, as in 25 m^2. The exponent is not a number by itself."""
 
 _GROUPS = r"[1-9]\d{{0,2}}(?:(?P<mark>[{}{}])\d{{3}})(?:(?P=mark)\d{{3}})*"
 _READABLE = {
@@ -51,7 +51,7 @@ _CONTEXT = Context(prec=MAX_DIGITS + 100, Emin=-(10**9), Emax=10**9, traps=[])
 
 
 class WrittenNumber(NamedTuple):
-    """A number in a text: its value, None if what is written is not one number, such as 10:30, and its characters."""
+    """A number in a text: its value and its characters. The value is None if digits are not one number (10:30)."""
 
     value: Decimal | None
     written: str
@@ -60,20 +60,20 @@ class WrittenNumber(NamedTuple):
 def number_in(text: str, position: Position = "last", decimal: DecimalMark = "point") -> WrittenNumber | None:
     """Return the last or first number of a text; None without any.
 
-    Digits inside of a word (H2O), and exponents of a unit (m^2), are none. With `point` commas group digits (1,234.5),
-    with `comma` points and spaces do (1.234,5 and 1 234,5). Digits that are joined in another way (3,14 with `point`,
-    10:30, 1/2, 2024.01.02) are found, and have no value: a part of them would be another number.
+    Digits inside a word (H2O) and exponents of a unit (m^2) do not count. With `point`, commas group digits (1,234.5);
+    with `comma`, points and spaces do (1.234,5 and 1 234,5). Digits that are joined in another way (3,14 with `point`,
+    10:30, 1/2, 2024.01.02) are found without a value, because a part of them would be another number.
     """
-    found = None
+    last = None
     for match in _RUNS[decimal].finditer(text):
         before = text[match.start() - 1] if match.start() else ""
         if _OF_UNIT.search(text[max(match.start() - 3, 0) : match.start()]):
             continue
         if match["sign"] or not (before.isalpha() or before == "_") or match["digits"][0] in ".,":
-            found = match
+            last = match
             if position == "first":
                 break
-    return _read(found, decimal) if found else None
+    return _read(last, decimal) if last else None
 
 
 def _read(match: re.Match[str], decimal: DecimalMark) -> WrittenNumber:
@@ -101,12 +101,12 @@ def finite_number(value: Any) -> int | float:
 
 
 def as_decimal(value: float) -> Decimal:
-    """Return a finite number as it is written: 0.1 is one tenth."""
+    """Return a finite number in decimals: 0.1 becomes one tenth."""
     return Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
 
 
 def is_close(actual: Decimal, expected: Decimal, tolerance: float = 0.0, percent: float = 0.0) -> bool:
-    """Return whether two numbers differ by at most `tolerance`, or by at most so many percent of the expected one."""
+    """Return whether two numbers differ by at most `tolerance`, or by at most `percent` percent of the expected one."""
     if actual == expected:
         return True
     difference = _CONTEXT.abs(_CONTEXT.subtract(actual, expected))

@@ -74,7 +74,7 @@ def _match(pattern: str, flags: int, text: str) -> regex.Match[str] | None:
 
 
 def place_of_match(pattern: str, flags: int, text: str) -> int | None:
-    """Return where a pattern is found, if that is known soon."""
+    """Return the index of a match, or None if there is none within milliseconds."""
     try:
         match = _compiled(pattern, flags).search(text, timeout=INLINE_LIMIT)
     except (TimeoutError, ValueError, TypeError):
@@ -83,7 +83,7 @@ def place_of_match(pattern: str, flags: int, text: str) -> int | None:
 
 
 def check_pattern(pattern: str, flags: int) -> None:
-    """Raise ValueError for what Python does not take for a pattern, with the place, or for a bomb."""
+    """Raise ValueError for a pattern that Python refuses, with the place, or that takes too much time or memory."""
     try:
         _check(pattern, flags)
     except (TimeoutError, CheckTimeoutError):
@@ -102,14 +102,14 @@ def _check(pattern: str, flags: int) -> None:
 
 def _compile(pattern: str, flags: int) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # advice to programmers about later versions of Python
+        warnings.simplefilter("ignore", FutureWarning)  # about later versions of Python
         re.compile(pattern, flags)
     if _parts(pattern) > MAX_PARTS:
         raise ValueError(f"its repeats come to more than {MAX_PARTS:,} parts")
 
 
 def _parts(pattern: str) -> int:
-    """Return the parts of a pattern whose counted repeats are written out as often as they must match."""
+    """Return the number of parts of a pattern after its counted repeats are written out."""
     open_groups, last = [0], 0
     for token in _PART.finditer(pattern):
         opens, closes, count = token.groups()
@@ -129,7 +129,7 @@ _IN_SET = re.compile(r"(\\.)|\[", re.DOTALL)
 
 
 def _portable(pattern: str) -> str:
-    """Return the pattern with escapes where `regex` knows more than `re`: sets in sets, `{` for inexact matches."""
+    """Return the pattern with escapes for the syntax that only `regex` has: sets in sets, `{` for inexact matches."""
 
     def escaped(match: re.Match[str]) -> str:
         token = match[0]

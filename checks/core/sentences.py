@@ -37,7 +37,7 @@ _BEFORE = 30
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A value that was too large to be kept with the result, and is not at hand any more."""
+    """A value that was too large to be kept with the result."""
 
     path: str
 
@@ -67,16 +67,15 @@ class ResolvedArguments(Mapping[str, Any]):
         return path if isinstance(path, str) else None
 
     def label(self, name: str) -> str:
-        """Return the last name of an argument's path, to be put in front of a value; empty for the output itself."""
+        """Return the last name of an argument's path, to write before a value; empty for the output itself."""
         last = (self.path(name) or "").rpartition(".")[2]
         return f"{last} " if last.isidentifier() and last not in ("value", "expected", "input") else ""
 
 
 def shown(value: Any, limit: int = MAX_VALUE, around: int | None = None) -> str:
-    """Return a value on one line: a text in quotes, anything else as JSON. `around` is the place in a text that
-    matters.
+    """Return a value on one line: a text in quotes, anything else as JSON. `around` is the place in a text to show.
 
-    Control characters are escapes. Quotes inside of a text stay as they are: answers in JSON are full of them.
+    Control characters are escaped. Quotes inside a text are not, because answers in JSON are full of them.
     """
     if isinstance(value, LeftOut):
         return str(value)
@@ -97,7 +96,7 @@ def _escaped(text: str) -> str:
 
 
 def listed(values: Iterable[Any] | LeftOut, most: int = MOST_ITEMS) -> str:
-    """Return values in a row, the first `most` of them."""
+    """Return the first `most` values in a row."""
     if isinstance(values, LeftOut):
         return str(values)
     values = list(values)
@@ -107,7 +106,7 @@ def listed(values: Iterable[Any] | LeftOut, most: int = MOST_ITEMS) -> str:
 
 
 def subject(values: Sequence[Any]) -> str:
-    """Return values as the subject of a sentence, with its verb."""
+    """Return values as the subject of a sentence, with the verb."""
     return f"{listed(values)} {'is' if len(values) == 1 else 'are'}"
 
 
@@ -117,14 +116,14 @@ def number(value: Any) -> str:
 
 
 def _compared(value: Any, bound: Any) -> tuple[str, str]:
-    """Return a value and its bound; all digits of them where four would make them look the same."""
+    """Return a value and its bound, with all digits if four would make them look the same."""
     if number(value) != number(bound) or value == bound:
         return number(value), number(bound)
     return str(value), str(bound)
 
 
 def out_of_bounds(value: Any, bounds: Mapping[str, Any], label: str = "") -> str:
-    """Say how a number violates `min_value` or `max_value`; with `negate`, that it lies between them."""
+    """Return the sentence about a number beyond `min_value` or `max_value`; with `negate`, about one between them."""
     low, high = bounds.get("min_value"), bounds.get("max_value")
     if not isinstance(value, int | float):
         return f"{label}{shown(value)} is not a number"
@@ -147,7 +146,7 @@ def _within(value: Any, low: Any, high: Any) -> str:
 
 
 def differing(actual: Any, expected: Any, *, fold_case: bool = False) -> str:
-    """Say where got and wanted differ: in long texts the place, in objects and lists the paths."""
+    """Return the sentence about values that differ: with the place in long texts, and paths in objects and lists."""
     if isinstance(actual, str) and isinstance(expected, str):
         return _differing_texts(actual, expected, fold_case)
     if isinstance(actual, dict | list) and type(actual) is type(expected):
@@ -194,7 +193,7 @@ def _place(path: str) -> str:
 
 
 def unwanted(value: Any) -> str:
-    """Return the sentence about a value that was to be another one."""
+    """Return the sentence about a value that should differ."""
     return f"got {shown(value)}, wanted anything else"
 
 
@@ -229,21 +228,21 @@ def first_errors(errors: Sequence[str], data: Any) -> str:
     first, more = printable(cut(errors[0], MAX_MESSAGE)), f"; and {len(errors) - 1} more" if len(errors) > 1 else ""
     if not first.startswith("is not valid JSON") or not isinstance(data, str):
         return f"{first}{more}"
-    found = _POSITION.search(first)
-    line, column = (int(found[1] or 1), int(found[2])) if found else (1, 1)
+    position = _POSITION.search(first)
+    line, column = (int(position[1] or 1), int(position[2])) if position else (1, 1)
     before = data.split("\n", line)[: line - 1]
     hint = " (extract: {fence: json} takes it out of a code fence)" if "```" in data else ""
     return f"{first}: {shown(data, around=sum(len(line) + 1 for line in before) + column - 1)}{hint}"
 
 
 def without_reason(name: str, values: Mapping[str, Any]) -> str:
-    """Describe a check that told nothing by what it got."""
+    """Return the sentence about a check without a reason, with the values that it got."""
     got = ", ".join(f"{printable(cut(key, MAX_PART))} {shown(value)}" for key, value in values.items())
     return f"{printable(cut(name, MAX_PART))} did not pass and gives no reason{f'; it got {got}' if got else ''}"
 
 
 def redacted(value: Any) -> Any:
-    """Return a JSON value in which members that are named like a secret are not shown."""
+    """Return a JSON value in which members with a secret's name are hidden."""
     if isinstance(value, dict):
         return {key: REDACTED if is_secret_name(str(key)) else redacted(item) for key, item in value.items()}
     return [redacted(item) for item in value] if isinstance(value, list) else value

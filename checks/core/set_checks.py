@@ -12,7 +12,7 @@ from fepflow.json.values import json_key
 
 
 def _as_list(value: Any) -> Any:
-    # From code: in an order that is the same in every process.
+    # A set from code gets an order that is the same in every process.
     return sorted(value, key=repr) if isinstance(value, set | frozenset) else value
 
 
@@ -32,7 +32,7 @@ class MembershipCheck(BaseCheck):
     negate: StrictBool | PathText = Field(default=False, description="Pass if the check would fail.")
 
     def _split(self, items: Any, others: Any) -> tuple[list[Any], list[Any]]:
-        """Return the different elements of `items` that are among `others`, and those that are not; in their order."""
+        """Return the distinct elements of `items` that are among `others`, and the remaining ones, in their order."""
         fold = not self.case_sensitive
         present = {json_key(other, fold_case=fold) for other in others}
         different = {json_key(item, fold_case=fold): item for item in reversed(items)}

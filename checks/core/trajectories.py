@@ -1,4 +1,4 @@
-"""The calls that an agent made beside those that were expected: which call meets which, as many as possible."""
+"""Comparison of an agent's calls with expected ones: the largest number of pairs that match."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ArgumentMode = Literal["equal", "subset", "ignore"]
 
 @dataclass(frozen=True, slots=True)
 class ExpectedCall:
-    """A call that was expected, and how the arguments of one that was made are compared with its own."""
+    """An expected call, and how the arguments of a call must agree with its own."""
 
     call: ToolCall
     arguments: ArgumentMode
@@ -25,9 +25,9 @@ class ExpectedCall:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A comparison: indices of the expected calls that were not made, and of the calls that were not expected.
+    """A comparison: indices of missing and of unexpected calls, as far as the way of matching forbids them.
 
-    Both only as far as the way of matching forbids them. `score` is from 0 to 1, and 1 for a match only.
+    `score` is from 0 to 1, and 1 only for a match.
     """
 
     missing: list[int]
@@ -36,7 +36,7 @@ class Trajectory:
 
 
 def compare(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall], match: Match) -> Trajectory:
-    """Pair each expected call with a call of its own that meets it, as many as possible, and count what is left.
+    """Pair expected calls with calls that meet them, as many as possible, and count the rest.
 
     The score of `exact` is F1, that of `in_order` and `any_order` the share of the expected calls that were made, that
     of `subset` the share of the calls made that were expected.
@@ -54,7 +54,7 @@ def compare(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall], match: 
 
 
 def _masks(calls: Sequence[ToolCall], expected: Sequence[ExpectedCall]) -> list[int]:
-    """Return for each call which of the expected ones it meets, as bits."""
+    """Return the expected calls that each call meets, as bits."""
     wanted: dict[str, list[tuple[int, ArgumentMode, frozenset[Hashable]]]] = {}
     for index, item in enumerate(expected):
         wanted.setdefault(item.call.name, []).append((1 << index, item.arguments, _items(item.call)))

@@ -1,7 +1,6 @@
-"""Judging claim by claim: a model lists what a text says, then gives a verdict on each item; the score is their share.
+"""Judging claim by claim: a model lists the claims of a text and gives a verdict on each; the score is the share.
 
-The lists and the words are our own, after the idea of RAGAS and DeepEval: their figures are not to be compared with
-ours.
+The prompts are our own, after the idea of RAGAS and DeepEval. Do not compare scores with theirs.
 """
 
 from __future__ import annotations
@@ -50,19 +49,19 @@ class ClaimsCheck(ScoredJudgeCheck):
     check_max_tokens: ClassVar[int] = 4096
 
     async def check_claims(self, questioner: Questioner, parts: Parts, of_what: str) -> list[str]:
-        """Return the claims that a model finds, each once. Raises CheckArgumentsError if there is none."""
+        """Return the distinct claims that a model finds. Raises CheckArgumentsError without any."""
         claims = await questioner.ask(RenderedPrompt(parts), _LIST_FORMAT, _read_claims)
         if not claims:
             raise CheckArgumentsError(f"no claims found in {of_what}, so there is nothing to judge")
         return claims
 
     async def check_verdicts(self, questioner: Questioner, parts: Parts, number: int, verdict: str) -> list[Verdict]:
-        """Return a model's verdict on each of so many items; `verdict` describes when one holds."""
+        """Return a model's verdicts on `number` items. `verdict` describes for the model when one holds."""
         answer_format = _verdict_format(number, verdict)
         return await questioner.ask(RenderedPrompt(parts), answer_format, partial(_read_verdicts, answer_format))
 
     def check_share(self, items: Sequence[str], verdicts: Sequence[Verdict], words: str) -> dict[str, Any]:
-        """Return the response for the share of claims that hold; `words` say what they do."""
+        """Return the response for the share of claims that hold; `words` describe these claims."""
         claims = [
             {"claim": item, "verdict": verdict.holds, "reason": verdict.reason}
             for item, verdict in zip(items, verdicts, strict=True)
@@ -76,13 +75,13 @@ class ClaimsCheck(ScoredJudgeCheck):
 
 
 def _of_one(words: str) -> str:
-    """Return words such as `claims are supported` for one claim."""
+    """Return words like `claims are supported` for one claim."""
     noun, rest = words.split(" ", 1)
     return f"{noun.removesuffix('s')} {rest.replace('are ', 'is ', 1)}"
 
 
 def numbered(items: Sequence[str]) -> str:
-    """Return items as a model is shown them: as JSON, so that none of them can pretend to be two."""
+    """Return items for a model, as JSON, so that no item can pretend to be two."""
     return json.dumps([{"number": number, "text": item} for number, item in enumerate(items, 1)], ensure_ascii=False)
 
 
@@ -93,7 +92,7 @@ def _read_claims(answer: Any) -> list[str]:
     claims = [" ".join(claim.split()) for claim in value["claims"]]
     if any(len(claim) > LONGEST_CLAIM for claim in claims):
         raise CheckArgumentsError(f"a claim has more than {LONGEST_CLAIM:,} characters: it is more than one")
-    # One that is said ten times counts once: repeating what is right would make up for what is wrong.
+    # A repeated claim counts once: else repeating a right claim would make up for a wrong one.
     first: dict[str, str] = {}
     for claim in claims:
         if claim:
@@ -105,7 +104,7 @@ def _read_claims(answer: Any) -> list[str]:
 
 
 def _verdict_format(number: int, verdict: str) -> dict[str, Any]:
-    """Return a schema with a member for each item: none can be left out, and none be added."""
+    """Return a schema with a required member for each item, and no others."""
     item = {
         "type": "object",
         "properties": {

@@ -30,7 +30,7 @@ from fepflow.checks.models.model_check import (
     refuse_paths,
     response_metadata,
 )
-from fepflow.checks.models.voting import Jury, JuryRule, Sample, combine, decide
+from fepflow.checks.models.voting import Jury, JuryRule, Sample, combine, decide, sums
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import parse
 from fepflow.protocol.model_response import Kind
@@ -42,7 +42,7 @@ MOST_SAMPLES = 15
 MOST_JUDGES = 15
 
 SAMPLED_TEMPERATURE = 1.0
-"""Temperature of several samples: at 0, a model would only say the same again."""
+"""Temperature of several samples: at 0, a model would give the same answer again."""
 
 Format = type[BaseModel] | dict[str, Any]
 """The format of a response: a JSON Schema or, from code, a pydantic model class."""
@@ -57,7 +57,10 @@ class Asked:
 
 
 class Questioner:
-    """Asks one model, or one function, all the questions of one sample; `metadata` describes the answers together."""
+    """A client that asks one model, or one function, the questions of one sample.
+
+    `metadata` describes all its answers together.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class Questioner:
         self.metadata: dict[str, Any] = {}
 
     async def ask(self, prompt: str, response_format: Format, read: Callable[[Any], T]) -> T:
-        """Return the answer as `read` has it, which raises CheckArgumentsError for one that does not fit."""
+        """Return what `read` makes of the answer. It raises CheckArgumentsError for an answer that does not fit."""
         if self._model is None:
             answer, metadata = await self._call_function(prompt, response_format)
             value = read(answer)
@@ -88,7 +91,7 @@ class Questioner:
         return value
 
     async def ask_once(self, prompt: str, schema: dict[str, Any], read: Callable[[Any], T]) -> T:
-        """Return the answer that serves all cases, repeats and samples alike: the first one that was given."""
+        """Return the first answer to a prompt, which serves all cases, repeats and samples."""
         if self._model is None:
             return read((await self._call_function(prompt, schema))[0])
         model, question = self._model, replace(judge_prompt(prompt, schema, self._version), of_all_repeats=True)
@@ -106,19 +109,15 @@ class Questioner:
         return answer[0], answer[1] or {}
 
     def _add(self, model: Model, response: ChatResponse) -> None:
-        before = self.metadata
         metadata = {**response_metadata(model, response), "mode": response.mode}
-        if before:
-            for name in ("prompt_tokens", "completion_tokens", "cost_usd", "seconds", "attempts"):
-                known = before[name], metadata[name]
-                metadata[name] = None if None in known else round(sum(known), 9)
-            metadata["cached"] = before["cached"] and metadata["cached"]
-            metadata["not_honoured"] = list(dict.fromkeys([*before["not_honoured"], *metadata["not_honoured"]]))
+        if before := self.metadata:
+            not_honoured = list(dict.fromkeys([*before["not_honoured"], *metadata["not_honoured"]]))
+            metadata |= {**sums([before, metadata]), "not_honoured": not_honoured}
         self.metadata = metadata
 
 
 class JudgeCheck(ModelCheck):
-    """A check whose verdict comes from language models. A subclass says what they are asked, in `check_judge`."""
+    """A check whose verdict comes from language models. A subclass asks them in `check_judge`."""
 
     check_kind: ClassVar[Kind] = "judge"
     check_secrets: ClassVar[frozenset[str]] = frozenset({"provider_config", "judges"})
@@ -170,12 +169,12 @@ class JudgeCheck(ModelCheck):
 
     @classmethod
     def check_parameters(cls, samples: int) -> Mapping[str, Any]:
-        """Return the parameters of the models, and those that go with every request."""
+        """Return the parameters of a request to the models, by name, with their defaults."""
         temperature = CHAT["temperature"] if samples == 1 else SAMPLED_TEMPERATURE
         return {**CHAT, "temperature": temperature, "max_tokens": cls.check_max_tokens}
 
     def check_question(self) -> None:
-        """Refuse arguments that a function may be asked about, but no model. Raises ValueError."""
+        """Raise ValueError for arguments that a function may have, but not a model."""
 
     def check_models(self) -> list[Model]:
         """See ModelCheck."""
@@ -209,7 +208,7 @@ class JudgeCheck(ModelCheck):
         if self.jury == "majority" and len(models) % 2 == 0:
             raise ValueError("judges: must be an odd number, so that there is a majority (or write jury: mean)")
         if len(models) == 1:
-            raise ValueError("judges: one model is no jury, name it in model_config")
+            raise ValueError("judges: one model is not a jury: name it in model_config")
         known: list[tuple[Any, ...]] = []
         for model in models:
             identity = model.name, model.bare_base, dict(model.parameters)
@@ -224,12 +223,12 @@ class JudgeCheck(ModelCheck):
         if self.samples == 1 or self.llm_function is not None or not cold:
             return []
         advice = "leave it out, and it is 1"
-        return [f"{self.samples} samples at a temperature of 0 say the same again and again ({advice})"]
+        return [f"{self.samples} samples at a temperature of 0 give the same answer again and again ({advice})"]
 
     @classmethod
     @abstractmethod
     def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """Return what a check with these arguments, as they are declared, asks its models."""
+        """Return the question that a check with these declared arguments asks its models."""
 
     def check_before(self) -> None:
         """Raise CheckArgumentsError where there is nothing to ask."""
@@ -243,7 +242,7 @@ class JudgeCheck(ModelCheck):
         """Return the schema of what `check_judge` returns."""
 
     def check_combined(self, response: dict[str, Any]) -> dict[str, Any]:
-        """Return a response that was made of several; raises CheckArgumentsError if its members do not go together."""
+        """Return a response that combines several. Raises CheckArgumentsError if its members contradict each other."""
         return response
 
     def check_jury_rule(self) -> JuryRule:
@@ -251,7 +250,7 @@ class JudgeCheck(ModelCheck):
         return JuryRule(self.jury, self.check_response_schema(), self.check_passes, None)
 
     async def check_call(self, requests: ModelRequests) -> dict[str, Any]:
-        """Ask, and read the answer; or the answers, of which one is made."""
+        """Ask the models, and combine their answers."""
         self.check_before()
         models: Sequence[Model | None] = self.check_models() or [None]
         if len(models) == 1:
@@ -275,7 +274,7 @@ class JudgeCheck(ModelCheck):
         return Sample(response, questioner.metadata)
 
     def check_passes(self, score: Any) -> bool | None:
-        """Return whether a score is enough; None if no score decides. Raises CheckArgumentsError if there is none."""
+        """Return whether a score passes, or None without `pass_at`. Raises CheckArgumentsError for a missing score."""
         if self.pass_at is None:
             return None
         if isinstance(score, bool) or not isinstance(score, int | float):
@@ -311,7 +310,7 @@ def jury_configs(
 ) -> list[Configs]:
     """Return the configuration of each member of a jury. Raises ValueError.
 
-    The check's `provider_config` is that of its model; without one, that of all members.
+    The check's `provider_config` belongs to its model. If the check has no model, it belongs to all members.
     """
     own = [_own_configs(index, entry) for index, entry in enumerate(judges)]
     usual = dict(model_config)
@@ -336,7 +335,7 @@ def _own_configs(index: int, entry: Any) -> Configs:
 
 
 def _sampled(model: Model, sample: int) -> Model:
-    """Return the model as it is asked for a sample: of one seed, all of them would be the same."""
+    """Return the model with a seed of the sample's own, because one seed would give the same answer each time."""
     seed = model.parameters.get("seed")
     if sample == 0 or not isinstance(seed, int):
         return model
@@ -344,7 +343,7 @@ def _sampled(model: Model, sample: int) -> Model:
 
 
 def json_object(response: Any) -> dict[str, Any]:
-    """Return a response as an object: its own, or that which its text holds. Raises CheckArgumentsError."""
+    """Return a response as an object; a text is read as JSON. Raises CheckArgumentsError."""
     value = response.model_dump(mode="json") if isinstance(response, BaseModel) else response
     if isinstance(value, str):
         try:
@@ -365,11 +364,11 @@ SCORED = {
     },
     "required": ["reason", "score", "passed"],
 }
-"""The response of a scored judge, whatever else is in it."""
+"""JSON Schema of the response of a scored judge, which may have more members."""
 
 
 class ScoredJudgeCheck(JudgeCheck):
-    """A judge whose response has a `score` from 0 to 1, and `passed`, which says whether that is enough."""
+    """A judge whose response has a `score` from 0 to 1, and `passed`: whether the score is at least `pass_at`."""
 
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 

@@ -65,7 +65,7 @@ class JudgeSpec:
 
 
 def judges_of_suite(suite: LoadedSuite) -> list[JudgeSpec]:
-    """Return the judges that all cases of a suite share, with what the suite says once for all of them."""
+    """Return the judges that all cases of a suite share, completed by its sections."""
     checks = [check for check in suite.section("checks") or () if check is not None]
     defaults = CheckDefaults(suite.section("judge"), suite.section("embedding"))
     return judges_of([to_check(check) for check in defaults.complete(checks)])
@@ -78,8 +78,9 @@ def judges_of(checks: Sequence[Check]) -> list[JudgeSpec]:
 
 
 def recorded_judge(check_id: str, run_id: str, tool: str) -> JudgeSpec:
-    """Return a scorer of an imported run as a judge. It is one of this run only: the next import has a scorer of the
-    same name, and nobody knows whether it is the same.
+    """Return a scorer of an imported run as a judge, which belongs to this run only.
+
+    The next import may have another scorer of the same name.
     """
     prompt = f"What {check_id} was asked is not recorded. Label whether it should pass this output."
     fields: dict[str, tuple[Kind, tuple[str, ...]]] = {"passed": ("boolean", ()), "score": ("number", ())}
@@ -147,7 +148,7 @@ _ASKED = {"prompt", "response_format"}
 
 
 def _rubric(judge_class: type[JudgeCheck], arguments: Mapping[str, Any], asked: Asked, samples: int) -> str:
-    """Return the content hash of all that decides a verdict beside the models."""
+    """Return the content hash of everything but the models that decides a verdict."""
     others = {name: value for name, value in arguments.items() if name not in _OF_JUDGE}
     if judge_class.check_type == CheckType.LLM_JUDGE:
         others = {name: value for name, value in others.items() if name not in _ASKED}

@@ -30,7 +30,7 @@ ENTRY_POINTS = "fepflow.embedders"
 PREFIX = "local:"
 
 Known = tuple[Embedder, str | None]
-"""A function, and the version under which its vectors are cached; None for one without a version."""
+"""A function, and the version under which its vectors are cached, or None."""
 
 _registered: dict[str, Known] = {}
 
@@ -50,12 +50,12 @@ def register_embedder(name: str) -> Callable[[F], F]:
 
 
 def is_local(model: Model) -> bool:
-    """Return whether the model is an embedder of the user's."""
+    """Return whether the model is an embedder in the user's code."""
     return model.name.startswith(PREFIX)
 
 
 def config_error_of(model: Model) -> str | None:
-    """Why it cannot be used; None if it can. Loads it."""
+    """Load the embedder, and return why it cannot be used, or None."""
     try:
         _find(model)
     except CheckArgumentsError as error:
@@ -64,7 +64,7 @@ def config_error_of(model: Model) -> str | None:
 
 
 def sender(model: Model) -> tuple[Callable[[list[str]], Awaitable[EmbeddingResponse]], str | None]:
-    """Return a function that asks the embedder, and its version, by package and source; None if neither is known.
+    """Return a function that calls the embedder, and the hash of its package and source, or None.
 
     Raises CheckArgumentsError.
     """
@@ -133,12 +133,12 @@ def _load(name: str) -> Known:
         why = f"cannot be loaded: {type(error).__name__}: {words_of(error)}"
         raise CheckArgumentsError(f"the embedder {name} of {package} {why}") from None
     if not callable(function):
-        raise CheckArgumentsError(f"the embedder {name} of {package} is no function")
+        raise CheckArgumentsError(f"the embedder {name} of {package} is not a function")
     return function, content_hash(package, entry.dist.version, _source(function)) if entry.dist else None
 
 
 def _source(function: Embedder) -> str | None:
-    """Return the text of the function, or of the class that its object has."""
+    """Return the source of the function, or of the class of a callable object."""
     for kind in (function, type(function)):
         try:
             return getsource(kind)
@@ -156,7 +156,7 @@ class ModelCheck(BaseAsyncCheck):
     check_kind: ClassVar[Kind]
 
     async def __call__(self) -> dict[str, Any]:
-        """Return the results, by the requests of the user's check in which it is called, else by a new client."""
+        """Return the results, by the requests of the user's check that calls it, else by a new client."""
         async with nested_or_own() as requests:
             return await self.check_call(requests)
 
@@ -166,12 +166,10 @@ class ModelCheck(BaseAsyncCheck):
 
     @abstractmethod
     def check_models(self) -> list[Model]:
-        """Return the models, with their keys; none if a function is asked. Raises ValueError for one that is not
-        configured.
-        """
+        """Return the models with their keys; an empty list if a function is used. Raises ValueError without either."""
 
     def check_config_error(self) -> str | None:
-        """Why a model cannot be called, by its configuration. Takes seconds the first time."""
+        """Return why a model cannot be called with its configuration, or None. Takes seconds the first time."""
         problems = (_litellm.problem(model) for model in self.check_models())
         return next((problem for problem in problems if problem is not None), None)
 
@@ -180,14 +178,14 @@ class ModelCheck(BaseAsyncCheck):
         return []
 
     def check_unpriced(self) -> list[str]:
-        """Return the names of the models whose price is unknown."""
+        """Return the names of models without a known price."""
         return [model.name for model in self.check_models() if not is_local(model) and not _litellm.has_price(model)]
 
 
 def model_of(
     function: object, model_config: Any, provider_config: Any, known: Mapping[str, Any], needed: str
 ) -> Model | None:
-    """Return the model that arguments describe; None if there is a function. Raises ValueError (`needed` for none)."""
+    """Return the model that arguments describe; None with a function. Raises ValueError, `needed` without both."""
     if function is not None:
         return None
     refuse_paths("model_config", model_config)
@@ -208,7 +206,7 @@ def refuse_paths(name: str, value: Any) -> None:
 
 ADDRESSES = ("api_base", "base_url")
 OF_PROVIDER = frozenset({*ADDRESSES, "api_key", "api_version", "provider_name"})
-"""Settings of one provider, which would be wrong for another one, or disclose a key to it."""
+"""Settings of one provider, which are wrong for another one or would disclose a key to it."""
 
 
 def completed_configs(
@@ -217,9 +215,9 @@ def completed_configs(
     usual_model: Mapping[str, Any],
     usual_provider: Mapping[str, Any],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a `model_config` and a `provider_config` with what they leave open: their own win, member by member.
+    """Return a `model_config` and a `provider_config`, completed by the usual ones; their own members win.
 
-    One that names a model of another provider gets nothing that is meant for the usual one.
+    A model of another provider gets no settings of the usual provider.
     """
     if _provider(own_model) not in (None, _provider(usual_model)):
         left_out = OF_PROVIDER
@@ -227,12 +225,13 @@ def completed_configs(
         left_out = frozenset(ADDRESSES)
     else:
         left_out = frozenset()
-    usual = [{key: said for key, said in one.items() if key not in left_out} for one in (usual_model, usual_provider)]
-    return {**usual[0], **own_model}, {**usual[1], **own_provider}
+    model = {name: value for name, value in usual_model.items() if name not in left_out}
+    provider = {name: value for name, value in usual_provider.items() if name not in left_out}
+    return {**model, **own_model}, {**provider, **own_provider}
 
 
 def _provider(llm_config: Mapping[str, Any]) -> str | None:
-    """Return the provider of a model as it is written: what stands before the first slash."""
+    """Return the provider in a model's name: the part before the first slash."""
     name = llm_config.get("model")
     return str(name).partition("/")[0] if name is not None else None
 
@@ -253,7 +252,7 @@ def response_metadata(model: Model, response: ChatResponse | EmbeddingResponse) 
 
 
 async def call(function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what the function returns; one that is not async runs in a thread, many at a time."""
+    """Return the result of a function. A sync one runs in a thread, many at a time."""
     if iscoroutinefunction(function) or iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004  # an object's method may be async
         return await function(*arguments)
     answer = await OTHERS_CALLS.run(partial(function, *arguments))

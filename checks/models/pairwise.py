@@ -20,7 +20,7 @@ from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 
 Position = Literal["first", "second", "neither"]
-"""The answer that a judge prefers, by where it stands."""
+"""The answer that a judge prefers, by its position."""
 
 Side = Literal["one", "other", "tie"]
 """The side of a pair that is preferred."""
@@ -82,7 +82,7 @@ def pair_prompt(asked: str, pair: AnswerPair) -> StructuredPrompt:
 async def judge_pair(requests: ModelRequests, model: Model, asked: str, pair: AnswerPair) -> PairJudgement:
     """Ask in both orders, and return what holds in both. Raises as `structured.ask` does, if either has no answer."""
     swapped = AnswerPair(pair.input, pair.expected, pair.other, pair.one)
-    prompts = [pair_prompt(asked, each) for each in (pair, swapped)]
+    prompts = [pair_prompt(asked, order) for order in (pair, swapped)]
     answers = await asyncio.gather(
         *(structured.ask(requests, model, prompt, _read) for prompt in prompts), return_exceptions=True
     )

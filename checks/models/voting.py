@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from statistics import median_low
@@ -24,8 +24,6 @@ PASSED: FieldPath = ("passed",)
 
 _MAX_ERROR = 200
 _MOST_REFERENCES = 8
-_NOTHING = None
-"""The value of a field that a sample leaves out, or null."""
 
 
 @dataclass(frozen=True)
@@ -50,16 +48,20 @@ class _Decided:
         return ".".join(self.path)
 
     @property
+    def numbers(self) -> list[Any]:
+        return [value for value in self.values if value is not None]
+
+    @property
     def agreeing(self) -> int:
         return sum(_same(value, self.value) for value in self.values)
 
 
 def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any], called: str = "samples") -> Sample:
-    """Combine samples, which are `called` so in messages: the majority's booleans and texts of an enumeration, the
-    median of numbers, and everything else from a sample that agrees with them.
+    """Combine samples into one: the majority's booleans and texts of an enumeration, and the median of numbers.
 
-    A majority is more than half of all that were asked, those that failed (exceptions) included. Raises ModelError of
-    the kind `undecided` where there is none; one failure itself, if it is for failures that there can be none.
+    Everything else comes from a sample that agrees with these. `called` is the name of samples in messages. A majority
+    is more than half of all samples, including failed ones (exceptions). Raises ModelError of the kind `undecided`
+    without a majority, and a failure itself if there are too many failures for a majority.
     """
     answered = [sample for sample in samples if isinstance(sample, Sample)]
     failures = [sample for sample in samples if isinstance(sample, Exception)]
@@ -75,11 +77,11 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any], calle
     for decision in decided:
         _put(response, decision, responses)
     details = {"samples": _details(samples, decided)}
-    return Sample(response, {**answered[chosen].metadata, **sums(samples), **details})
+    return Sample(response, {**answered[chosen].metadata, **_usage(samples), **details})
 
 
 def failure_of_all(samples: Sequence[Sample | Exception], called: str) -> Exception:
-    """Return the failure that stands for all: a limit of the run, else a retryable one, if there is one."""
+    """Return the failure that represents all: a limit of the run first, then a retryable one."""
     failures = [sample for sample in samples if isinstance(sample, Exception)]
     worst = min(
         failures, key=lambda one: (not isinstance(one, RunLimitExceededError), not getattr(one, "recoverable", False))
@@ -93,7 +95,7 @@ def failure_of_all(samples: Sequence[Sample | Exception], called: str) -> Except
 def _fields(
     schema: dict[str, Any], root: dict[str, Any], values: Sequence[dict[str, Any]], above: FieldPath
 ) -> Iterator[tuple[FieldPath, Kind]]:
-    """Yield the fields that can be counted, and how, in their order."""
+    """Yield the fields that can be combined, and how, in their order."""
     for name in dict.fromkeys(name for value in values for name in value):
         present = [value[name] for value in values if value.get(name) is not None]
         known = resolved_schema(schema.get("properties", {}).get(name), root)
@@ -128,7 +130,7 @@ def resolved_schema(schema: Any, root: dict[str, Any]) -> dict[str, Any]:
 
 def _decided(path: FieldPath, kind: Kind, values: list[Any], failures: Sequence[Exception], asked: str) -> _Decided:
     n_samples = len(values) + len(failures)
-    present = [value for value in values if value is not _NOTHING]
+    present = [value for value in values if value is not None]
     if kind == "median" and 2 * len(present) > n_samples:
         return _Decided(path, kind, median_low(present), values)
     texts = [json.dumps(value, ensure_ascii=False, default=repr) for value in values]
@@ -150,45 +152,44 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _distance(decided: Sequence[_Decided], number: int) -> tuple[int, int, float, int]:
-    """Return the distance of a sample from the decisions, `passed` first: the reasons of the nearest one are taken."""
+    """Return the distance of a sample from the decisions, `passed` first. The texts of the nearest sample are used."""
     against = [
         decision
         for decision in decided
         if decision.kind == "vote" and not _same(decision.values[number], decision.value)
     ]
-    beside = [_aside(decision, decision.values[number]) for decision in decided if decision.kind == "median"]
-    return any(decision.path == PASSED for decision in against), len(against), sum(beside), number
+    distances = [_from_median(decision, decision.values[number]) for decision in decided if decision.kind == "median"]
+    return any(decision.path == PASSED for decision in against), len(against), sum(distances), number
 
 
-def _aside(decision: _Decided, value: Any) -> float:
-    """Return how far a number is from the median, in terms of the spread: 0 to 1."""
-    if value is _NOTHING or decision.value is _NOTHING:
+def _from_median(decision: _Decided, value: Any) -> float:
+    """Return the distance of a number from the median as a share of the spread, 0 to 1."""
+    if value is None or decision.value is None:
         return float(value is not decision.value)
-    numbers = [value for value in decision.values if value is not _NOTHING]
-    spread = max(numbers) - min(numbers)
+    spread = max(decision.numbers) - min(decision.numbers)
     return abs(value - decision.value) / spread if spread else 0.0
 
 
 def _at(response: Any, path: FieldPath) -> Any:
     for name in path:
-        response = response.get(name) if isinstance(response, dict) else _NOTHING
+        response = response.get(name) if isinstance(response, dict) else None
     return response
 
 
 def _put(response: dict[str, Any], decision: _Decided, responses: Sequence[dict[str, Any]]) -> None:
-    """Set the response's field to the decision; a field that is left out is left out as in a sample that does so."""
+    """Set the response's field to the decision. A field without a value is absent or null, as a sample has it."""
     *above, name = decision.path
     parent: Any = response
     for step in above:
         if not isinstance(parent.get(step), dict):
-            if decision.value is _NOTHING:
+            if decision.value is None:
                 return
             parent[step] = {}
         parent = parent[step]
-    if decision.value is not _NOTHING:
+    if decision.value is not None:
         parent[name] = decision.value
     elif name in parent:
-        like = next(other for other in responses if _at(other, decision.path) is _NOTHING)
+        like = next(other for other in responses if _at(other, decision.path) is None)
         if name in (_at(like, tuple(above)) or {}):
             parent[name] = None
         else:
@@ -196,7 +197,7 @@ def _put(response: dict[str, Any], decision: _Decided, responses: Sequence[dict[
 
 
 def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided]) -> dict[str, Any]:
-    """Return the values of each sample, without its texts, and their agreement; a failed sample agrees with none."""
+    """Return the values of each sample, without its texts, and their agreement. A failed sample disagrees."""
     n_samples = len(samples)
     return {
         "asked": n_samples,
@@ -204,43 +205,41 @@ def _details(samples: Sequence[Sample | Exception], decided: Sequence[_Decided])
         "agreement": {
             decision.name: round(decision.agreeing / n_samples, 4) for decision in decided if decision.kind == "vote"
         },
-        "spread": {decision.name: _spread(decision.values) for decision in decided if decision.kind == "median"},
-        "said": [_sample_values(sample, decided) for sample in samples],
+        "spread": {
+            decision.name: [min(decision.numbers), max(decision.numbers)]
+            for decision in decided
+            if decision.kind == "median"
+        },
+        "said": [
+            {decision.name: _at(sample.response, decision.path) for decision in decided}
+            if isinstance(sample, Sample)
+            else error_of(sample)
+            for sample in samples
+        ],
     }
-
-
-def _spread(values: Sequence[Any]) -> list[Any]:
-    numbers = [value for value in values if value is not _NOTHING]
-    return [min(numbers), max(numbers)]
-
-
-def _sample_values(sample: Sample | Exception, decided: Sequence[_Decided]) -> dict[str, Any]:
-    if isinstance(sample, Sample):
-        return {decision.name: _at(sample.response, decision.path) for decision in decided}
-    return error_of(sample)
 
 
 def error_of(failure: Exception) -> dict[str, Any]:
-    """Return what is kept of a sample that failed."""
+    """Return the record of a sample that failed."""
     return {"error": str(failure)[:_MAX_ERROR]}
 
 
-def sums(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
-    """Return what all took together; None unless it is known of each, which it is not of one that failed."""
-    metadata = [sample.metadata if isinstance(sample, Sample) else {} for sample in samples]
-    sums: dict[str, Any] = {
-        name: _sum([details.get(name) for details in metadata])
-        for name in SUMMED
-        if any(name in details for details in metadata)
-    }
-    if any("cached" in details for details in metadata):
+def sums(metadata: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the usage of several answers together; None for a figure that is not known of each of them."""
+    names = {name for details in metadata for name in details}
+    sums: dict[str, Any] = {}
+    for name in names.intersection(SUMMED):
+        values = [details.get(name) for details in metadata]
+        known = all(isinstance(value, int | float) for value in values)
+        sums[name] = round(sum(values), 9) if known else None  # type: ignore[arg-type]  # all are numbers
+    if "cached" in names:
         sums["cached"] = all(details.get("cached") is True for details in metadata if details)
     return sums
 
 
-def _sum(values: Sequence[Any]) -> Any:
-    known = [value for value in values if isinstance(value, int | float)]
-    return round(sum(known), 9) if len(known) == len(values) else None
+def _usage(samples: Sequence[Sample | Exception]) -> dict[str, Any]:
+    """Return the usage of samples together; that of a failed one is not known."""
+    return sums([sample.metadata if isinstance(sample, Sample) else {} for sample in samples])
 
 
 Jury = Literal["majority", "mean"]
@@ -252,9 +251,9 @@ JUDGES = "judges"
 class JuryRule:
     """Rule by which a jury decides.
 
-    `passes` says whether a mean score does, None if no score decides; `scale` has the lowest and the highest score that
-    a judge may give, None if they are not known. `lost` are members of a response that are unknown while a judge is
-    missing.
+    `passes` returns whether a mean score passes, None if no score decides. `scale` has the lowest and the highest score
+    that a judge may give, None if they are not known. `lost` are members of a response that are unknown while a judge
+    is missing.
     """
 
     kind: Jury
@@ -321,7 +320,7 @@ def _mean(answers: Sequence[Sample | Exception], rule: JuryRule) -> Sample:
             for answer in answers
         ],
     }
-    return Sample(response, {**answered[chosen].metadata, **sums(answers), "samples": details})
+    return Sample(response, {**answered[chosen].metadata, **_usage(answers), "samples": details})
 
 
 def _score(sample: Sample) -> float:
@@ -332,7 +331,7 @@ def _score(sample: Sample) -> float:
 
 
 def _vote(votes: Sequence[Any]) -> bool:
-    """Return the majority's vote; a tie is none."""
+    """Return the vote of the majority. Raises ModelError for a tie."""
     yes = sum(vote is True for vote in votes)
     if 2 * yes == len(votes):
         raise ModelError(f"{len(votes)} judges give no majority for passed", kind="undecided")
@@ -347,5 +346,5 @@ def _undecided(answers: Sequence[Sample | Exception], why: str) -> ModelError:
 
 
 def rounded(score: float) -> float:
-    """Return a score without the noise of its computation, which could move it across a limit."""
+    """Return a score without rounding errors, which could move it across a limit."""
     return round(score, 6)

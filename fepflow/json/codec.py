@@ -1,4 +1,4 @@
-"""Any JSON value as text that every file and database can hold, and back.
+"""Encoding of any JSON value as text that every file and database can hold.
 
 The text is ASCII: NUL characters, lone surrogates and everything else beyond ASCII are JSON escapes. What JSON has no
 word for is tagged: NaN and the infinities become `{"$float": "NaN"}`, `{"$float": "Infinity"}` and
@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json, to_jsonable_python
 
 MAX_DEPTH = 200
-"""Deepest nesting that is stored: less than what a reader's stack can take apart again."""
+"""Deepest nesting that is stored, which the stack of a reader can hold."""
 
 _TAG = re.compile(r"\$+float")
 _FLOATS = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
@@ -34,7 +34,7 @@ class Encoded(str):
 
 
 def encode(value: Any) -> Encoded:
-    """`value` as ASCII JSON text.
+    """Return `value` as ASCII JSON text.
 
     Dates, sets, models and the like are written as pydantic writes them. Raises NotJsonError for what has no such
     form, is nested more than MAX_DEPTH deep, or contains itself.
@@ -47,9 +47,7 @@ def encode(value: Any) -> Encoded:
 
 
 def may_be_deep(text: str) -> bool:
-    """Return whether JSON text may be nested more than MAX_DEPTH deep: it has so many brackets, some perhaps in
-    strings.
-    """
+    """Return whether JSON text may be nested more than MAX_DEPTH deep, by its number of brackets."""
     return text.count("[") + text.count("{") > MAX_DEPTH
 
 

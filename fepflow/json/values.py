@@ -1,4 +1,4 @@
-"""JSON from elsewhere: parsed by the standard, within limits, and refused in words a user understands."""
+"""JSON values from elsewhere: parsing by the standard, limits, comparisons."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def loads(text: str) -> Any:
 
 
 def loads_with_nan(text: str) -> Any:
-    """Return the same for files of tools that write NaN and infinities: those become floats."""
+    """Read JSON as `loads` does, but accept NaN and infinities, which some tools write, as floats."""
     return _NAN_DECODER.decode(text)
 
 
@@ -87,7 +87,7 @@ _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 
 def syntax_error(error: JSONDecodeError) -> str:
-    """Return what is wrong, for a message that has the place already; some of Python's end in "at"."""
+    """Return Python's message about a syntax error without its trailing "at", for a message that has the place."""
     return error.msg.removesuffix(" at").removesuffix(" starting")
 
 
@@ -96,7 +96,7 @@ def _location(error: JSONDecodeError) -> str:
 
 
 SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000
-"""Up to here, whatever is done with a value takes milliseconds at most."""
+"""Sizes up to which any work on a value takes milliseconds at most."""
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -109,7 +109,7 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def texts_in(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield all texts of a JSON value, but for keys, with their places."""
+    """Yield all texts of a JSON value, without keys, with their places."""
     if isinstance(value, str):
         yield location, value
     elif isinstance(value, dict | list):
@@ -123,9 +123,9 @@ def is_large(value: Any) -> bool:
 
 
 def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
-    """Return whether a value has at most so many nodes (itself, elements, members) and characters in texts and names.
+    """Return whether a value has at most `nodes` (itself, elements, members) and `characters` in texts and names.
 
-    It looks at no more of the value than that, so the answer comes as quickly for a huge one, or one in itself.
+    It stops at the limit, so a huge value, or one that contains itself, takes no longer.
     """
     waiting = [value]
     while waiting:
@@ -148,7 +148,7 @@ def is_small(value: Any, nodes: int, characters: int | None = None) -> bool:
 
 
 def finite(value: Any) -> float | None:
-    """Return a number as a float; None for what is none, for NaN, the infinities, and whatever is beyond floats."""
+    """Return a finite number as a float; None for other values and for integers beyond floats."""
     try:
         return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
     except OverflowError:  # JSON has integers of any length
@@ -156,9 +156,9 @@ def finite(value: Any) -> float | None:
 
 
 def has_more_values(text: str, values: int) -> bool:
-    """Return whether JSON text holds more than so many values, estimated by its commas and brackets, unparsed.
+    """Return whether JSON text has more than `values` values, by its commas and brackets, without parsing it.
 
-    Each step is a call of Python's that takes milliseconds for megabytes. For what is no JSON it means little.
+    It takes milliseconds for megabytes. For a text that is not JSON, the answer means little.
     """
     if _marks(text) <= values:
         return False
@@ -173,7 +173,7 @@ def _marks(text: str) -> int:
 
 
 def json_equal(left: Any, right: Any) -> bool:
-    """Return whether two JSON values are the same. What is no JSON value is compared as Python does."""
+    """Return whether two JSON values are the same. Other objects are compared as in Python."""
     pairs = [(left, right)]
     while pairs:
         left, right = pairs.pop()
@@ -194,9 +194,9 @@ def json_equal(left: Any, right: Any) -> bool:
 
 
 def json_key(value: Any, *, fold_case: bool = False) -> Hashable:
-    """Something that can be in a set, the same for values that are equal, and for no others.
+    """Return a hashable key that is the same for equal values only.
 
-    With `fold_case`, texts that differ in case only are equal: the value itself, not what is inside of it.
+    With `fold_case`, texts that differ only in case are equal; texts inside the value are not folded.
     """
     if isinstance(value, str):
         return value.casefold() if fold_case else value
@@ -210,7 +210,7 @@ def json_key(value: Any, *, fold_case: bool = False) -> Hashable:
 
 
 def referred(root: Any, reference: str) -> Any:
-    """Return what `#/$defs/name` refers to in the schema `root`; None if that is nothing."""
+    """Return the part of the schema `root` that `#/$defs/name` refers to; None if it is missing."""
     for step in reference.removeprefix("#/").split("/"):
         root = root.get(step.replace("~1", "/").replace("~0", "~")) if isinstance(root, dict) else None
     return root

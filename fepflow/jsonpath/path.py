@@ -1,4 +1,4 @@
-"""JSONPath over the evaluation context (FEP 2.3.2, 6.2): which strings are paths, and what they find.
+"""JSONPath over the evaluation context (FEP 2.3.2, 6.2).
 
 Three engines stand behind one function, `compile_path`. A path that names at most one node (`$.output.value`,
 `$.a[0]['b c']`) becomes a tuple of keys and is walked in plain Python, because every check resolves such paths. Any
@@ -22,7 +22,7 @@ MAX_EXPRESSION_LENGTH = 1_000
 _SHOWN_NAMES = 8
 _SHOWN_CHARACTERS = 60
 
-# Letters, digits, _ and all beyond ASCII. Said by what is none of them, it compiles in a fifth of the time.
+# Letters, digits, _ and all beyond ASCII. The negative form compiles in a fifth of the time.
 _NAME = r"(?![0-9])[^\x00-/:-@\[-^`{-\x7f\ud800-\udfff]+"
 _TEXT = r"\\\x00-\x1f\ud800-\udfff"
 _INDEX = r"0|-?[1-9][0-9]{0,14}"  # 15 digits are inside RFC 9535's exact range of integers, whatever they are
@@ -41,10 +41,10 @@ class Path(Protocol):
         """The path as it was written."""
 
     def find(self, document: Any) -> list[Any]:
-        """Return the values of all nodes that the path selects, in order; `[]` when there is none.
+        """Return the values of all nodes that the path selects, in order; `[]` without any.
 
-        Raises JSONPathError when the document is too deep or the result too long for it, CheckTimeoutError when
-        looking takes too long.
+        Raises JSONPathError if the document is too deep or the result too long, and CheckTimeoutError if the search
+        takes too long.
         """
 
     def resolve(self, document: Any) -> Any:
@@ -55,7 +55,7 @@ class Path(Protocol):
 
     @property
     def is_quick(self) -> bool:
-        """True if it takes milliseconds at most in a document that is not large, so that it may hold others up."""
+        """True if it takes milliseconds at most in a document that is not large."""
 
 
 class SingularPath:
@@ -109,7 +109,7 @@ class SingularPath:
 
 
 def _member(container: Any, key: Any) -> Any:
-    """Return a member of a container; one that makes up members (a defaultdict, a Counter) is not asked to."""
+    """Return a member of a container. A defaultdict or a Counter is not asked to create one."""
     if isinstance(container, dict) and key not in container:
         raise KeyError(key)
     return container[key]
@@ -175,8 +175,7 @@ def _plain_keys(expression: str) -> tuple[Key, ...] | None:
 
 
 def leading_keys(expression: str) -> tuple[Key, ...]:
-    """Return the keys with which every node begins that a valid path finds, up to the first wildcard, filter or
-    function.
+    """Return the keys of a valid path up to its first wildcard, filter or function.
 
     A document without a node at these keys has none at the path either.
     """
@@ -195,7 +194,7 @@ def leading_keys(expression: str) -> tuple[Key, ...]:
 
 
 def descend(value: Any, keys: tuple[Key, ...]) -> tuple[int, Any]:
-    """Return how many of the keys lead somewhere, and the value that the last of those leads to."""
+    """Return how many of the keys lead to a value, and the last value."""
     for number, key in enumerate(keys):
         if not isinstance(value, dict if isinstance(key, str) else list):
             return number, value
@@ -242,7 +241,7 @@ _BARE_WORD = re.compile(
 
 
 def context_problem(keys: Sequence[Key]) -> tuple[str, str] | None:
-    """Return what is wrong with a path that begins with these keys, and advice; None if it may find something."""
+    """Return a message about a path that begins with these keys, and advice; None if it may find something."""
     if not keys:
         return None
     first = keys[0]
@@ -264,7 +263,7 @@ def _meant(name: Key, known: Sequence[str], elsewhere: Mapping[str, str], before
 
 
 def meant_path(text: str) -> str | None:
-    """Return the path that a text was meant to be which is none, such as `output.value`; None for any other text."""
+    """Return the path that was probably meant by a text like `output.value`; None for any other text."""
     match = _LOOKS_LIKE_A_PATH.fullmatch(text)
     if match is None or text.startswith("$."):
         return None

@@ -1,7 +1,7 @@
 """Paths that may find several nodes; `fepflow.jsonpath.path` loads this file when a path needs it.
 
-RFC 9535 by jsonpath-rfc9535, and jsonpath-ng's functions in backticks by jsonpath-ng. Answers come from strangers, and
-a filter can take for ever: what is not a plain wildcard on a small document has a time limit around it.
+RFC 9535 by jsonpath-rfc9535, and jsonpath-ng's functions in backticks by jsonpath-ng. A filter on a hostile answer can
+take for ever, so everything but a plain wildcard on a small document has a time limit.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ MAX_SUBJECT = 1_000_000
 
 _QUICK_NODES = 2_000
 _SLOW = re.compile(r"[?,(`]|\.\.")
-"""Parts of a path by which it may come by a node more than once."""
+"""Parts of a path by which it may visit a node more than once."""
 
 
 class _LimitError(Exception):
-    """A size that is over its limit; the text says which."""
+    """A size is over its limit; the text tells which."""
 
 
 class QueryPath:
-    """A path under limits; the rule for one, several and no nodes."""
+    """A path with limits on time and size."""
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
@@ -75,7 +75,7 @@ class QueryPath:
         raise JSONPathError(f"{self.expression!r} found nothing", self.expression)
 
     def _limited(self, document: Any, work: Callable[[Any], T]) -> T:
-        """Do the work within the time limit, and turn whatever a library raises into an error of ours."""
+        """Do the work within the time limit, and turn errors of the libraries into our own."""
         try:
             if self.is_quick and is_small(document, _QUICK_NODES):
                 return work(document)
@@ -102,7 +102,7 @@ class QueryPath:
         raise NotImplementedError
 
     def _invalid(self, reason: str, position: int | None = None) -> JSONPathError:
-        """Return the error of an expression that is no path, with the place of the error where known."""
+        """Return the error of an expression that is not a path, with the place if it is known."""
         message = f"{self.expression!r} is not a valid JSONPath: {reason}"
         if position is not None:
             rest = self.expression[position : position + 20]
@@ -150,7 +150,7 @@ _NAME_BEYOND_ASCII = re.compile(QUOTED.pattern + r"|(\.\.?)([A-Za-z0-9_]*[^\x00-
 
 
 def _in_brackets(match: re.Match[str]) -> str:
-    """Return a name as the library (1.0.1) reads it: as a shorthand it ends at most letters beyond U+10FF."""
+    """Return a name in brackets. For the library (1.0.1), a shorthand ends at most letters beyond U+10FF."""
     dots, name = match[1], match[2]
     if name is None or name[0].isdigit():
         return match[0]
@@ -158,7 +158,7 @@ def _in_brackets(match: re.Match[str]) -> str:
 
 
 class _Operand(Expression):
-    """An operand of a comparison: for the library (1.0.1), 1 equals true inside of arrays and objects."""
+    """An operand of a comparison. For the library (1.0.1), 1 equals true inside arrays and objects."""
 
     def __init__(self, operand: Expression) -> None:
         super().__init__(operand.token)
@@ -174,7 +174,7 @@ class _Operand(Expression):
 
 
 def _without_booleans(value: Any) -> Any:
-    """Return a value for comparisons, in which booleans equal nothing but themselves."""
+    """Return a value for comparisons in which booleans equal only themselves."""
     if isinstance(value, dict):
         return {name: _without_booleans(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -191,7 +191,7 @@ class _Parser(Parser):
 
 
 def _fits(method: Callable[..., Any], pattern: str, text: object, flags: int = 0) -> bool:
-    """Return whether a pattern fits; not for what is no text."""
+    """Return whether a pattern fits a text; False for any other value."""
     if not isinstance(text, str):
         return False
     if len(text) > MAX_SUBJECT:
@@ -201,7 +201,7 @@ def _fits(method: Callable[..., Any], pattern: str, text: object, flags: int = 0
 
 
 def _fits_iregexp(method: Callable[..., Any], pattern: object, text: object) -> bool:
-    """Return false, and no error, for what is no text or no I-Regexp (RFC 9535 2.4.6 and 2.4.7, RFC 9485)."""
+    """Return whether an I-Regexp fits a text; False for other values (RFC 9535 2.4.6 and 2.4.7, RFC 9485)."""
     if not isinstance(pattern, str):
         return False
     if len(pattern) > MAX_PATTERN:
@@ -259,7 +259,7 @@ class ExtendedPath(QueryPath):
 
 
 def _guard(query: Any) -> None:
-    """Set limits to what one call of C does: the parts of a path that search, substitute and calculate."""
+    """Set limits for the parts of a path that search, substitute or calculate in one call of C."""
     from jsonpath_ng import JSONPath
     from jsonpath_ng.ext.arithmetic import Operation
     from jsonpath_ng.ext.filter import Expression as Condition
@@ -296,7 +296,7 @@ class _TimedPattern:
 
 
 def _calculate(calculate: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    """Calculate, where Python's `*` would repeat texts and `+` join long ones."""
+    """Calculate, and refuse to repeat texts by `*` or to join long ones by `+`."""
     sizes = [len(operand) for operand in (left, right) if isinstance(operand, str | list)]
     if sizes and calculate is operator.mul:
         raise _LimitError("'*' multiplies numbers only")

@@ -16,11 +16,11 @@ Location = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`. In a request
-    strings with `{{$.path}}` inside are texts that are filled in.
+    """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`.
 
-    `literal` is the value with escapes taken off and None where a path stands; `paths` says what goes where; `members`
-    says it again when all paths are members of one object, as most checks' are.
+    In a request, strings with `{{$.path}}` inside are texts that are filled in. `literal` is the value without escapes,
+    and with None for each path. `paths` has the paths and their places. `members` has them by name, if all are members
+    of one object, as in most checks.
     """
 
     literal: Any
@@ -30,7 +30,7 @@ class Template:
     """See Path.is_quick."""
 
     def render(self, document: Any) -> Any:
-        """Return the value with each path replaced by what it finds in `document`; raises JSONPathError.
+        """Return the value with each path replaced by its value in `document`. Raises JSONPathError.
 
         Parts of the result may be shared with `document` and with other renderings: treat it as read-only.
         """
@@ -52,8 +52,8 @@ class Template:
 def compile_template(value: Any, ready: Mapping[str, Path] | None = None, *, with_texts: bool = False) -> Template:
     """Find and compile the paths in `value`; raises JSONPathError for the first invalid one.
 
-    `ready` are members of an object that are compiled already. `with_texts` says that strings with `{{$.path}}` inside
-    are filled in, as those of requests are.
+    `ready` are members of an object that are compiled already. If `with_texts`, strings with `{{$.path}}` inside are
+    filled in, as in requests.
     """
     paths: list[tuple[Location, Path]] = [((name,), path) for name, path in (ready or {}).items()]
     open_value = {key: item for key, item in value.items() if key not in ready} if ready else value
@@ -82,7 +82,7 @@ def _split(value: Any, location: Location, paths: list[tuple[Location, Path]], *
 
 
 def copy_containers(value: Any) -> Any:
-    """Return a JSON value whose objects and arrays are new; whatever else it holds is shared."""
+    """Return a copy of a JSON value with new objects and arrays; other values are shared."""
     if isinstance(value, dict):
         return {key: copy_containers(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -99,7 +99,7 @@ class Filled:
 
 
 class RenderedPrompt(str):
-    """A text whose placeholders are filled; `parts` are its own words and, in their places, what was filled in."""
+    """A text with filled placeholders; `parts` are its own words and the texts that were filled in, in order."""
 
     parts: tuple[str | Filled, ...]
 
@@ -124,7 +124,7 @@ _OPEN = re.compile(r"\{\{\s*\$\.")
 
 
 def has_placeholders(text: str) -> bool:
-    """Return whether a text has something that is filled in, or a placeholder that is escaped or not closed."""
+    """Return whether a text has a placeholder, which may be escaped or not closed."""
     return _BEGINNING.search(text) is not None
 
 
@@ -169,6 +169,6 @@ class TextTemplate:
 
 
 def fill_text(text: str, document: Any, escape: Callable[[str], str]) -> str:
-    """Return a text with each placeholder replaced by what it finds, escaped; raises JSONPathError."""
+    """Return a text with each placeholder replaced by its value, escaped. Raises JSONPathError."""
     parts = TextTemplate(text).prompt(document).parts
     return "".join(escape(part.text) if isinstance(part, Filled) else part for part in parts)

@@ -26,7 +26,7 @@ SEMVER = (
     r"(?:-((?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
     r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?$"
 )
-"""Semantic version 2.0.0: no leading zeros. Digits are named, because `\\d` also matches those of other scripts."""
+"""Semantic version 2.0.0, without leading zeros. `\\d` would also match digits of other scripts."""
 
 CHECK_ID = r"^[A-Za-z0-9_-]{1,100}$"
 CheckId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=100)]
@@ -78,7 +78,7 @@ class Check(FepModel, CheckForm):
 
 
 CHECK_KEYS = frozenset(Check.model_fields)
-"""Keys beside `type` that are no arguments."""
+"""Keys of a check that are not arguments."""
 
 
 def in_full(check: Any) -> Any:
@@ -116,7 +116,7 @@ def to_check(check: CheckForm) -> Check:
     """Return the declaration of a check in either form. Raises InputError for another object."""
     if not isinstance(check, CheckForm):
         advice = "give Check(type=..., arguments=...), or one of the typed classes, such as ContainsCheck(...)"
-        raise InputError(Problem(f"{type(check).__name__} is no check", path="checks", advice=advice))
+        raise InputError(Problem(f"{type(check).__name__} is not a check", path="checks", advice=advice))
     return check.to_check()
 
 

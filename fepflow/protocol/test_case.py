@@ -17,7 +17,7 @@ REUSED_FROM = "reused_from"
 """Name in an output's metadata of the earlier run that the output is of."""
 
 ERASED = "erased_at"
-"""Name in a case's metadata, and its outputs', of the time at which what they held was erased."""
+"""Name in the metadata of a case and its outputs of the time at which their contents were erased."""
 
 
 class ScriptedTurn(FepModel):
@@ -119,7 +119,7 @@ class TestCase(FepModel):
 
 
 def _input_of_conversation(data: dict[str, Any]) -> tuple[Any] | None:
-    """Return the input made from the turns or the user; None for a case that is no conversation.
+    """Return the input made from the turns or the user; None for other cases.
 
     For invalid turns it may be anything, because they have their own error.
     """
@@ -201,7 +201,9 @@ def turn_context(context: Context, number: int) -> Context:
     value = context["output"]["value"]
     steps = value.get("steps") if isinstance(value, dict) else None
     if not isinstance(steps, list) or len(steps) < number or not isinstance(steps[number - 1], dict):
-        happened = f"the conversation has {len(steps)}" if isinstance(steps, list) else "the output is no conversation"
+        happened = (
+            f"the conversation has {len(steps)}" if isinstance(steps, list) else "the output is not a conversation"
+        )
         raise JSONPathError(f"there was no turn {number}: {happened}", f"$.output.value.steps[{number - 1}]")
     step = steps[number - 1]
     known = {name: step[name] for name in ("tool_calls", "usage", "latency_ms") if step.get(name) is not None}

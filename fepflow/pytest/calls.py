@@ -60,10 +60,10 @@ def make_plan(
     """Return the plan. Raises InputError for what cannot be evaluated: no cases, no checks, a bad threshold."""
     __tracebackhide__ = True
     if not _is_whole(samples):
-        raise invalid_argument("samples", f"{samples!r} is no number of samples", "give 1 or more")
+        raise invalid_argument("samples", f"{samples!r} is not a number of samples", "give 1 or more")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
         raise invalid_argument(
-            "success_threshold", f"{threshold!r} is no share", "give a number from 0 to 1, such as 0.9"
+            "success_threshold", f"{threshold!r} is not a share", "give a number from 0 to 1, such as 0.9"
         )
     if shown and threshold in (0, 1):
         advice = "give a success_threshold between 0 and 1, such as 0.9"
@@ -71,7 +71,7 @@ def make_plan(
     if rule not in get_args(PassRule):
         raise invalid_argument("pass_rule", f"there is no {rule!r}", f"known are {', '.join(get_args(PassRule))}")
     if concurrency is not None and not _is_whole(concurrency):
-        raise invalid_argument("max_concurrency", f"{concurrency!r} is no number of calls", "give 1 or more")
+        raise invalid_argument("max_concurrency", f"{concurrency!r} is not a number of calls", "give 1 or more")
     cases = _usable_cases(test_cases)
     checks, per_case = read_checks(checks)
     if per_case:
@@ -202,7 +202,7 @@ def _units(plan: Plan, samples: range) -> Generator[tuple[int, int]]:
 
 @contextmanager
 def _answering(answers: list[_Answer], case_index: int, sample: int) -> Iterator[Callable[[Any], None]]:
-    """Add the answer of the body's call: what it gives to the function, or what it raises."""
+    """Add the answer of the body's call: the value that it passes on, or its exception."""
     started = perf_counter()
     try:
         yield lambda value: answers.append(_Answer(case_index, sample, output_of(value, started)))

@@ -101,7 +101,7 @@ def _strictness_of_each_case(plan: Plan) -> str | None:
 def _decorated(plan: Plan, function: Test) -> Test:
     __tracebackhide__ = True
     if not callable(function) or isinstance(function, type):
-        raise invalid_argument("test", f"{function!r} is no function", "decorate a test function or method")
+        raise invalid_argument("test", f"{function!r} is not a function", "decorate a test function or method")
     takes = signature(function)
     case_name = _case_parameter(takes)
     wants_request = "request" in takes.parameters

@@ -14,8 +14,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.verdict.pass_rule import CaseClusters
 
 Cluster = str | Callable[[TestCase], Any]
-"""A path such as `$.test_case.metadata.document`, or a function of the case; cases of the same value belong
-together."""
+"""A path like `$.test_case.metadata.document`, or a function of the case. Cases of the same value belong together."""
 
 _BY_FUNCTION = "$.test_case.metadata.cluster"
 
@@ -32,10 +31,10 @@ def dependence_of(cases: Sequence[TestCase], cluster: Cluster | None) -> tuple[C
     remarks = [f"{duplicates.sentence}; the rate counts each of them."] if duplicates.sentence else []
     if cluster is None:
         return None, remarks
-    named = _clusters(cases, cluster)
-    if named is not None and named.warning is not None:
-        remarks.append(named.warning.replace(_BY_FUNCTION, "cluster"))
-    joined = duplicates.joined(named)
+    clusters = _clusters(cases, cluster)
+    if clusters is not None and clusters.warning is not None:
+        remarks.append(clusters.warning.replace(_BY_FUNCTION, "cluster"))
+    joined = duplicates.joined(clusters)
     if joined is None:
         return CaseClusters(range(len(cases)), None), remarks
     return CaseClusters(joined.numbers, joined.noun), remarks
@@ -59,7 +58,7 @@ def _clusters(cases: Sequence[TestCase], cluster: Cluster) -> ClusteredCases | N
 
 def _require_path_of_case(path: str) -> None:
     if not path.startswith("$.test_case."):
-        raise _invalid(f"{path!r} is no path of a test case", _ADVICE)
+        raise _invalid(f"{path!r} is not a path of a test case", _ADVICE)
     try:
         compile_path(path)
     except JSONPathError as error:

@@ -38,14 +38,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Open the store, if asked to: what is wrong with it is said before anything is called."""
+    """Open the store, if `--fepflow-store` is given. Raises UsageError before anything is called."""
     url = config.getoption("fepflow_store")
     if url is None:
         return
     if url and "://" not in url:
         raise pytest.UsageError(
-            f"--fepflow-store: {url} is no database URL. Without a URL, write `--fepflow-store=`, or the option after "
-            "the files to test."
+            f"--fepflow-store: {url} is not a database URL. Without a URL, write `--fepflow-store=`, or the option "
+            "after the files to test."
         )
     from fepflow.errors import FepflowError
     from fepflow.extras import require
@@ -92,7 +92,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the verdicts, those of passed tests too: a rate that only just passes is worth knowing."""
+    """List the verdicts, also of passed tests, because a rate may only just pass."""
     reports = [report for group in terminalreporter.stats.values() for report in group]
     verdicts = [
         (report.nodeid, dict(report.user_properties))

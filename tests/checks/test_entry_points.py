@@ -88,7 +88,7 @@ def test_a_newer_version_of_a_built_in_check_is_added(run):
     [
         ("broken", "the check broken of manners cannot be loaded: AttributeError"),
         ("missing", "the check missing of manners cannot be loaded: ModuleNotFoundError"),
-        ("a_number", "the check a_number of manners cannot be loaded: TypeError: manners:not_a_check is no class"),
+        ("a_number", "the check a_number of manners cannot be loaded: TypeError: manners:not_a_check is not"),
     ],
 )
 def test_an_entry_point_that_cannot_be_loaded_does_not_affect_others(run, name, why):

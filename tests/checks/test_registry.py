@@ -94,7 +94,7 @@ def test_a_newer_version_of_ours_may_be_registered():
 
 @pytest.mark.parametrize("version", ["one", "1.0.x", ""])
 def test_an_invalid_version_is_refused(version):
-    with pytest.raises(CheckArgumentsError, match="is no semantic version"):
+    with pytest.raises(CheckArgumentsError, match="is not a semantic version"):
         registered(version=version)
 
 

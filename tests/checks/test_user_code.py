@@ -203,7 +203,7 @@ def test_ids_that_stand_twice_are_refused() -> None:
 
 @pytest.mark.parametrize("check", [42, "is_empty", None])
 def test_an_object_that_is_not_a_check_is_refused(check: Any) -> None:
-    with pytest.raises(InputError, match="is no check"):
+    with pytest.raises(InputError, match="is not a check"):
         evaluate([TestCase(id="a", input=1)], [Output(value=1)], [check])
 
 

@@ -57,9 +57,9 @@ def test_what_does_not_match_is_an_error_also_with_negate(refused):
         ("```json\n42", {"fence": "json"}, "extract: there is no code fence of json that is closed"),
         ("```python\n42\n```", {"fence": "json"}, "extract: there is no code fence of json in"),
         ("{'a': 1}", {"as": "json"}, "is not valid JSON"),
-        ("42 EUR", {"as": "number"}, 'extract: "42 EUR" is no number'),
-        ("1,23", {"as": "number"}, 'extract: "1,23" is no number'),
-        ("", {"as": "number"}, 'extract: "" is no number'),
+        ("42 EUR", {"as": "number"}, 'extract: "42 EUR" is not a number'),
+        ("1,23", {"as": "number"}, 'extract: "1,23" is not a number'),
+        ("", {"as": "number"}, 'extract: "" is not a number'),
         ("9" * 400, {"as": "number"}, "is too large for a number"),
         ("1" * 5000, {"as": "number"}, "is too large for a number"),
         (True, {"as": "number"}, "extract: as reads a text, and this is true"),
@@ -85,7 +85,7 @@ def test_an_extraction_that_cannot_be_is_refused(refused):
         ({"regexp": "a"}, "extract.regexp"),
         ({"regex": "("}, "extract.regex: the pattern is not a regular expression"),
         ({"as": "yaml"}, "extract.as"),
-        ({"strip": ["<think>"]}, 'extract.strip: "<think>" is no name of a tag'),
+        ({"strip": ["<think>"]}, 'extract.strip: "<think>" is not the name of a tag'),
     ]:
         assert says in refused("exact_match", answer="a", actual="$.output.value", expected="a", extract=extract)
 

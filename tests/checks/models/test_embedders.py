@@ -190,6 +190,6 @@ def test_a_package_offers_one_and_its_version_is_in_the_cache_key(tmp_path):
     results, broken, number, misspelt, version = told("1.0")
     assert "'score': 1.0" in results
     assert "the embedder broken of vectors cannot be loaded: AttributeError" in broken
-    assert "the embedder number of vectors is no function" in number
+    assert "the embedder number of vectors is not a function" in number
     assert "there is no embedder lenght here (known are broken, length, number;" in misspelt
     assert told("1.0")[-1] == version != told("1.1")[-1]

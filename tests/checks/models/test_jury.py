@@ -140,7 +140,7 @@ def test_a_jury_that_is_none_is_refused(refused):
     for changes, why in [
         ({"judges": ["openai/a", "openai/b"]}, "must be an odd number"),
         ({"judges": ["openai/a", "openai/b", "openai/a"]}, "openai/a appears twice"),
-        ({"judges": ["openai/a"]}, "one model is no jury"),
+        ({"judges": ["openai/a"]}, "one model is not a jury"),
         ({"judges": ["openai/a", 5, "openai/b"]}, "must be the name of a model"),
         ({"judges": ["openai/a", {"temperature": 1}, "openai/b"]}, "must name a model"),
         ({"judges": ["openai/a", "local:b", "openai/c"]}, "is an embedder"),

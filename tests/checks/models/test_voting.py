@@ -291,5 +291,5 @@ class TestAModel:
             return [str(problem) for problem in check_problems(document, [check]) if problem.severity == "warning"]
 
         (warning,) = warnings(check(temperature=0))
-        assert "3 samples at a temperature of 0 say the same again and again" in warning
+        assert "3 samples at a temperature of 0 give the same answer again and again" in warning
         assert warnings(check()) == warnings(check(temperature=0.7)) == []

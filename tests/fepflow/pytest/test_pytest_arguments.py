@@ -15,11 +15,11 @@ WRONG = [
     ("CASES, ['contains']", "evaluate: checks[0]: is a str, not a check"),
     ("CASES, [Check(type='contians', arguments={})]", "there is no check type contians (did you mean contains?)"),
     ("CASES, [Check(type='regex', arguments={})]", "evaluate: check regex: regex cannot take these"),
-    ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is no number of samples"),
-    ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is no number of samples"),
-    ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is no share"),
-    ("CASES, CHECKS, success_threshold=float('nan')", "evaluate: success_threshold: nan is no share"),
-    ("CASES, CHECKS, success_threshold=True", "evaluate: success_threshold: True is no share"),
+    ("CASES, CHECKS, samples=0", "evaluate: samples: 0 is not a number of samples"),
+    ("CASES, CHECKS, samples=2.5", "evaluate: samples: 2.5 is not a number of samples"),
+    ("CASES, CHECKS, success_threshold=90", "evaluate: success_threshold: 90 is not a share"),
+    ("CASES, CHECKS, success_threshold=float('nan')", "evaluate: success_threshold: nan is not a share"),
+    ("CASES, CHECKS, success_threshold=True", "evaluate: success_threshold: True is not a share"),
     (
         "CASES, CHECKS, pass_rule='any'",
         "evaluate: pass_rule: there is no 'any' (known are case, sample, each_case)",
@@ -28,7 +28,7 @@ WRONG = [
     ("CASES, CHECKS, pass_threshold=0.5, success_threshold=0.6", "pass_threshold and pass_mode go without it"),
     ("CASES, CHECKS, pass_mode='sample', pass_rule='sample'", "pass_threshold and pass_mode go without it"),
     ("CASES, CHECKS, shown=True", "evaluate: shown: no sample can show that a rate reaches or misses 1"),
-    ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is no number of calls"),
+    ("CASES, CHECKS, max_concurrency=0", "evaluate: max_concurrency: 0 is not a number of calls"),
 ]
 
 

@@ -72,8 +72,8 @@ def test_each_case_counts_clusters_and_a_rate_that_has_to_be_shown_has_no_interv
 
 NO_CLUSTERS = [
     ("cluster=7", "evaluate: cluster: 7 is neither a path nor a function"),
-    ("cluster='document'", "evaluate: cluster: 'document' is no path of a test case (give a path such as"),
-    ("cluster='$.output.value'", "evaluate: cluster: '$.output.value' is no path of a test case"),
+    ("cluster='document'", "evaluate: cluster: 'document' is not a path of a test case (give a path such as"),
+    ("cluster='$.output.value'", "evaluate: cluster: '$.output.value' is not a path of a test case"),
     ("cluster='$.test_case.metadata['", "evaluate: cluster: "),
     ("cluster='$.test_case.metadata.page'", "evaluate: cluster: no test case has a $.test_case.metadata.page"),
     ("cluster=lambda case: None", "evaluate: cluster: no test case gets a value from the function"),

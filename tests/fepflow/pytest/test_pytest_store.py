@@ -121,7 +121,7 @@ def test_a_failure_to_store_is_reported_and_changes_no_outcome(project: Project)
 @pytest.mark.parametrize(
     ("option", "complaint"),
     [
-        (["--fepflow-store", "test_agent.py"], "test_agent.py is no database URL. Without a URL, write"),
+        (["--fepflow-store", "test_agent.py"], "test_agent.py is not a database URL. Without a URL, write"),
         (["--fepflow-store=mysql://user:secret@host/db"], "The store cannot be a mysql database"),
         (["--fepflow-store=sqlite:////proc/nowhere/x.db"], "The store /proc/nowhere/x.db cannot be opened"),
     ],
