@@ -220,12 +220,9 @@ def load_plugin(path: Path, file: str) -> None:
     try:
         with open_regular(path) as source:
             modified = os.fstat(source.fileno()).st_mtime
-    except FileNotFoundError:
-        raise InputError(Problem("there is no such plugin", file, advice="check plugins: in the suite")) from None
-    except IsADirectoryError:
-        raise InputError(Problem("is not a Python file", file, advice="plugins end in .py")) from None
     except OSError as error:
-        raise InputError(Problem(f"cannot be read: {error.strerror}", file)) from None
+        problem = Problem(f"cannot be read: {error.strerror}", file, advice="plugins are Python files that end in .py")
+        raise InputError(problem) from None
     if _loaded.get(path) == modified:
         return
     name = f"fepflow_plugin_{path.stem}_{content_hash(str(path))[:8]}"

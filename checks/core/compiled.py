@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, offered_to_nested_calls
-from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL
+from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL, ThreadPool
 from fepflow.checks.base import (
     MISSING,
     OUTPUT,
@@ -354,21 +354,25 @@ class CompiledCheck:
             if (why := why_unknown(context["output"].get("trace"), part)) is not None:
                 unknown = TraceUnknownError(f"$.output.trace does not tell {part or 'all'}: {why}")
                 return self.failed(unknown, None, run.started)
+        if self._in_thread:
+            if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
+                return self._evaluate(context, run)
+            return self._evaluate_in_thread(context, run, USER_CHECK_POOL, TIME_LIMIT)
         is_context_large = is_large(context) if large is None else large
         if limit := LARGE_LIMIT if is_context_large else self._thread_limit:
-            return self._evaluate_in_thread(context, run, limit)
+            return self._evaluate_in_thread(context, run, LOOKUPS, limit)
         token = IN_LOOP.set(True)
         try:
             return self._evaluate(context, run)
         except NotInLoopError:
             self._thread_limit = SLOW_LIMIT  # the next answers are probably like this one
-            return self._evaluate_in_thread(context, run, SLOW_LIMIT)
+            return self._evaluate_in_thread(context, run, LOOKUPS, SLOW_LIMIT)
         finally:
             IN_LOOP.reset(token)
 
-    async def _evaluate_in_thread(self, context: Context, run: _Run, limit: float) -> CheckResult:
+    async def _evaluate_in_thread(self, context: Context, run: _Run, pool: ThreadPool, limit: float) -> CheckResult:
         try:
-            answer = await LOOKUPS.run(partial(self._evaluate, context, run), limit, self.check_id)
+            answer = await pool.run(partial(self._evaluate, context, run), limit, self.check_id)
         except Exception as error:
             return self.failed(error, None, run.started)
         return await result_of(answer)
@@ -423,32 +427,12 @@ class CompiledCheck:
         shown: Shown | None = None
         try:
             shown = self._arguments.shown(resolved)
-            instance = self._instance(resolved)
-            if self._in_thread:
-                return self._run_in_thread(instance, shown, run)
-            return self._finish(self._invoke(instance, run.requests), shown, run)
+            answer = self._invoke(self._instance(resolved), run.requests)
+            return self._completed(answer, shown, run) if isinstance(answer, dict) else self._wait(answer, shown, run)
         except NotInLoopError:
             raise
         except Exception as error:
             return self.failed(error, shown, run.started)
-
-    def _run_in_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
-        if USER_CHECK_POOL.is_here:  # a user's check evaluates others, and would wait for itself
-            IN_LOOP.set(False)  # what it calls holds up this thread only
-            return self._finish(self._invoke(instance, run.requests), shown, run)
-        return self._wait_for_thread(instance, shown, run)
-
-    async def _wait_for_thread(self, instance: BaseCheck, shown: Shown, run: _Run) -> CheckResult:
-        try:
-            invoke = partial(self._invoke, instance, run.requests)
-            return await result_of(
-                self._finish(await USER_CHECK_POOL.run(invoke, TIME_LIMIT, self.check_id), shown, run)
-            )
-        except Exception as error:
-            return self.failed(error, shown, run.started)
-
-    def _finish(self, answer: Any, shown: Shown, run: _Run) -> CheckResult | Awaitable[CheckResult]:
-        return self._completed(answer, shown, run) if isinstance(answer, dict) else self._wait(answer, shown, run)
 
     async def _wait(self, answer: Awaitable[Any], shown: Shown, run: _Run) -> CheckResult:
         # Requests to models have time limits of their own, and waiting for a free slot is no fault.

@@ -91,8 +91,8 @@ def test_a_plugin_that_ends_the_program_does_not(plugin):
 
 
 def test_a_plugin_that_is_not_there_or_a_folder_or_not_utf_8(plugin, tmp_path):
-    assert problem_of(tmp_path / "none.py").message == "there is no such plugin"
-    assert problem_of(tmp_path).message == "is not a Python file"
+    assert problem_of(tmp_path / "none.py").message == "cannot be read: No such file or directory"
+    assert problem_of(tmp_path).message == "cannot be read: Is a directory"
     path = tmp_path / "latin.py"
     path.write_bytes("x = 'é'\n".encode("latin-1"))
     assert "is not valid Python" in problem_of(path).message

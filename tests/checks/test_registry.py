@@ -119,7 +119,7 @@ def test_an_unknown_type_has_no_version(ask):
 
 @pytest.mark.parametrize("version", ["1", "1.0", "v1.0.0", "1.0.0-"])
 def test_a_version_outside_of_the_format_is_refused(version: str) -> None:
-    with pytest.raises(CheckArgumentsError, match="no semantic version"):
+    with pytest.raises(CheckArgumentsError, match="not a semantic version"):
         register("versioned", version)
 
 
