@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import combinations
 from typing import Any
 
@@ -271,13 +272,7 @@ def categories(kind: str, words: Sequence[str], pairs: Sequence[tuple[Label, Lab
 
 def kappa_data(kappa: Kappa, *, quadratic: bool) -> dict[str, Any]:
     """Return a kappa as JSON."""
-    return {
-        "value": kappa.value,
-        "low": kappa.low,
-        "high": kappa.high,
-        "weights": "quadratic" if quadratic else "none",
-        "why": kappa.why,
-    }
+    return {**asdict(kappa), "weights": "quadratic" if quadratic else "none"}
 
 
 def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> list[dict[str, Any]]:

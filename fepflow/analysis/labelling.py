@@ -19,6 +19,7 @@ from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.test_case import Context, Output, evaluation_context
 from fepflow.store.records import LabelDraw, NewLabel, RunRecord, StoredLabel
 from fepflow.store.store import Store
+from fepflow.text import percent
 
 Order = Literal["random", "disagreement"]
 """The order in which outputs are shown: `random` shows those of a draw as it drew them, a sample once all are labelled;
@@ -80,27 +81,12 @@ class LabelQueue:
         return ToLabel(case_id, repeat, place + 1, len(self.outputs), self.draw.id if self.draw else None)
 
 
-@dataclass(frozen=True)
-class AgreementSoFar:
-    """The agreement of the judge with a person's first `n` labels."""
-
-    agreed: int
-    n: int
-
-    @property
-    def words(self) -> str:
-        """The same as a sentence."""
-        return f"You agree with the judge in {self.agreed} of {self.n} so far ({self.agreed / self.n:.0%}).".replace(
-            "%", " %"
-        )
-
-
 LABELS_AT_ONCE = 5
 """Agreement is told after so many labels more: told after each one, it would tell the judge's verdict on it."""
 
 
-def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: LabelQueue) -> AgreementSoFar | None:
-    """Return how far a person agrees with the judge, over whole groups of `LABELS_AT_ONCE` labels; None before that.
+def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: LabelQueue) -> str | None:
+    """Say how far a person agrees with the judge, over whole groups of `LABELS_AT_ONCE` labels; None before that.
 
     Once all outputs are labelled it is over all of them. Outputs without a verdict of the judge count in none.
     """
@@ -114,7 +100,10 @@ def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: Labe
             verdicts[row["case_index"], row["repeat"]] = judgement.get(said[0].field)
     judged = [(label.label, verdicts.get((label.case_index, label.repeat))) for label in said]
     same = [label == verdict for label, verdict in judged if verdict is not None]
-    return AgreementSoFar(sum(same), len(same)) if same else None
+    if not same:
+        return None
+    share = percent(round(sum(same) / len(same), 2))
+    return f"You agree with the judge in {sum(same)} of {len(same)} so far ({share})."
 
 
 def _key(label: StoredLabel) -> OutputKey:

@@ -26,7 +26,9 @@ def report_of_run(run: RunRecord) -> dict[str, Any]:
         if metric["id"] in results and metric.get("range") and metric.get("aggregate", "mean") == "mean":
             notes[f"{RANGE}{metric['id']}"] = "{:g} to {:g}".format(*metric["range"])
     task: dict[str, Any] = {"task_ref": run.suite.get("task") or run.name}
-    if (path := _dataset(run.suite.get("test_cases"))) is not None:
+    test_cases = run.suite.get("test_cases")
+    path = test_cases.get("path") if isinstance(test_cases, Mapping) else test_cases
+    if isinstance(path, str):
         task["dataset_path"] = path
     options = run.options or {}
     original = options.get("suite_cases") or options.get("sample", {}).get("of") or run.n_cases
@@ -93,7 +95,7 @@ def _context(run: RunRecord) -> dict[str, Any]:
         tools = {"fepflow": {"version": version("fepflow")}}
     except PackageNotFoundError:  # a copy that is not installed
         tools = {"fepflow": {}}
-    return {**{each: text for each, text in known.items() if text}, "date": moment.timestamp(), "tools": tools}
+    return {**{name: text for name, text in known.items() if text}, "date": moment.timestamp(), "tools": tools}
 
 
 def target_of(target: Any) -> tuple[str | None, str | None]:
@@ -110,8 +112,3 @@ def target_of(target: Any) -> tuple[str | None, str | None]:
         if isinstance(what, str):
             return kind, redact(what, secrets_in_address(what)) if "://" in what else what
     return None, None
-
-
-def _dataset(test_cases: Any) -> str | None:
-    path = test_cases.get("path") if isinstance(test_cases, Mapping) else test_cases
-    return path if isinstance(path, str) else None

@@ -67,7 +67,7 @@ def write_csv(store: Store, run: RunRecord, file: TextIO) -> None:
     table = csv.writer(file)
     table.writerow(CSV_COLUMNS)
     for result in store.results.by_case(run.id):
-        about = _about_the_call(result)
+        about = about_the_call(result)
         rows = [_of_check(check) for check in result.checks] or list(_of_call(result.output))
         for row in rows:
             row_values = {"test_case_id": result.case.id, "repeat": result.repeat + 1, **about, **row}
@@ -96,7 +96,8 @@ def _of_call(output: Output | None) -> Iterator[dict[str, Any]]:
         yield {"status": "completed"}
 
 
-def _about_the_call(result: CaseResult) -> dict[str, Any]:
+def about_the_call(result: CaseResult) -> dict[str, Any]:
+    """Return the cells of a case and its output."""
     case, output = result.case, result.output
     metadata = (output.metadata if output else None) or {}
     attempts: Sequence[dict[str, Any]] = metadata.get("attempt_log") or ()

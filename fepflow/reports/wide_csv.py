@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from fepflow.checks.explanation import explain
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.tables import NOT_REACHED
-from fepflow.reports.tables import BYTE_ORDER_MARK, harmless
+from fepflow.reports.tables import BYTE_ORDER_MARK, about_the_call, harmless
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
@@ -43,21 +43,16 @@ def write_wide_csv(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def _row(result: CaseResult) -> dict[str, Any]:
-    case, output = result.case, result.output
-    metadata = (output.metadata if output else None) or {}
+    output = result.output
     failure = output.failure if output else None
-    status = "missing" if output is None else "error" if failure is not None or _has_error(result) else "completed"
+    has_error = failure is not None or any(check.status == "error" for check in result.checks)
     return {
-        "test_case_id": case.id,
+        **about_the_call(result),
+        "test_case_id": result.case.id,
         "repeat": result.repeat + 1,
-        "status": status,
+        "status": "missing" if output is None else "error" if has_error else "completed",
         "passed": passed_all(result),
-        "input": case.input,
-        "expected": case.expected,
-        "output": None if output is None else output.value,
         "error": failure["message"] if failure is not None else NOT_REACHED if output is None else None,
-        "latency_ms": metadata.get("latency_ms"),
-        "metadata": case.metadata or None,
         **{name: value for check in result.checks for name, value in _of_check(check)},
     }
 
@@ -66,10 +61,6 @@ def _of_check(check: CheckResult) -> Iterator[tuple[str, Any]]:
     yield f"{check.check_id}.passed", check.passed
     yield f"{check.check_id}.score", score_of(check)
     yield f"{check.check_id}.error", explain(check) if check.error else None
-
-
-def _has_error(result: CaseResult) -> bool:
-    return any(check.status == "error" for check in result.checks)
 
 
 def passed_all(result: CaseResult) -> bool | None:
