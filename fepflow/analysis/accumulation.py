@@ -93,18 +93,18 @@ def accumulate(
         MetricAccumulator(
             Metric(id=check_id, check=check_id, aggregate="f1"),
             PROPORTION,
-            found.case_indices,
+            carried.case_indices,
             run.repeats,
             clusters,
-            labels=found.labels,
+            labels=carried.labels,
         )
-        for check_id, found in carriers.items()
-        if found.labels is not None
+        for check_id, carried in carriers.items()
+        if carried.labels is not None
     ]
-    of_checks = [each for each in accumulators if not each.reads_outputs]
+    of_checks = [accumulator for accumulator in accumulators if not accumulator.reads_outputs]
     of_checks += labelled
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
-    _accumulate_outputs(store, run, [each for each in accumulators if each.reads_outputs], without)
+    _accumulate_outputs(store, run, [accumulator for accumulator in accumulators if accumulator.reads_outputs], without)
     return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings, labelled)
 
 
@@ -179,12 +179,12 @@ def _carriers(
             cases.add(case)
         own = [to_check(check) for check in case.checks or ()]
         for check_id, check in zip(check_ids(own, ids), own, strict=True):
-            found = carriers.setdefault(check_id, Carriers(array("Q"), [], _labels(check)))
-            if found.labels is not None:
-                found.labels.add(case_index, case, check)
-            found.case_indices.append(case_index)
-            if check not in found.declared:
-                found.declared.append(check)
+            carried = carriers.setdefault(check_id, Carriers(array("Q"), [], _labels(check)))
+            if carried.labels is not None:
+                carried.labels.add(case_index, case, check)
+            carried.case_indices.append(case_index)
+            if check not in carried.declared:
+                carried.declared.append(check)
         for check_id, check in shared.items():
             carriers[check_id].case_indices.append(case_index)
             if (expected := carriers[check_id].labels) is not None:
@@ -227,12 +227,12 @@ def _accumulators(
     no_carriers, every_case = Carriers(array("Q"), []), Carriers(array("Q", range(run.n_cases)), [])
     accumulators = []
     for metric in metrics:
-        found = every_case if metric.check is None else carriers.get(metric.check, no_carriers)
+        carried = every_case if metric.check is None else carriers.get(metric.check, no_carriers)
         accumulators.append(
-            MetricAccumulator(metric, range_of(metric, found.declared), found.case_indices, run.repeats, clusters)
+            MetricAccumulator(metric, range_of(metric, carried.declared), carried.case_indices, run.repeats, clusters)
         )
         accumulators[-1].look = look_of(run, suite.gate.top_up if suite.gate else None)
-        accumulators[-1].labels = found.labels if metric.aggregated.of_labels else None
+        accumulators[-1].labels = carried.labels if metric.aggregated.of_labels else None
     return accumulators
 
 
@@ -265,10 +265,10 @@ def range_of(metric: Metric, checks: Iterable[Check]) -> Scale | None:
     if metric.range is not None:
         return Scale(metric.range[0], metric.range[1])
     known = [_known(check, metric.value or "") for check in checks]
-    found = [scale for scale in known if scale is not None]
-    if not found or len(found) < len(known):
+    scales = [scale for scale in known if scale is not None]
+    if not scales or len(scales) < len(known):
         return None
-    return Scale(min(scale.low for scale in found), max(scale.high for scale in found))
+    return Scale(min(scale.low for scale in scales), max(scale.high for scale in scales))
 
 
 def scale_of_aggregate(metric: Metric, scale: Scale | None) -> Scale | None:
@@ -491,9 +491,9 @@ class MetricAccumulator:
     def _counts(self) -> Counts:
         """Count results, or test cases if each gives one value."""
         if self._counted is not None:
-            found = self._counted
-            errors = found.error + found.unjudged
-            return Counts(len(self.case_indices), found.passed + found.failed, errors, found.skipped)
+            counted = self._counted
+            errors = counted.error + counted.unjudged
+            return Counts(len(self.case_indices), counted.passed + counted.failed, errors, counted.skipped)
         if self._aggregate.of_cases:
             cases = [self._of_case(index) for index in self.case_indices]
             unknown = [case for case in cases if not self._is_known(case.values)]
@@ -608,7 +608,8 @@ class MetricAccumulator:
     @staticmethod
     def _is_expected(label: str, units: Iterable[LabelledUnit]) -> bool:
         return any(
-            any(pair.expected == label for pair in unit.pairs) or any(each in (label, None) for each in unit.missing)
+            any(pair.expected == label for pair in unit.pairs)
+            or any(absent in (label, None) for absent in unit.missing)
             for unit in units
         )
 
@@ -695,7 +696,7 @@ class SlicedCases:
 
     def estimates(self, accumulators: Sequence[MetricAccumulator], gate: Gate) -> list[SliceEstimate]:
         """Return each metric in each slice that has cases."""
-        found = []
+        slice_estimates = []
         for accumulator in accumulators:
             parts: dict[int, array[int]] = {}
             for case_index in accumulator.case_indices:
@@ -707,5 +708,5 @@ class SlicedCases:
                 metric = accumulator.over(parts[number]).estimate(gate)
                 clusters = metric.estimate.counts.clusters
                 cases = int(clusters.worth) if clusters else len(parts[number])
-                found.append(SliceEstimate(metric, self.by, name, cases, scale))
-        return found
+                slice_estimates.append(SliceEstimate(metric, self.by, name, cases, scale))
+        return slice_estimates

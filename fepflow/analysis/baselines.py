@@ -44,7 +44,7 @@ def base_of(store: Store, run: RunRecord, named: str) -> Base:
             f"There is no baseline {named} of the suite {run.name} yet: `fepflow baseline set {named} {run.id[:8]}` "
             "makes this run the one that the next ones are compared with."
         )
-    if run.rescored_from is not None and run.asked_in in (each.asked_in for each in base.runs):
+    if run.rescored_from is not None and run.asked_in in (base_run.asked_in for base_run in base.runs):
         raise UserError(f"Run {run.id[:8]} has the same outputs as {named}, from which nothing can have become worse.")
     return base
 
@@ -57,7 +57,7 @@ def base_of_baseline(store: Store, baseline: Baseline) -> Base:
 
 def baseline_of(store: Store, suite: str, name: str) -> Baseline | None:
     """Return the suite's baseline of this name, or None."""
-    return next((each for each in store.runs.baselines(name) if each.suite == suite), None)
+    return next((baseline for baseline in store.runs.baselines(name) if baseline.suite == suite), None)
 
 
 def chosen(store: Store, runs: Sequence[RunRecord], before: datetime) -> Base:

@@ -123,8 +123,8 @@ class BlindComparison:
             question,
             self._of_people(sides) if sides else None,
             sorted({row.given_by for row in by_people}),
-            [(name, self._of_judge(found)) for name, found in of_judges.items()],
-            [_agreement(name, sides, found) for name, found in of_judges.items() if sides.keys() & found.keys()],
+            [(name, self._of_judge(answers)) for name, answers in of_judges.items()],
+            [_agreement(name, sides, answers) for name, answers in of_judges.items() if sides.keys() & answers.keys()],
             len(self.pairs),
         )
 
@@ -163,8 +163,8 @@ class BlindComparison:
         return preferences(self.contents, [paired], [verdicts]).between[0]
 
 
-def _agreement(judge: str, people: Mapping[str, Side], found: Mapping[str, Side]) -> Agreement:
-    both = [(people[key], found[key]) for key in people.keys() & found.keys()]
+def _agreement(judge: str, people: Mapping[str, Side], judge_sides: Mapping[str, Side]) -> Agreement:
+    both = [(people[key], judge_sides[key]) for key in people.keys() & judge_sides.keys()]
     table = tabulate(both, SIDES)
     return Agreement(judge, len(both), int(table.agreed), cohen_kappa(table))
 

@@ -122,12 +122,12 @@ def _of_draw(drawn: LabelDraw, pairs: Sequence[tuple[Label, Label]], share: floa
 def verdicts_on(store: Store, run: RunRecord, labelled: LabelSet) -> dict[str, Label]:
     """Return the judge's verdicts on the labelled cases, by id."""
     ids = {index: case.id for index, case in enumerate(cases_of(store, run)) if case.id in labelled.labels}
-    found = {}
+    verdicts = {}
     for case_index, results in store.results.completed_results(run.id, labelled.judge.check_id):
         value = judgement_of(results).get(labelled.field)
         if case_index in ids and value is not None:
-            found[ids[case_index]] = float(value) if labelled.kind == "number" else value
-    return found
+            verdicts[ids[case_index]] = float(value) if labelled.kind == "number" else value
+    return verdicts
 
 
 def _statistics(pairs: Sequence[tuple[Label, Label]], labelled: LabelSet, share: float | None) -> Statistics:
@@ -193,18 +193,18 @@ def stored_labels(
     judge = judge_named(judges, check or (labelled_checks.pop() if len(labelled_checks) == 1 else None))
     labels = [label for label in labels if label.check_id == judge.check_id]
     fields = {label.field for label in labels} & set(judge.fields)
-    named = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
-    by_output = _by_output([label for label in labels if label.field == named])
+    field_name = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
+    by_output = _by_output([label for label in labels if label.field == field_name])
     counting = {output: label for output, given in by_output.items() if (label := majority(given)) is not None}
     if not counting:
-        raise UserError(_no_labels(run, judge, named, by_output, fields - {named}))
-    drawn = {case_id for case_id, repeat in counting if any(each.draw_id for each in by_output[case_id, repeat])}
+        raise UserError(_no_labels(run, judge, field_name, by_output, fields - {field_name}))
+    drawn = {case_id for case_id, repeat in counting if any(stored.draw_id for stored in by_output[case_id, repeat])}
     return LabelSet(
         judge,
-        named,
+        field_name,
         {case_id: label for (case_id, _), label in counting.items()},
         frozenset(drawn),
-        _people(by_output, len(by_output) - len(counting), judge, named),
+        _people(by_output, len(by_output) - len(counting), judge, field_name),
         disputed=any(label.disputed for output in counting for label in by_output[output]),
     )
 
@@ -216,10 +216,10 @@ def majority(labels: Sequence[StoredLabel]) -> Label | None:
 
 
 def _by_output(labels: Sequence[StoredLabel]) -> ByOutput:
-    found: ByOutput = defaultdict(list)
+    by_output: ByOutput = defaultdict(list)
     for label in labels:
-        found[label.case_id, label.repeat].append(label)
-    return found
+        by_output[label.case_id, label.repeat].append(label)
+    return by_output
 
 
 def _no_labels(run: RunRecord, judge: JudgeSpec, field: str, by_output: ByOutput, others: set[str]) -> str:
@@ -252,9 +252,9 @@ def _alpha(by_output: ByOutput, judge: JudgeSpec, field: str) -> dict[str, Any]:
 def _pairs(by_output: ByOutput, judge: JudgeSpec, field: str) -> Iterator[dict[str, Any]]:
     both: dict[tuple[str, str], list[tuple[Label, Label]]] = defaultdict(list)
     for labels in by_output.values():
-        said = {label.labelled_by: label.label for label in labels if label.label is not None}
-        for one, other in combinations(sorted(said), 2):
-            both[one, other].append((said[one], said[other]))
+        label_by_person = {label.labelled_by: label.label for label in labels if label.label is not None}
+        for one, other in combinations(sorted(label_by_person), 2):
+            both[one, other].append((label_by_person[one], label_by_person[other]))
     kind, words = judge.fields[field]
     for people, pairs in both.items():
         if len(pairs) >= ENOUGH_IN_COMMON:
@@ -299,12 +299,12 @@ def exported_labels(store: Store, run: RunRecord, check: str | None = None) -> l
             "disputed": any(label.disputed for label in given),
             "by_person": [
                 {
-                    "by": each.labelled_by,
-                    "at": each.created_at.isoformat().replace("+00:00", "Z"),
-                    "label": each.label,
-                    "note": each.note,
+                    "by": stored.labelled_by,
+                    "at": stored.created_at.isoformat().replace("+00:00", "Z"),
+                    "label": stored.label,
+                    "note": stored.note,
                 }
-                for each in given
+                for stored in given
             ],
         }
         for (case_id, repeat, check_id, field), given in by_field.items()

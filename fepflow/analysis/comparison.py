@@ -102,11 +102,15 @@ def results_of(
     suite = suite_of(run)
     if known is None:
         read = accumulate(store, run, suite, one_by_one=True)
-        declared = {name: found.declared for name, found in read.carriers.items()}
+        declared = {name: carriers.declared for name, carriers in read.carriers.items()}
         known = read.accumulators, labels_by_metric(store, run, read.accumulators, declared)
     accumulators, labels = known
     return RunResults(
-        run, suite, contents_of(cases_of(store, run)), {each.metric.id: each for each in accumulators}, labels
+        run,
+        suite,
+        contents_of(cases_of(store, run)),
+        {accumulator.metric.id: accumulator for accumulator in accumulators},
+        labels,
     )
 
 
@@ -221,8 +225,8 @@ def _not_compared(accumulator: MetricAccumulator, why_not: str | None) -> Metric
 
 def _check(suite: Suite, check_id: str | None) -> Check | None:
     """Return the suite's own check of this id; those of cases are a part of their contents."""
-    found = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
-    return found.model_copy(update={"id": None}) if found else None
+    shared = dict(zip(check_ids(suite.checks), suite.checks, strict=True)).get(check_id or "")
+    return shared.model_copy(update={"id": None}) if shared else None
 
 
 def _may_be_same(check: Check | None, other: Check | None) -> bool:
@@ -432,7 +436,7 @@ def changed_parts(run: RunRecord, other: RunRecord) -> list[str]:
 def _in_common(store: Store, run: RunRecord, other: RunRecord) -> str:
     if max(run.n_cases, other.n_cases) > MOST_CASES:
         return f"{other.n_cases}, and this run {run.n_cases}"
-    now, then = ({content_hash(case.model_dump()) for case in store.runs.cases(each.id)} for each in (run, other))
+    now, then = ({content_hash(case.model_dump()) for case in store.runs.cases(record.id)} for record in (run, other))
     return f"{len(now & then)} of its {other.n_cases} are among the {run.n_cases} of this run"
 
 

@@ -106,12 +106,12 @@ class Duplicates:
             return None
         cases = repeated.total() + len(repeated)
         most = max(repeated, key=lambda first: repeated[first])
-        named = listed_first([self._ids[index] for index, first in enumerate(self.first) if first == most], NAMED)
+        first_ids = listed_first([self._ids[index] for index, first in enumerate(self.first) if first == most], NAMED)
         if len(repeated) == 1:
-            return f"{cases:,} of {len(self.first):,} test cases have the same content under different ids: {named}"
+            return f"{cases:,} of {len(self.first):,} test cases have the same content under different ids: {first_ids}"
         return (
             f"{cases:,} of {len(self.first):,} test cases are only {len(repeated):,} different ones: "
-            f"{named}, for example, have the same content"
+            f"{first_ids}, for example, have the same content"
         )
 
     def joined(self, clusters: ClusteredCases | None) -> ClusteredCases | None:
@@ -160,7 +160,7 @@ class Survey:
         self._cases += 1
         if sentences := _longest_sentences(case.input):
             self._of_cases.append(sentences)
-            self._sentences.update(each for each, _ in sentences)
+            self._sentences.update(sentence for sentence, _ in sentences)
         for name, value in (case.metadata or {}).items():
             if isinstance(value, str | int) and not isinstance(value, bool):
                 self._values.setdefault(name, Counter())[hash(value)] += 1
@@ -201,8 +201,12 @@ class Survey:
         are asked."""
         texts = Counter[int]()
         for sentences in self._of_cases:
-            own = [(each, length) for each, length in sentences if 2 * self._sentences[each] <= self._cases]
-            shared = [(self._sentences[each], length, each) for each, length in own if self._sentences[each] > 1]
+            own = [(sentence, length) for sentence, length in sentences if 2 * self._sentences[sentence] <= self._cases]
+            shared = [
+                (self._sentences[sentence], length, sentence)
+                for sentence, length in own
+                if self._sentences[sentence] > 1
+            ]
             if shared and 2 * sum(length for _, length, _ in shared) >= sum(length for _, length in own):
                 texts[max(shared)[2]] += 1
         shared_texts = [count for count in texts.values() if count > 1]

@@ -106,7 +106,11 @@ def reliability_of_judges(store: Store, run: RunRecord, *, all_recorded: bool = 
     of_cases = sorted(store.results.checks_of_types(run.id, JUDGES) - known)
     reliabilities = [(judge, _reliability(store, run, judge)) for judge in judges]
     return [
-        *(each for judge, each in reliabilities if all_recorded or each.calibration or not judge.is_recorded),
+        *(
+            reliability
+            for judge, reliability in reliabilities
+            if all_recorded or reliability.calibration or not judge.is_recorded
+        ),
         *(JudgeReliability(check_id, None, None) for check_id in of_cases),
     ]
 
@@ -138,9 +142,9 @@ def warnings_of_own_model(store: Store, run: RunRecord) -> dict[str, str]:
         return {}
     body = ((run.suite.get("target") or {}).get("http") or {}).get("body")
     outputs = store.results.outputs(run.id, 0, FIRST_OUTPUTS, whole=False).values()
-    named = [(stored.output.metadata or {}).get("model") for stored in outputs]
-    named.append(body.get("model") if isinstance(body, dict) else None)
-    models = sorted({model for model in named if isinstance(model, str)})
+    model_names = [(stored.output.metadata or {}).get("model") for stored in outputs]
+    model_names.append(body.get("model") if isinstance(body, dict) else None)
+    models = sorted({model for model in model_names if isinstance(model, str)})
     return {judge.check_id: f"{warning}." for judge in judges for model in models if (warning := judge.favours(model))}
 
 

@@ -90,15 +90,15 @@ def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: Labe
 
     Once all outputs are labelled it is over all of them. Outputs without a verdict of the judge count in none.
     """
-    said = queue.said if queue.next() is None else queue.said[: len(queue.said) // LABELS_AT_ONCE * LABELS_AT_ONCE]
-    if not said:
+    labels = queue.said if queue.next() is None else queue.said[: len(queue.said) // LABELS_AT_ONCE * LABELS_AT_ONCE]
+    if not labels:
         return None
     verdicts = {}
-    for row in store.results.whole_check_rows(run.id, {label.case_index for label in said}):
+    for row in store.results.whole_check_rows(run.id, {label.case_index for label in labels}):
         if row["check_id"] == judge.check_id and row["status"] == "completed":
             judgement = judgement_of(json.loads(row["result"])["results"])
-            verdicts[row["case_index"], row["repeat"]] = judgement.get(said[0].field)
-    judged = [(label.label, verdicts.get((label.case_index, label.repeat))) for label in said]
+            verdicts[row["case_index"], row["repeat"]] = judgement.get(labels[0].field)
+    judged = [(label.label, verdicts.get((label.case_index, label.repeat))) for label in labels]
     same = [label == verdict for label, verdict in judged if verdict is not None]
     if not same:
         return None
@@ -161,21 +161,24 @@ def output_to_label(store: Store, run: RunRecord, judge: JudgeSpec, output: ToLa
     """
     case_index = _case_index(store, run, output.case_id)
     case = store.runs.cases(run.id, case_index, case_index + 1)[0]
-    found = _output(store, run, output.case_id, case_index, output.repeat)
+    answer = _output(store, run, output.case_id, case_index, output.repeat)
     rows = store.results.whole_check_rows(run.id, [case_index])
     results = [
         json.loads(row["result"]) for row in rows if (row["check_id"], row["repeat"]) == (judge.check_id, output.repeat)
     ]
     arguments, metadata = _arguments(results[0] if results else {})
     asked = next((arguments[name] for name in ("prompt", "criteria") if isinstance(arguments.get(name), str)), None)
-    steps = next((each for each in (arguments.get("steps"), metadata.get("steps")) if isinstance(each, list)), [])
-    known = (case.input, case.expected, found.value)
+    steps = next(
+        (value for value in (arguments.get("steps"), metadata.get("steps")) if isinstance(value, list)),
+        [],
+    )
+    known = (case.input, case.expected, answer.value)
     seen = {name: arguments[name] for name in _SHOWN_TO_JUDGES if arguments.get(name) is not None}
     return ShownOutput(
         case.input,
         case.expected,
-        found.value,
-        asked if asked is not None else _asked(judge.prompt, evaluation_context(case, found)),
+        answer.value,
+        asked if asked is not None else _asked(judge.prompt, evaluation_context(case, answer)),
         tuple(map(str, steps)),
         {name: value for name, value in seen.items() if value not in known},
     )
@@ -188,7 +191,7 @@ _SHOWN_TO_JUDGES = ("question", "context", "reference", "answer")
 def _arguments(result: Mapping[str, Any]) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the arguments of a judge's result by name, as they were resolved, and its metadata."""
     resolved = result.get("resolved_arguments") or {}
-    arguments = {name: each.get("value") for name, each in resolved.items() if isinstance(each, dict)}
+    arguments = {name: argument.get("value") for name, argument in resolved.items() if isinstance(argument, dict)}
     return arguments, (result.get("results") or {}).get("metadata") or {}
 
 
@@ -217,8 +220,8 @@ def _by_disagreement(store: Store, run: RunRecord, judge: JudgeSpec, field: str)
             passes[row.case_index, row.repeat][row.check_id] = row.passed
     disputes = {key: (share, _dispute_of_checks(passes[key], judge)) for key, share in of_samples.items()}
     ids = list(store.runs.ids_of_cases(run.id))
-    ordered = sorted(disputes, key=lambda key: ([-each for each in disputes[key]], _at_random(ids[key[0]], key[1])))
-    return [(ids[index], repeat) for index, repeat in ordered], sum(any(each) for each in disputes.values())
+    ordered = sorted(disputes, key=lambda key: ([-degree for degree in disputes[key]], _at_random(ids[key[0]], key[1])))
+    return [(ids[index], repeat) for index, repeat in ordered], sum(any(degree) for degree in disputes.values())
 
 
 def _dispute_of_samples(samples: Mapping[str, Any], field: str) -> float:
@@ -264,9 +267,9 @@ def add_label(
     _output(store, run, case_id, case_index, repeat)
     _require_drawn(store, run, judge, case_id, draw_id)
     before = [
-        each
-        for each in store.labels.of_case(run.id, case_index)
-        if (each.repeat, each.check_id, each.field, each.labelled_by) == (repeat, check_id, field, who)
+        stored
+        for stored in store.labels.of_case(run.id, case_index)
+        if (stored.repeat, stored.check_id, stored.field, stored.labelled_by) == (repeat, check_id, field, who)
     ]
     if label is None and (not before or before[-1].label is None):
         raise UserError(f"{who} has no label of {check_id}, {field}, of the case {case_id!r} to withdraw.")

@@ -88,11 +88,11 @@ def read_labels(
     judge = judge_named(judges, check or (checks.pop() if len(checks) == 1 else None))
     rows = [row for row in rows if row.check in (None, judge.check_id)]
     fields = {row.field for row in rows} - {None}
-    named = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
+    field_name = field_named(judge, field or (fields.pop() if len(fields) == 1 else None))
     labels: dict[str, Label] = {}
     lines: dict[str, int] = {}
     for row in rows:
-        if row.field not in (None, named):
+        if row.field not in (None, field_name):
             continue
         if row.case_id in lines:
             advice = "a case has one label: where several people have judged it, let them agree first"
@@ -100,19 +100,19 @@ def read_labels(
         elif row.case_id not in case_ids:
             errors.add(f"there is no test case with the id {row.case_id!r}", row.line)
         else:
-            label = _read(row.label, *judge.fields[named])
+            label = _read(row.label, *judge.fields[field_name])
             if label is None:
-                errors.add(_unreadable(row.label, judge, named), row.line)
+                errors.add(_unreadable(row.label, judge, field_name), row.line)
             else:
                 labels[row.case_id] = label
         lines.setdefault(row.case_id, row.line)
     if not labels and not errors:
         errors.add(f"holds no label for {judge.check_id}", advice="add one a line: id,label")
     errors.raise_if_any()
-    drawn = {row.case_id for row in rows if row.drawn and row.case_id in labels and row.field in (None, named)}
+    drawn = {row.case_id for row in rows if row.drawn and row.case_id in labels and row.field in (None, field_name)}
     tells = any(row.drawn is not None for row in rows)
     disputed = any(row.disputed for row in rows)
-    return LabelSet(judge, named, labels, frozenset(drawn) if tells else None, disputed=disputed)
+    return LabelSet(judge, field_name, labels, frozenset(drawn) if tells else None, disputed=disputed)
 
 
 def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
@@ -122,8 +122,8 @@ def _rows(path: Path, errors: ErrorCollector) -> Iterator[_Row]:
             continue
         ids = [name for name in _IDS if name in record]
         if len(ids) != 1 or "label" not in record:
-            found = ", ".join(map(repr, record))
-            errors.add(f"there must be a column id (or case_id) and a column label, not {found}", line)
+            columns = ", ".join(map(repr, record))
+            errors.add(f"there must be a column id (or case_id) and a column label, not {columns}", line)
             return
         if record["label"] in (None, ""):
             continue
@@ -251,7 +251,7 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
     run = store.runs.get(drawn.run_id)
     wanted = set(drawn.case_ids)
     case_indices = [index for index, case in enumerate(cases_of(store, run)) if case.id in wanted]
-    found = {
+    outputs = {
         result.case.id: {
             "id": result.case.id,
             "label": None,
@@ -262,7 +262,7 @@ def outputs_to_label(store: Store, drawn: LabelDraw) -> list[dict[str, Any]]:
         }
         for result in store.results.by_case(run.id, case_indices=case_indices)
     }
-    return [found[case_id] for case_id in drawn.case_ids]
+    return [outputs[case_id] for case_id in drawn.case_ids]
 
 
 def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[LabelDraw | None, str | None]:
@@ -276,15 +276,15 @@ def labelled_draw(store: Store, run: RunRecord, labelled: LabelSet) -> tuple[Lab
         return None, None
     draws = store.labels.draws(run.id, labelled.judge.check_id)
     counting = labelled.labels.keys() if labelled.as_drawn is None else labelled.labels.keys() & labelled.as_drawn
-    whole = [each for each in draws if all(case_id in counting for case_id in each.case_ids)]
+    whole = [label_draw for label_draw in draws if all(case_id in counting for case_id in label_draw.case_ids)]
     if whole:
-        return max(whole, key=lambda each: len(each.case_ids)), None
-    for each in draws:
-        without = sum(case_id not in counting for case_id in each.case_ids)
-        if without < len(each.case_ids):
-            there = "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
+        return max(whole, key=lambda label_draw: len(label_draw.case_ids)), None
+    for label_draw in draws:
+        without = sum(case_id not in counting for case_id in label_draw.case_ids)
+        if without < len(label_draw.case_ids):
+            as_shown = "" if labelled.as_drawn is None else " that counts and was given where the draw showed them"
             return None, (
-                f"{without} of the {len(each.case_ids)} cases that were drawn at random have no label{there}: as long "
-                "as that is so, the labels are not a random sample of the run."
+                f"{without} of the {len(label_draw.case_ids)} cases that were drawn at random have no label{as_shown}: "
+                "as long as that is so, the labels are not a random sample of the run."
             )
     return None, None

@@ -101,10 +101,10 @@ def metrics_so_far(store: Store, run: RunRecord) -> list[dict[str, Any]]:
 
 def metrics_corrected_now(store: Store, run: RunRecord) -> list[dict[str, Any]]:
     """Return the stored metrics of a run with a verdict, corrected by the present labels of its judges."""
-    found = {metric.id: metric.corrected for metric in compute_verdict(store, run, suite_of(run)).metrics}
+    corrections = {metric.id: metric.corrected for metric in compute_verdict(store, run, suite_of(run)).metrics}
     return [
         {**metric, "corrected": corrected.model_dump(mode="json", exclude_none=True)}
-        if (corrected := found.get(metric["id"]))
+        if (corrected := corrections.get(metric["id"]))
         else metric
         for metric in run.metrics or ()
     ]

@@ -117,7 +117,9 @@ def plan_against(
     base = _base(store, suite.name, named)
     gate = at_look(suite.gate or Gate(), 1)
     then = results_with_verdict(store, base)
-    shares = {name: each for name, each in then.metrics.items() if is_share_that_passed(each.metric)}
+    shares = {
+        name: accumulator for name, accumulator in then.metrics.items() if is_share_that_passed(accumulator.metric)
+    }
     asked = gate.regression.margin if gate.regression and margin is None and not margins else margin
     wanted = dict(asked) if isinstance(asked, dict) else {} if asked is None else dict.fromkeys(shares, asked)
     wanted |= margins

@@ -234,8 +234,8 @@ def votes_of(store: Store, run: RunRecord, check: str) -> list[list[float]]:
         details = ((row.result or {}).get("results") or {}).get("metadata")
         samples = details.get("jury") or details.get("samples") if isinstance(details, dict) else None
         if row.check_id == check and isinstance(samples, dict):
-            said = [each.get("passed") for each in samples.get("said", ())]
-            votes.append([float(vote) for vote in said if isinstance(vote, bool)])
+            sample_votes = [vote_of_sample.get("passed") for vote_of_sample in samples.get("said", ())]
+            votes.append([float(vote) for vote in sample_votes if isinstance(vote, bool)])
     return votes
 
 
@@ -245,9 +245,9 @@ def _correlation(store: Store, suite: Suite, check: str, *, by_cluster: bool) ->
     for run in store.runs.newest(EARLIER_RUNS, suite.name):
         if run.repeats > 1 or by_cluster:
             numbers = _numbers(store, run, suite) if by_cluster else range(run.n_cases)
-            found = intraclass_correlation(_passes(store, run, check, numbers))
-            if found is not None:
-                return found, run.id[:8]
+            correlation = intraclass_correlation(_passes(store, run, check, numbers))
+            if correlation is not None:
+                return correlation, run.id[:8]
     return None, None
 
 
@@ -260,15 +260,15 @@ def _numbers(store: Store, run: RunRecord, suite: Suite) -> Sequence[int]:
 
 
 def _passes(store: Store, run: RunRecord, check: str, numbers: Sequence[int]) -> list[list[float]]:
-    found: dict[int, list[float]] = {}
+    by_unit: dict[int, list[float]] = {}
     for case_index, passes in _passes_by_case(store, run, check).items():
-        found.setdefault(numbers[case_index], []).extend(passes)
-    return list(found.values())
+        by_unit.setdefault(numbers[case_index], []).extend(passes)
+    return list(by_unit.values())
 
 
 def _passes_by_case(store: Store, run: RunRecord, check: str) -> dict[int, list[float]]:
-    found: dict[int, list[float]] = {}
+    by_case: dict[int, list[float]] = {}
     for row in store.results.check_rows(run.id, results=False):
         if row.check_id == check and row.passed is not None:
-            found.setdefault(row.case_index, []).append(float(row.passed))
-    return found
+            by_case.setdefault(row.case_index, []).append(float(row.passed))
+    return by_case

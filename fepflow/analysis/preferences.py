@@ -148,11 +148,11 @@ _Answer = tuple[str | None, str | None]
 
 def _outputs(store: Store, run: RunRecord, indices: Sequence[int]) -> dict[tuple[int, int], _Answer]:
     return {
-        (row.case_index, repeat): (None, str(each.output.failure["message"]))
-        if each.output.failure
-        else (text_of(each.output.value), None)
+        (row.case_index, repeat): (None, str(stored.output.failure["message"]))
+        if stored.output.failure
+        else (text_of(stored.output.value), None)
         for row in store.results.grid_rows(run.id, indices, whole=True)
-        for repeat, each in row.outputs.items()
+        for repeat, stored in row.outputs.items()
     }
 
 
@@ -243,34 +243,34 @@ class Preference:
     @property
     def warnings(self) -> list[str]:
         """Return sentences about missing pairs, and about a judge that goes by position."""
-        found = []
+        sentences = []
         if missing := self.missing:
             reasons = Counter(verdict.why_none for verdict in missing).most_common()
             for reason, count in reasons[:NAMED]:
                 ids = [verdict.pair.case.id for verdict in missing if verdict.why_none == reason]
-                found.append(
+                sentences.append(
                     f"{plural(count, 'pair')} without a preference, which could have gone either way: "
                     f"{listed_first(ids, NAMED)} ({reason})."
                 )
             if rest := sum(count for _, count in reasons[NAMED:]):
-                found.append(f"{plural(rest, 'more pair')} without a preference, for other reasons.")
+                sentences.append(f"{plural(rest, 'more pair')} without a preference, for other reasons.")
         if absent := self.runs.absent:
-            found.append(
+            sentences.append(
                 f"{plural(len(absent), 'test case')} of {self.runs.one.short_name} edited or removed since, which "
                 f"could have gone either way: {listed_first(absent, NAMED)}."
             )
         if self.runs.one.repeats != self.runs.other.repeats:
-            found.append(
+            sentences.append(
                 f"Of the repeats, the first {self.runs.repeats} of each case are compared: one run has no more."
             )
         share = self.share_by_position
         if share is not None and share > MUCH_BY_POSITION:
-            found.append(
+            sentences.append(
                 f"The judge chose by position in {percent(share)} of the pairs (the first answer "
                 f"{self.by_position['first']} times, the second {self.by_position['second']} times): these are ties, "
                 "and tell nothing. Take another judge, or ask a sharper question."
             )
-        return found
+        return sentences
 
 
 MUCH_BY_POSITION = 0.2
@@ -292,7 +292,7 @@ class Preferences:
     @property
     def of_first(self) -> list[Preference]:
         """The preferences between the first run and each other one."""
-        return [each for each in self.between if each.runs.one.id == self.runs[0].id]
+        return [preference for preference in self.between if preference.runs.one.id == self.runs[0].id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,9 +348,9 @@ def _clusters(run: RunRecord, contents: Sequence[RunContents]) -> _Clusters:
     suite = suite_of(run)
     dependence = Dependence(run.suite, suite.cluster, suite.gate or Gate(), suite.thresholds, suite.slices)
     places: dict[tuple[str, str], int] = {}
-    for each in contents:
-        for case in each.cases:
-            key = case.id, each.contents[case.id][1]
+    for run_contents in contents:
+        for case in run_contents.cases:
+            key = case.id, run_contents.contents[case.id][1]
             if key not in places:
                 places[key] = len(places)
                 dependence.add(case)
@@ -382,8 +382,8 @@ def _preference(
     scores = _case_scores(verdicts)
     # Of the other run: 1 - score.
     values = [
-        CaseValue(None if each.value is None else 1 - each.value, 1 - each.most, 1 - each.least)
-        for each in scores.values()
+        CaseValue(None if score.value is None else 1 - score.value, 1 - score.most, 1 - score.least)
+        for score in scores.values()
     ]
     values += [CaseValue(None, 0.0, 1.0)] * len(runs.absent)
     numbers = None
@@ -402,11 +402,11 @@ def _strengths(
     numbers_of_runs = {run.id: index for index, run in enumerate(runs)}
     cases: dict[_Case, Scores] = {}
     gone: dict[str, Scores] = {}
-    for each in between:
-        pair = numbers_of_runs[each.runs.one.id], numbers_of_runs[each.runs.other.id]
-        for case, score in _case_scores(each.verdicts).items():
+    for preference in between:
+        pair = numbers_of_runs[preference.runs.one.id], numbers_of_runs[preference.runs.other.id]
+        for case, score in _case_scores(preference.verdicts).items():
             cases[case] = {**cases.get(case, {}), pair: score}
-        for case_id in each.runs.absent:
+        for case_id in preference.runs.absent:
             gone[case_id] = {**gone.get(case_id, {}), pair: CaseValue(None, 0.0, 1.0)}
     numbers = [*(clusters.number(case) for case in cases), *(-1 - index for index in range(len(gone)))]
     return strengths([*cases.values(), *gone.values()], len(runs), confidence, numbers)

@@ -95,7 +95,7 @@ def judge_comparisons(
     elif asked:
         outcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     else:
-        estimates = [metric.estimate for each in comparisons for metric in each.metrics]
+        estimates = [metric.estimate for compared in comparisons for metric in compared.metrics]
         has_values = any(estimate is not None and estimate.value is not None for estimate in estimates)
         outcome = None if has_values else "inconclusive"
     return JudgedComparisons(runs, asked, outcome)
@@ -131,23 +131,23 @@ def _verdict(
     comparison: RunComparison, name: str, margins: Mapping[str, float], rules: Sequence[RuleOutcome], gate: Gate
 ) -> RegressionVerdict:
     outcomes = {rule.metric: rule.outcome for rule in rules}
-    found = [
+    differences = [
         DifferenceVerdict(
-            metric=each.id,
-            baseline=each.base,
-            value=each.new,
-            difference=each.estimate.value,
-            **each.estimate.figures(*FIGURES, "n_clusters"),
-            p=each.p,
-            improved=each.improved,
-            worsened=each.worsened,
-            margin=margins.get(each.id),
-            detectable=detectable(each, margins[each.id], gate, len(margins)) if each.id in margins else None,
-            corrected=CorrectedShare.of(each.corrected),
-            outcome=outcomes.get(each.id),
+            metric=metric.id,
+            baseline=metric.base,
+            value=metric.new,
+            difference=metric.estimate.value,
+            **metric.estimate.figures(*FIGURES, "n_clusters"),
+            p=metric.p,
+            improved=metric.improved,
+            worsened=metric.worsened,
+            margin=margins.get(metric.id),
+            detectable=detectable(metric, margins[metric.id], gate, len(margins)) if metric.id in margins else None,
+            corrected=CorrectedShare.of(metric.corrected),
+            outcome=outcomes.get(metric.id),
         )
-        for each in comparison.metrics
-        if each.estimate is not None
+        for metric in comparison.metrics
+        if metric.estimate is not None
     ]
     matched, base = comparison.matched.sentence, comparison.base.id
     pooled = [base, *(run.id for run in comparison.pooled)] if comparison.pooled else []
@@ -157,7 +157,7 @@ def _verdict(
         run_id=base,
         pooled=pooled,
         matched=matched,
-        metrics=found,
+        metrics=differences,
         warnings=[*warnings, *comparison.warnings],
     )
 
@@ -183,14 +183,14 @@ def adjusted_p_values(comparisons: Sequence[RunComparison]) -> list[dict[str, fl
     """Return the p-values of all differences by metric, adjusted by Holm's method over all comparisons."""
     known = [
         (index, metric.id, metric.p)
-        for index, each in enumerate(comparisons)
-        for metric in each.metrics
+        for index, comparison in enumerate(comparisons)
+        for metric in comparison.metrics
         if metric.p is not None
     ]
-    found: list[dict[str, float]] = [{} for _ in comparisons]
+    adjusted: list[dict[str, float]] = [{} for _ in comparisons]
     for (index, name, _), p in zip(known, holm([p for _, _, p in known]), strict=True):
-        found[index][name] = p
-    return found
+        adjusted[index][name] = p
+    return adjusted
 
 
 def find_baseline(store: Store, run: RunRecord, named: str) -> RunRecord | None:

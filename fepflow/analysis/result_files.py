@@ -182,13 +182,13 @@ def _run_of(file: str, document: Mapping[str, Any], results: Sequence[TestCaseRe
     return FileRun(file, record, cases, outputs, checks, notes)
 
 
-def _options(found: Any) -> dict[str, Any]:
+def _options(stored: Any) -> dict[str, Any]:
     """Return which part of its suite's cases the run has, if that is well-formed."""
-    options = found if isinstance(found, dict) else {}
+    options = stored if isinstance(stored, dict) else {}
     known: dict[str, Any] = {}
     filters = options.get(FILTERS)
     if isinstance(filters, list) and isinstance(options.get("suite_cases"), int):
-        known = {FILTERS: [str(each) for each in filters], "suite_cases": options["suite_cases"]}
+        known = {FILTERS: [str(text) for text in filters], "suite_cases": options["suite_cases"]}
     sample = options.get("sample")
     if isinstance(sample, dict) and all(isinstance(sample.get(name), int) for name in ("of", "seed")):
         known["sample"] = {name: sample[name] for name in ("of", "seed")}
@@ -275,7 +275,7 @@ def _suite(
     own = {case_id: set(check_ids([to_check(check) for check in case.checks or ()])) for case_id, case in cases.items()}
     completed = dict(cases)
     for check_id, of_cases in by_check.items():
-        results = [result for each in of_cases.values() for result in each]
+        results = [result for of_case in of_cases.values() for result in of_case]
         metrics.append(_metric(check_id, results))
         if all(check_id in own[case_id] for case_id in of_cases):
             continue

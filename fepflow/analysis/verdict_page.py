@@ -259,9 +259,9 @@ def failed_cases(store: Store, run: RunRecord, verdict: Verdict) -> FailedCases:
     case_ids: list[str] = []
     shown: set[int] = set()
     for result in store.results.by_case(run.id, failed_only=True, case_indices=case_indices[:MAX_ROWS], whole=False):
-        if found := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
-            rows += found
-            case_ids += [result.case.id] * len(found)
+        if rows_of_case := list(islice(_rows_of(result, run.repeats, decided), MAX_ROWS - len(rows))):
+            rows += rows_of_case
+            case_ids += [result.case.id] * len(rows_of_case)
             shown.add(result.case_index)
     cases, left_out = len(case_indices), len(case_indices) - len(shown)
     where = f"{len(shown)} of them are here, {left_out} are left out" if left_out else "all here"

@@ -53,7 +53,7 @@ def find_documents(root: Path) -> DocumentFiles:
 
     Raises InputError if the folder cannot be read.
     """
-    found = DocumentFiles()
+    documents = DocumentFiles()
     inside = root.resolve()
 
     def refuse(error: OSError) -> None:
@@ -61,17 +61,17 @@ def find_documents(root: Path) -> DocumentFiles:
 
     for folder, folders, names in os.walk(root, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found.problems += filter(None, (leads_outside(Path(folder, name), inside) for name in folders))
+        documents.problems += filter(None, (leads_outside(Path(folder, name), inside) for name in folders))
         for name in sorted(names):
             path = Path(folder, name)
             if path.suffix not in SUFFIXES or name.startswith("."):
                 continue
             if problem := leads_outside(path, inside):
-                found.problems.append(problem)
+                documents.problems.append(problem)
             else:
                 is_other = not set(_OTHERS).isdisjoint(path.relative_to(root).parts)
-                (found.ignored if is_other else found.files).append(path)
-    return found
+                (documents.ignored if is_other else documents.files).append(path)
+    return documents
 
 
 def leads_outside(path: Path, folder: Path) -> Problem | None:
@@ -135,9 +135,9 @@ def validated(model: type[D], data: Any) -> tuple[D | None, list[ValidationMessa
     try:
         return model.model_validate(data), empty
     except ValidationError as error:
-        found = validation_messages(data, error, model)
-    stated = {each.path for each in empty}
-    return None, [*empty, *(each for each in found if each.path not in stated)]
+        errors = validation_messages(data, error, model)
+    stated = {message.path for message in empty}
+    return None, [*empty, *(message for message in errors if message.path not in stated)]
 
 
 def is_unknown(model: type[Definition], path: DocumentPath) -> bool:

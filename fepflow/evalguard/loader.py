@@ -34,11 +34,11 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
         return next(iter(by_task.values()))
     if task in by_task:
         return by_task[task]
-    found = f"there are thresholds for {', '.join(by_task)}"
+    known_tasks = f"there are thresholds for {', '.join(by_task)}"
     if task is None:
-        raise InputError(Problem("no task is named for the thresholds", str(path), advice=f"set task; {found}"))
+        raise InputError(Problem("no task is named for the thresholds", str(path), advice=f"set task; {known_tasks}"))
     message = f"there are no thresholds for the task {task}"
-    advice = f"did you mean {close}?" if (close := closest(task, list(by_task))) else found
+    advice = f"did you mean {close}?" if (close := closest(task, list(by_task))) else known_tasks
     raise InputError(Problem(message, str(path), advice=advice))
 
 
@@ -65,8 +65,8 @@ def read_definition(model: type[D], data: Any, document: Document, prefix: Docum
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        found = validation_messages(data, error, model)
-        problems = [document.problem((*prefix, *each.path), each.message, each.advice) for each in found]
+        messages = validation_messages(data, error, model)
+        problems = [document.problem((*prefix, *message.path), message.message, message.advice) for message in messages]
         raise InputError(sorted(problems, key=lambda problem: problem.line or 0)) from None
 
 
@@ -78,11 +78,11 @@ def _load(path: Path, kind: Kind, model: type[D], identify: Callable[[D], str]) 
     for file in _files_of(path, kind, problems):
         try:
             document = read_document(file)
-            found = _definitions_in(document, model, metrics)
+            definitions_in_file = _definitions_in(document, model, metrics)
         except InputError as error:
             problems += error.problems
             continue
-        for definition in found:
+        for definition in definitions_in_file:
             name = identify(definition)
             if name in definitions:
                 field: DocumentPath = ("task",) if kind == "thresholds" else ("id",)
@@ -152,7 +152,7 @@ class PolicyMetrics:
 
 def _metrics_by_task(policies: Path) -> dict[str, list[str]]:
     """Return the metrics of each task. What is wrong with a policy is told where policies are validated."""
-    found: dict[str, list[str]] = {}
+    by_task: dict[str, list[str]] = {}
     for path in sorted(policies.iterdir()):
         if path.suffix not in SUFFIXES or not path.is_file() or leads_outside(path, policies.resolve()):
             continue
@@ -163,5 +163,5 @@ def _metrics_by_task(policies: Path) -> dict[str, list[str]]:
         tasks = data.get("thresholds") if isinstance(data, Mapping) else None
         for task, metrics in tasks.items() if isinstance(tasks, Mapping) else ():
             names = list(metrics) if isinstance(metrics, Mapping) else []
-            found[str(task)] = list(dict.fromkeys([*found.get(str(task), []), *names]))
-    return found
+            by_task[str(task)] = list(dict.fromkeys([*by_task.get(str(task), []), *names]))
+    return by_task

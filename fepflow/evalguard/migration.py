@@ -56,7 +56,7 @@ class Migration:
     def set_aside(self) -> list[Path]:
         """The files whose content is in another one now."""
         targets = {file.path for file in self.files}
-        return [source for source in dict.fromkeys(each for file in self.files for each in file.sources)
+        return [source for source in dict.fromkeys(path for file in self.files for path in file.sources)
                 if source not in targets]  # fmt: skip
 
 
@@ -80,14 +80,14 @@ def plan_migration(path: Path, labels: Mapping[str, str] | None = None) -> Migra
     problems: list[Problem] = []
     paths = [path]
     if path.is_dir():
-        found = find_documents(path)
-        paths, problems = found.files, [*found.problems]
+        documents = find_documents(path)
+        paths, problems = documents.files, [*documents.problems]
     impacts = {**_LABELS, **{_plain(label): impact for label, impact in (labels or {}).items()}}
     sources = []
     metrics = PolicyMetrics()
-    for each in paths:
+    for document_path in paths:
         try:
-            source = _read(each)
+            source = _read(document_path)
         except InputError as error:
             problems += error.problems
             continue
@@ -171,8 +171,8 @@ def _replace_label(item: Any, label: str, impact: str) -> None:
         item.clear()
         item.update({**fields, "impact": impact})
     if _plain(label) != impact:
-        said = item.get("interpretation")
-        item["interpretation"] = f"{label}: {said}" if said else label
+        interpretation = item.get("interpretation")
+        item["interpretation"] = f"{label}: {interpretation}" if interpretation else label
 
 
 def _arrange(sources: list[_Source], problems: list[Problem]) -> Migration:
@@ -180,8 +180,8 @@ def _arrange(sources: list[_Source], problems: list[Problem]) -> Migration:
     migration = Migration()
     thresholds: dict[str, list[tuple[_Source, Any]]] = {}
     for source in sources:
-        if found := _problems_of(source):
-            problems += found
+        if source_problems := _problems_of(source):
+            problems += source_problems
         elif source.kind == "policy":
             for task, metrics in source.data.get("thresholds", {}).items():
                 thresholds.setdefault(str(task), []).append((source, metrics))

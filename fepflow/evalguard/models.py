@@ -113,13 +113,14 @@ def thresholds_digest(thresholds: Iterable[Thresholds]) -> str:
     It depends on what they say, not on how the files are written: not on the order of tasks, metrics and ranges, not on
     comments, and not on whether a bound is written 1 or 1.0.
     """
-    return content_hash({each.task: _canonical(each) for each in thresholds})
+    return content_hash({of_task.task: _canonical(of_task) for of_task in thresholds})
 
 
 def _canonical(thresholds: Thresholds) -> dict[str, Any]:
     return {
         metric: sorted(
-            (each.model_dump(exclude_none=True) for each in ranges), key=lambda each: sorted(map(str, each.items()))
+            (range_.model_dump(exclude_none=True) for range_ in ranges),
+            key=lambda range_: sorted(map(str, range_.items())),
         )
         for metric, ranges in thresholds.thresholds.items()
     }

@@ -93,7 +93,7 @@ class Report(Definition):
         """
         tasks, results = self.tasks or [], self.results or []
         if len(tasks) == 1 and len(results) != 1:
-            yield from ((tasks[0], each) for each in results)
+            yield from ((tasks[0], result) for result in results)
         elif len(tasks) == len(results):
             yield from zip(tasks, results, strict=True)
         elif results:
@@ -184,7 +184,7 @@ def _is_named_result(result: Any) -> bool:
         isinstance(result, Mapping)
         and bool(result)
         and all(isinstance(metrics, Mapping) and "value" not in metrics for metrics in result.values())
-        and all(isinstance(each, Mapping) for metrics in result.values() for each in metrics.values())
+        and all(isinstance(fields, Mapping) for metrics in result.values() for fields in metrics.values())
         and any(metrics for metrics in result.values())
     )
 

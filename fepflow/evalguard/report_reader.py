@@ -68,15 +68,15 @@ def read_report(path: Path, document: Document | None = None) -> ReadReport:
 def _with_usable_values(data: Any) -> tuple[Any, list[str]]:
     """Return a report's document; metrics without a usable value are noted with their tasks."""
     tasks, results = data.get("tasks"), data.get("results")
-    if not isinstance(results, list) or not all(_is_result(each) for each in results):
+    if not isinstance(results, list) or not all(_is_result(result) for result in results):
         return data, []
     tasks = [dict(task) if isinstance(task, Mapping) else task for task in tasks] if isinstance(tasks, list) else []
     taken, warnings = [], []
-    for index, each in enumerate(results):
-        usable, no_value, said = usable_results(each)
+    for index, result in enumerate(results):
+        usable, no_value, result_warnings = usable_results(result)
         owner = 0 if len(tasks) == 1 else index
         name = dotted(("results", index))
-        warnings += [f"{name}: {warning}" for warning in said]
+        warnings += [f"{name}: {warning}" for warning in result_warnings]
         taken.append(usable)
         if no_value and owner < len(tasks) and isinstance(tasks[owner], dict):
             metadata = tasks[owner].get("metadata")
@@ -130,7 +130,7 @@ class _Conversion:
         version = _mapping(self.data.get("versions")).get(name)
         task = {
             "task_ref": name,
-            **{each: config.get(each) for each in _CONFIGURED},
+            **{name_of_field: config.get(name_of_field) for name_of_field in _CONFIGURED},
             "n_shot": _mapping(self.data.get("n-shot")).get(name, config.get("num_fewshot")),
             "n_samples": _mapping(self.data.get("n-samples")).get(name),
             "version": version,
@@ -139,7 +139,7 @@ class _Conversion:
         unusable = {error.path[0] for error in errors}
         if version is not None and "version" in unusable:
             metadata = {**metadata, "version": str(version)}
-        task = {each: value for each, value in task.items() if each not in unusable}
+        task = {name_of_field: value for name_of_field, value in task.items() if name_of_field not in unusable}
         return {**task, "metadata": metadata} if metadata else task
 
 
@@ -165,31 +165,31 @@ def convert(data: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 def _by_filter(raw: Mapping[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
     """Return `{filter: {metric: {value, stderr}}}`, in the file's order."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    by_filter: dict[str, dict[str, dict[str, Any]]] = {}
     for key, value in raw.items():
         metric, comma, filter_name = key.rpartition(",")
         if not comma:
             continue
         base = metric.removesuffix(_STDERR)
         is_error = base != metric and f"{base},{filter_name}" in raw
-        fields = found.setdefault(filter_name, {}).setdefault(base if is_error else metric, {})
+        fields = by_filter.setdefault(filter_name, {}).setdefault(base if is_error else metric, {})
         fields["stderr" if is_error else "value"] = value
-    return found
+    return by_filter
 
 
 def _identified(metrics: Mapping[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """Return the metrics by names that are identifiers, and the original names of the renamed ones."""
-    found: dict[str, dict[str, Any]] = {}
+    identified: dict[str, dict[str, Any]] = {}
     names = {}
     for metric, fields in metrics.items():
         name = stem = re.sub(r"[^A-Za-z0-9_-]", "_", metric) or "_"
         number = 2
-        while name in found or (name != metric and name in metrics):
+        while name in identified or (name != metric and name in metrics):
             name, number = f"{stem}_{number}", number + 1
-        found[name] = fields
+        identified[name] = fields
         if name != metric:
             names[name] = metric
-    return found, names
+    return identified, names
 
 
 def _context(data: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,9 +115,9 @@ def validate_catalogue(paths: Sequence[Path], *, is_lenient: bool = False) -> Ca
     """
     result = CatalogueValidation()
     reading = _Reading(is_lenient, result)
-    named = [path for path in paths if not path.is_dir()]
+    files = [path for path in paths if not path.is_dir()]
     inside = [path for folder in paths if folder.is_dir() for path in _below(folder, result)]
-    for group, path in _distinct([named, inside, _context(named)]):
+    for group, path in _distinct([files, inside, _context(files)]):
         reading.read(path, is_named=group == 0, is_context=group == 2)
     context_first = sorted(reading.entries, key=lambda entry: not entry.is_context)
     result.problems += check_catalogue(context_first)
@@ -126,18 +126,18 @@ def validate_catalogue(paths: Sequence[Path], *, is_lenient: bool = False) -> Ca
 
 
 def _below(folder: Path, result: CatalogueValidation) -> list[Path]:
-    found = find_documents(folder)
-    if not (found.files or found.problems or found.ignored):
+    documents = find_documents(folder)
+    if not (documents.files or documents.problems or documents.ignored):
         advice = "name a folder with .yaml, .yml or .json files, or a file"
         raise InputError(Problem("there are no documents in this folder", str(folder), advice=advice))
-    result.problems += found.problems
-    result.ignored += found.ignored
-    return found.files
+    result.problems += documents.problems
+    result.ignored += documents.ignored
+    return documents.files
 
 
-def _context(named: Sequence[Path]) -> list[Path]:
+def _context(files: Sequence[Path]) -> list[Path]:
     """Return the definitions of the catalogues that files are part of."""
-    roots = dict.fromkeys(path.parent.parent for path in named if path.parent.name in FOLDERS)
+    roots = dict.fromkeys(path.parent.parent for path in files if path.parent.name in FOLDERS)
     return [path for root in roots for path in find_documents(root).files if path.parent.name in FOLDERS]
 
 
@@ -272,18 +272,18 @@ def check_catalogue(entries: Sequence[Entry]) -> list[Problem]:
 def _unique(entries: Iterable[Entry], kind: Kind, rule: str, problems: list[Problem]) -> dict[str, Definition | None]:
     """Return the documents of a kind by their ids; the second one of an id is an error."""
     name = "task" if kind == "threshold" else "id"
-    found: dict[str, Entry] = {}
+    by_id: dict[str, Entry] = {}
     for entry in entries:
         identity = entry.id(name) if entry.kind == kind else None
         if identity is None:
             continue
-        first = found.setdefault(identity, entry)
+        first = by_id.setdefault(identity, entry)
         if first is not entry and not entry.is_context:
             what = "thresholds of the task" if kind == "threshold" else f"the {kind}"
             message = f"{what} {identity} {'are' if kind == 'threshold' else 'is'} defined already, in"
             advice = "keep all metrics of a task in one file" if kind == "threshold" else "give it another id"
             problems.append(entry.error((name,), f"{message} {first.document.file}", rule, advice))
-    return {identity: entry.definition for identity, entry in found.items()}
+    return {identity: entry.definition for identity, entry in by_id.items()}
 
 
 def _checks_of(entry: Entry, catalogue: Catalogue) -> Iterator[Problem]:

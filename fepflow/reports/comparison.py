@@ -100,15 +100,15 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
     """
     first = judged.comparisons[0]
     differences = judge_variants(judged.comparisons, first.gate)
-    for name in dict.fromkeys(each.metric.id for each in differences):
-        here = [each for each in differences if each.metric.id == name]
-        base = next((each.metric.base for each in here if each.metric.base is not None), None)
+    for name in dict.fromkeys(difference.metric.id for difference in differences):
+        here = [difference for difference in differences if difference.metric.id == name]
+        base = next((difference.metric.base for difference in here if difference.metric.base is not None), None)
         yield [name, first.base.short_name, cell(base), "·", "·", "·", "·", "·", "the base"]
-        for each in here:
-            metric = each.metric
-            figures = ["·"] * 6 if metric.estimate is None else _figures(metric, each.p_adjusted)[1:]
-            shown = "not compared" if metric.why_not else each.way or "no difference"
-            yield [name, each.run.short_name, *figures, shown]
+        for difference in here:
+            metric = difference.metric
+            figures = ["·"] * 6 if metric.estimate is None else _figures(metric, difference.p_adjusted)[1:]
+            shown = "not compared" if metric.why_not else difference.way or "no difference"
+            yield [name, difference.run.short_name, *figures, shown]
 
 
 def flip_text(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
@@ -134,12 +134,12 @@ def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
     run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
     checks = (check for result in store.results.by_case(run.id, case_indices=[index]) for check in result.checks)
     sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
-    found = next(sentences, None)
-    if found is not None and not is_worse:
-        found = f"before: {found}"
+    sentence = next(sentences, None)
+    if sentence is not None and not is_worse:
+        sentence = f"before: {sentence}"
     if flip.same_output is None:
-        return found
-    return f"the output is the same; {flip.same_output}{f': {found}' if found else ''}"
+        return sentence
+    return f"the output is the same; {flip.same_output}{f': {sentence}' if sentence else ''}"
 
 
 def _figures(metric: MetricDifference, p: float | None) -> list[str]:

@@ -27,29 +27,29 @@ MAX_TEXT = 2_000
 """Characters of a reason in JSON."""
 
 
-def rows_of(found: Preferences) -> Iterator[list[str]]:
+def rows_of(preferences: Preferences) -> Iterator[list[str]]:
     """Yield a row for each two runs, as `COLUMNS`; the p-values are Holm's."""
-    for each in found.between:
-        counts, rate = each.counts, each.rate
-        share = each.share_by_position
+    for preference in preferences.between:
+        counts, rate = preference.counts, preference.rate
+        share = preference.share_by_position
         yield [
-            f"{each.runs.one.short_name} → {each.runs.other.short_name}",
+            f"{preference.runs.one.short_name} → {preference.runs.other.short_name}",
             str(counts["other"]),
             str(counts["one"]),
-            f"{counts['tie']}" + (f" ({each.same} the same)" if each.same else ""),
+            f"{counts['tie']}" + (f" ({preference.same} the same)" if preference.same else ""),
             cell(rate.value),
             interval_cell(rate.low, rate.high),
-            p_cell(each.p_adjusted),
+            p_cell(preference.p_adjusted),
             "·" if share is None else percent(share),
-            str(len(each.missing) + len(each.runs.absent)),
+            str(len(preference.missing) + len(preference.runs.absent)),
         ]
 
 
-def strength_rows(found: Preferences) -> Iterator[list[str]]:
+def strength_rows(preferences: Preferences) -> Iterator[list[str]]:
     """Yield a row for each run, the strongest first, as `STRENGTH_COLUMNS`."""
-    pairs = zip(found.runs, found.strengths, strict=True)
+    pairs = zip(preferences.runs, preferences.strengths, strict=True)
     for run, strength in sorted(pairs, key=lambda pair: -_middle(pair[1])):
-        if run is found.runs[0]:
+        if run is preferences.runs[0]:
             yield [run.short_name, "0 (the first)", "·", "·", "·"]
             continue
         yield [
@@ -75,7 +75,7 @@ def _chance(log_odds: float | None) -> float | None:
 def asked_sentence(judged: JudgedPreferences) -> str:
     """Say what it took to ask the judge."""
     requests = judged.usage.get("requests") or 0
-    asked = sum(each.asked for each in judged.preferences.between)
+    asked = sum(preference.asked for preference in judged.preferences.between)
     sentence = f"Answers about {plural(asked, 'pair')} in both orders: {plural(requests, 'request')}"
     if tokens := judged.usage.get("tokens"):
         sentence += f", {tokens:,} tokens"
@@ -88,28 +88,32 @@ def asked_sentence(judged: JudgedPreferences) -> str:
 
 def as_markdown(judged: JudgedPreferences) -> Iterator[str]:
     """Yield lines of markdown; what people and models say stays text."""
-    found = judged.preferences
+    preferences = judged.preferences
     yield ""
     yield f"#### Judge: {escape_markdown(judged.question)}"
     yield ""
-    yield from markdown_table(COLUMNS, ([*map(escape_markdown, row)] for row in rows_of(found)))
-    if found.strengths:
+    yield from markdown_table(COLUMNS, ([*map(escape_markdown, row)] for row in rows_of(preferences)))
+    if preferences.strengths:
         yield ""
-        yield from markdown_table(STRENGTH_COLUMNS, ([*map(escape_markdown, row)] for row in strength_rows(found)))
+        yield from markdown_table(
+            STRENGTH_COLUMNS, ([*map(escape_markdown, row)] for row in strength_rows(preferences))
+        )
     yield ""
-    yield from (f"- {escape_markdown(each.sentence)}" for each in found.between)
-    yield from (f"- {escape_markdown(warning)}" for each in found.between for warning in each.warnings)
+    yield from (f"- {escape_markdown(preference.sentence)}" for preference in preferences.between)
+    yield from (
+        f"- {escape_markdown(warning)}" for preference in preferences.between for warning in preference.warnings
+    )
     yield f"- {escape_markdown(judged.model)}: {escape_markdown(asked_sentence(judged))}"
 
 
 def as_json(judged: JudgedPreferences) -> dict[str, Any]:
     """Return everything as JSON data, with each pair and the judge's reasons."""
-    found = judged.preferences
+    preferences = judged.preferences
     return {
         "question": judged.question,
         "model": judged.model,
-        "confidence": found.confidence,
-        "between": [_between(each) for each in found.between],
+        "confidence": preferences.confidence,
+        "between": [_between(preference) for preference in preferences.between],
         "strengths": [
             {
                 "run": run.id,
@@ -118,39 +122,39 @@ def as_json(judged: JudgedPreferences) -> dict[str, Any]:
                 "high": strength.high,
                 "preferred_to_first": _chance(strength.value),
             }
-            for run, strength in zip(found.runs, found.strengths, strict=False)
+            for run, strength in zip(preferences.runs, preferences.strengths, strict=False)
         ],
         "usage": dict(judged.usage),
         "not_asked": judged.limit,
     }
 
 
-def _between(each: Preference) -> dict[str, Any]:
-    counts, rate = each.counts, each.rate
+def _between(preference: Preference) -> dict[str, Any]:
+    counts, rate = preference.counts, preference.rate
     return {
-        "base": each.runs.one.id,
-        "new": each.runs.other.id,
+        "base": preference.runs.one.id,
+        "new": preference.runs.other.id,
         "won": counts["other"],
         "lost": counts["one"],
         "tied": counts["tie"],
-        "same": each.same,
+        "same": preference.same,
         "win_rate": rate.value,
         "low": rate.low,
         "high": rate.high,
         "method": rate.estimate.method,
         "p": rate.p,
-        "p_adjusted": each.p_adjusted,
-        "preferred": {1: "new", -1: "base", 0: None}[each.shown],
+        "p_adjusted": preference.p_adjusted,
+        "preferred": {1: "new", -1: "base", 0: None}[preference.shown],
         "by_position": {
-            "share": each.share_by_position,
-            "first": each.by_position["first"],
-            "second": each.by_position["second"],
+            "share": preference.share_by_position,
+            "first": preference.by_position["first"],
+            "second": preference.by_position["second"],
         },
         "n_expected": rate.estimate.counts.expected,
         "n_completed": rate.estimate.counts.completed,
-        "absent": list(each.runs.absent),
-        "warnings": each.warnings,
-        "pairs": [_pair(verdict) for verdict in each.verdicts],
+        "absent": list(preference.runs.absent),
+        "warnings": preference.warnings,
+        "pairs": [_pair(verdict) for verdict in preference.verdicts],
     }
 
 

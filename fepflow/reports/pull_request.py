@@ -93,7 +93,7 @@ def _reasons(run: RunRecord, verdict: Verdict) -> Iterator[str]:
         if not verdict.blocks:
             yield "The gate allows it (`inconclusive: allow`), but it is not a pass."
     if others:
-        yield "\n".join(f"- {_safe(each)}" for each in others[:_MAX_REASONS])
+        yield "\n".join(f"- {_safe(reason_)}" for reason_ in others[:_MAX_REASONS])
     notes = [f"No baseline: {verdict.not_compared}"] if verdict.not_compared else []
     notes += verdict.warnings[:_MAX_REASONS]  # also of what no rule judges
     if notes:
@@ -125,8 +125,8 @@ def _details(store: Store, run: RunRecord, verdict: Verdict) -> Iterator[str]:
         for flip in shown:
             text, change = flip_text(store, compared, flip), f"{four_digits(flip.base)} → {four_digits(flip.new)}"
             yield f"**{_safe(flip.case_id, 100)}** ({_safe(flip.metric, 100)}: {change})\n"
-            said = {"before": text.base, "now": text.new, "why": text.reason}
-            yield from (f"{name}:\n{fenced(value)}\n" for name, value in said.items() if value)
+            texts = {"before": text.base, "now": text.new, "why": text.reason}
+            yield from (f"{name}:\n{fenced(value)}\n" for name, value in texts.items() if value)
         yield "</details>"
         return
     failed = failed_cases(store, run, verdict)
@@ -141,13 +141,13 @@ def _details(store: Store, run: RunRecord, verdict: Verdict) -> Iterator[str]:
 
 def _compared(store: Store, run: RunRecord, verdict: Verdict) -> RunComparison | None:
     if verdict.regression is not None and verdict.regression.run_id is not None:
-        named = verdict.regression.baseline
+        baseline = verdict.regression.baseline
     elif verdict.baseline is not None:
-        named = verdict.baseline.run_id
+        baseline = verdict.baseline.run_id
     else:
         return None
     try:
-        base = results_of_base(store, base_of(store, run, named))
+        base = results_of_base(store, base_of(store, run, baseline))
         return compare_results(base, results_with_verdict(store, run), metrics_needed=False)
     except UserError:  # the verdict says why
         return None
@@ -158,8 +158,8 @@ def _costs(store: Store, run: RunRecord, verdict: Verdict) -> str:
     calls = f"{plural(run.n_cases, 'case')}, {plural(progress.outputs - progress.reused, 'call')}"
     if run.started_at is not None and run.completed_at is not None:
         calls += f", {(run.completed_at - run.started_at).total_seconds():.1f} s"
-    facts = (each.metadata or {} for each in store.results.complete_outputs(run.id, 0))
-    known = [usd for usd in (each.get("usd") for each in facts) if isinstance(usd, int | float)]
+    facts = (metadata.metadata or {} for metadata in store.results.complete_outputs(run.id, 0))
+    known = [usd for usd in (metadata.get("usd") for metadata in facts) if isinstance(usd, int | float)]
     agent = [f"agent: {sum(known):.4g} usd"] if known else []
     models = [f"judges and embeddings: {verdict.models}"] if verdict.models else []
     name = f"run `{run.id[:8]}`"

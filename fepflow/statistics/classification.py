@@ -119,13 +119,13 @@ class ClassificationSample:
 
     def estimate(self, confidence: float) -> Estimate:
         """Implement `Sample.estimate`."""
-        known = [self._scaled(each.share) for each in self.classes if each.number or len(self.classes) > 1]
-        if not any(each.number for each in self.classes):
+        known = [self._scaled(class_.share) for class_ in self.classes if class_.number or len(self.classes) > 1]
+        if not any(class_.number for class_ in self.classes):
             return Estimate.unknown(confidence, self.counts)
         value = fmean(known)
         low, high = self._bounds(confidence, None)
-        least = self._mean([each.at_worst for each in self.classes], 0.0)
-        most = self._mean([each.at_best for each in self.classes], 1.0)
+        least = self._mean([class_.at_worst for class_ in self.classes], 0.0)
+        most = self._mean([class_.at_best for class_ in self.classes], 1.0)
         return Estimate(
             value,
             None,
@@ -146,9 +146,11 @@ class ClassificationSample:
     def _bounds(self, confidence: float, factor: float | None) -> tuple[float, float]:
         """Return the bounds, with what is missing at its worst and best; with a `factor`, without anything missing."""
         lows, highs = [], []
-        for each in self.classes:
-            at_worst, at_best = (each.share, each.share) if factor is not None else (each.at_worst, each.at_best)
-            low, high = map(self._scaled, each.bounds(self.kind, confidence, factor))
+        for class_ in self.classes:
+            at_worst, at_best = (
+                (class_.share, class_.share) if factor is not None else (class_.at_worst, class_.at_best)
+            )
+            low, high = map(self._scaled, class_.bounds(self.kind, confidence, factor))
             lows.append((self._scaled(at_worst), low))
             highs.append((self._scaled(at_best), high))
         if self.unknown and factor is None:
@@ -212,15 +214,15 @@ def class_estimates(
     """Estimate precision, recall or F1 of each of these classes."""
     missing = Counter(expected for unit in units for expected in unit.missing)
     estimates = {}
-    for label, found in _classes(units, measure, labels).items():
+    for label, of_label in _classes(units, measure, labels).items():
         # A result whose label is not known may be of this class, or wrongly be taken for it.
         own = missing[label] + missing[None]
         worst = {"recall": own, "f1": missing.total(), "precision": missing.total() - missing[label]}[measure]
         gaps = max(worst, own)
         errors = min(counts.error, gaps)
         skipped = min(counts.skipped, gaps - errors)
-        of_class = Counts(found.number + gaps, found.number, errors, skipped, counts.clusters)
-        classes = [replace(found, worst=worst, best=own)]
+        of_class = Counts(of_label.number + gaps, of_label.number, errors, skipped, counts.clusters)
+        classes = [replace(of_label, worst=worst, best=own)]
         sample = ClassificationSample(measure, classes, 1, False, kind, of_class, max(len(units), 1))
         estimates[label] = sample.estimate(confidence)
     return estimates
@@ -260,8 +262,8 @@ def _at_their_worst(
     unplaced += missing.count(None) if measure != "precision" else 0
 
     def loss(name: str) -> float:
-        found, placed = by_name[name], worst[name]
-        before, after = found.right / max(found.number + placed, 1), found.right / (found.number + placed + 1)
+        class_, placed = by_name[name], worst[name]
+        before, after = class_.right / max(class_.number + placed, 1), class_.right / (class_.number + placed + 1)
         return f1_of(after) - f1_of(before) if measure == "f1" else after - before
 
     losses = [(loss(name), name) for name in by_name]
@@ -270,4 +272,4 @@ def _at_their_worst(
         _, name = losses[0]
         worst[name] += 1
         heapq.heapreplace(losses, (loss(name), name))
-    return {name: replace(found, worst=worst[name], best=best[name]) for name, found in by_name.items()}
+    return {name: replace(class_, worst=worst[name], best=best[name]) for name, class_ in by_name.items()}

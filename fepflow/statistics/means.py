@@ -160,7 +160,7 @@ class UnitSums(NamedTuple):
         squares = [size * size for size in sizes]
         number = sum(sizes) ** 2 / sum(squares)
         share, share_by_squares = _weighed(shares, sizes), _weighed(shares, squares)
-        within = _weighed([each * (1 - each) for each in shares], squares)
+        within = _weighed([share_of_case * (1 - share_of_case) for share_of_case in shares], squares)
         return cls(number, number * share, number * (share_by_squares - share), number * within)
 
     def observations(self, confidence: float, factor: float = 1.0) -> float:

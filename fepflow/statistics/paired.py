@@ -64,7 +64,7 @@ def difference(base: CaseValue, new: CaseValue, scale: Scale | None) -> CaseValu
     if base.value is None or new.value is None:
         return CaseValue(None, -width, width)
     least, value, most = new.least - base.most, new.value - base.value, new.most - base.least
-    return CaseValue(*(min(max(each, -width), width) for each in (value, least, most)))
+    return CaseValue(*(min(max(bound, -width), width) for bound in (value, least, most)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,14 +182,14 @@ def paired_estimate(
     Raises ValueError for a confidence outside (0, 1).
     """
     z_score(confidence)
-    known = sum(each.value is not None and each.least == each.most for each in differences)
+    known = sum(case.value is not None and case.least == case.most for case in differences)
     clusters = None if cluster_numbers is None else Clusters.of(Counter(cluster_numbers).values(), noun)
     numbers = range(len(differences)) if cluster_numbers is None else cluster_numbers
     counts = Counts(len(differences), known, error=len(differences) - known - unmatched, clusters=clusters)
-    values = by_unit([each.value for each in differences], numbers)
+    values = by_unit([case.value for case in differences], numbers)
     if not values:
         return Estimate.unknown(confidence, counts)
-    least, most = [each.least for each in differences], [each.most for each in differences]
+    least, most = [case.least for case in differences], [case.most for case in differences]
     bounded = math.isfinite(sum(map(abs, least))) and math.isfinite(sum(map(abs, most)))
     complete = _complete(values, scale, clusters)
     ends = [complete if not counts.missing else None] * 2
@@ -201,7 +201,7 @@ def paired_estimate(
 def _complete(units: Sequence[Sequence[float]], scale: Scale | None, clusters: Clusters | None) -> _Complete:
     """Sum up differences, by test case or by cluster."""
     values = list(chain.from_iterable(units))
-    improved, worsened = sum(each > 0 for each in values), sum(each < 0 for each in values)
+    improved, worsened = sum(value > 0 for value in values), sum(value < 0 for value in values)
     stderr, sums = clustered_stderr(units), None
     if scale is not None and (clusters is not None or not scale.binary):
         width = scale.high - scale.low
@@ -230,7 +230,7 @@ class CorrectedPairs:
         raw, index = self.raw.estimate(confidence), youden_index(self.labels, confidence)
         if raw.value is None or index is None or index[0] <= 0:
             return Estimate.unknown(confidence, raw.counts, problem=USELESS)
-        value, least, most = (_clipped(each, index[0]) for each in (raw.value, raw.least, raw.most))
+        value, least, most = (_clipped(figure, index[0]) for figure in (raw.value, raw.least, raw.most))
         low, high = _bounds((raw.low, raw.high), index[1:])
         measured = raw.value / index[0]
         impossible = f"by the judge's errors among the labels it would be {number(measured)}, which cannot be"
@@ -257,7 +257,7 @@ def _bounds(raw: tuple[float | None, float | None], index: tuple[float, float]) 
     low, high = raw
     if low is None or high is None or index[0] <= 0:
         return -1.0, 1.0
-    return min(_clipped(low, each) for each in index), max(_clipped(high, each) for each in index)
+    return min(_clipped(low, divisor) for divisor in index), max(_clipped(high, divisor) for divisor in index)
 
 
 def _clipped(difference: float | None, index: float) -> float:

@@ -91,8 +91,8 @@ def pairs_for_power(power_of: Callable[[int], float], wanted: float, start: int)
             many = lower
     step = max((many - few) // STEPS, 1)
     tried = range(few, many + 1, step)
-    found = tried[min(bisect_left(tried, wanted, key=power_of), len(tried) - 1)]
-    return found if power_of(found) >= wanted else many
+    cases = tried[min(bisect_left(tried, wanted, key=power_of), len(tried) - 1)]
+    return cases if power_of(cases) >= wanted else many
 
 
 def detectable_regression(

@@ -75,7 +75,7 @@ def win_rate(
     ]
     scale = Scale(0.0, 1.0, binary=not repeated)
     estimate = paired_estimate(differences, confidence, scale, cluster_numbers, noun, unmatched)
-    bounds = [None if each is None else (1 + each) / 2 for each in (estimate.value, estimate.low, estimate.high)]
+    bounds = [None if figure is None else (1 + figure) / 2 for figure in (estimate.value, estimate.low, estimate.high)]
     p = estimate.sample.p_value() if isinstance(estimate.sample, Pairs) else None
     return WinRate(bounds[0], bounds[1], bounds[2], p, estimate)
 
@@ -97,7 +97,7 @@ def _is_connected(wins: Sequence[Sequence[float]]) -> bool:
         reached, left = {start}, [start]
         while left:
             here = left.pop()
-            new = [there for there in range(count) if wins[here][there] > 0 and there not in reached]
+            new = [other for other in range(count) if wins[here][other] > 0 and other not in reached]
             reached.update(new)
             left += new
         if len(reached) < count:
@@ -110,7 +110,7 @@ def _fit(wins: Sequence[Sequence[float]], close: float = _CLOSE, start: Sequence
     runs = range(len(wins))
     totals = [math.fsum(wins[one][other] for other in runs if other != one) for one in runs]
     games = [[wins[one][other] + wins[other][one] for other in runs] for one in runs]
-    strengths = [1.0] * len(wins) if start is None else [math.exp(each) for each in start]
+    strengths = [1.0] * len(wins) if start is None else [math.exp(log_strength) for log_strength in start]
     for _ in range(_STEPS):
         steps = [
             totals[one]
@@ -227,8 +227,8 @@ def _units(cases: Sequence[Scores], numbers: Sequence[int] | range, random: Rand
 
 
 def _summed(values: Sequence[CaseValue]) -> _Sums:
-    known = [each.value for each in values if each.value is not None]
-    least, most = (math.fsum(getattr(each, end) for each in values) for end in ("least", "most"))
+    known = [value.value for value in values if value.value is not None]
+    least, most = (math.fsum(getattr(value, end) for value in values) for end in ("least", "most"))
     return _Sums(math.fsum(known), len(known), least, most, len(values))
 
 

@@ -59,7 +59,7 @@ def variance_parts(
         squares = ((value - cell) ** 2 for run, means in zip(runs, cells, strict=True)
                    for values, cell in zip(run, means, strict=True) for value in values)  # fmt: skip
         within = math.fsum(squares) / (n_runs * n_cases * (repeats - 1))
-    between_cases = n_runs * math.fsum((each - overall) ** 2 for each in of_cases) / (n_cases - 1)
+    between_cases = n_runs * math.fsum((mean_of_group - overall) ** 2 for mean_of_group in of_cases) / (n_cases - 1)
     between_runs, of_cell = None, within / repeats
     if n_runs > 1:
         residuals = (
@@ -68,7 +68,7 @@ def variance_parts(
             for cell, case in zip(row, of_cases, strict=True)
         )
         of_cell = math.fsum(residuals) / ((n_cases - 1) * (n_runs - 1))
-        scatter = n_cases * math.fsum((each - overall) ** 2 for each in of_runs) / (n_runs - 1)
+        scatter = n_cases * math.fsum((mean_of_group - overall) ** 2 for mean_of_group in of_runs) / (n_runs - 1)
         between_runs = max((scatter - of_cell) / n_cases, 0.0)
     repeat = of_cell + within * (1 - 1 / repeats)
     several = [case for case in votes if len(case) > 1]

@@ -78,7 +78,7 @@ def decide(
         replace(metric, estimate=with_judging_kind(metric.estimate, required[metric.id], gate)) for metric in metrics
     ]
     by_metric = _metric_outcomes(metrics, gate, ranges, required)
-    rules = [rule for found in by_metric.values() for rule in found]
+    rules = [rule for outcomes in by_metric.values() for rule in outcomes]
     rules += _rules_on_absence([metric.id for metric in metrics], ranges, max_impact, gate)
     of_slices = judge_slices(slices, minima, gate, ignore_small=ignore_small_slices)
     others = [*of_slices.rules, *(regression.rules if regression else ())]

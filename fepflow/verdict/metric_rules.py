@@ -196,8 +196,8 @@ _SETTLES = re.compile(r"about (\d+) test cases like these")
 def settling_cases(reason: str) -> int | None:
     """Return how many test cases would mostly settle a verdict, by the sentence of the rule that decided; None if it
     says nothing of it."""
-    found = _SETTLES.search(reason)
-    return int(found[1]) if found else None
+    match = _SETTLES.search(reason)
+    return int(match[1]) if match else None
 
 
 def _tipping_point(estimate: Estimate, requirement: Requirement) -> str:

@@ -149,11 +149,11 @@ def as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimat
     )
 
 
-def _not_compared(metric: str, each: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:
+def _not_compared(metric: str, difference: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:
     return RuleOutcome(
         rule=f"{metric}: {NotWorse.by(margin, name, less_is_better=False).rule}",
         metric=metric,
-        check=each.check_id if each else None,
+        check=difference.check_id if difference else None,
         outcome="inconclusive",
         reason=f"{metric}: not compared with {name}: {why}.",
     )

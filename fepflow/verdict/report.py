@@ -121,9 +121,9 @@ def judge_report(
     others = [metric for name, metrics in chosen.items() if name not in thresholds for metric in metrics]
     ranges: dict[str, list[Range]] = {}
     for name in chosen:
-        for metric, each in thresholds[name].thresholds.items() if name in thresholds else ():
-            ids = [found.id for found in chosen[name] if found.check_id == metric] or [f"{name}/{metric}"]
-            ranges |= dict.fromkeys(ids, each)
+        for metric, ranges_of_metric in thresholds[name].thresholds.items() if name in thresholds else ():
+            ids = [estimate.id for estimate in chosen[name] if estimate.check_id == metric] or [f"{name}/{metric}"]
+            ranges |= dict.fromkeys(ids, ranges_of_metric)
     table = Thresholds.model_construct(task="report", thresholds=ranges)
     gate = gate.model_copy(update={"max_impact": max_impact})
     verdict = decide(judged, gate, table, [], advice="give them thresholds")
@@ -144,10 +144,10 @@ def judge_report(
 def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[list[RuleOutcome], list[str]]:
     """Return the objections to a pass in the verdict of the run that a report was made of: a rule if that run was
     judged by the same thresholds and gate, else warnings. A report knows nothing of judges."""
-    said = report.metadata or {}
-    if said.get("evaluator") != EVALUATOR:
+    metadata = report.metadata or {}
+    if metadata.get("evaluator") != EVALUATOR:
         return [], []
-    outcome, gate, used = said.get("outcome"), said.get("gate"), said.get("thresholds_digest")
+    outcome, gate, used = metadata.get("outcome"), metadata.get("gate"), metadata.get("thresholds_digest")
     others = used not in (None, digest)
     warnings = [f"The run itself was judged by other thresholds (sha256 {str(used)[:12]})."] if others else []
     if verdict.outcome != "pass" or outcome == "pass":
@@ -161,18 +161,18 @@ def _own_verdict(report: Report, verdict: Verdict, digest: str | None) -> tuple[
 
 def _metrics_by_task(report: Report, confidence: float) -> dict[str, list[MetricEstimate]]:
     """Return the report's metrics; the `check_id` of each is the metric's own name."""
-    found: dict[str, list[MetricEstimate]] = {}
+    by_task: dict[str, list[MetricEstimate]] = {}
     times: Counter[str] = Counter()
     for task, results in report.pairs():
         name = task.task_ref or UNNAMED
-        metrics = found.setdefault(name, [])
+        metrics = by_task.setdefault(name, [])
         filter_name = (task.metadata or {}).get(FILTER, "none")
         for metric, estimate in _estimates(task, results, confidence):
             id_ = f"{name}/{metric}" if filter_name == "none" else f"{name}/{metric},{filter_name}"
             times[id_] += 1
             unique = id_ if times[id_] == 1 else f"{id_}#{times[id_]}"
             metrics.append(MetricEstimate(unique, metric, estimate, of_passes=False))
-    return found
+    return by_task
 
 
 def _estimates(
@@ -211,8 +211,8 @@ def _scale(task: ReportTask, metric: str) -> Scale | None:
 
 def _missing(task: ReportTask, metric: str) -> Counts | None:
     """Count the results of a metric if the report says that some are missing."""
-    found = re.match(r"(\d+) of (\d+)", str((task.metadata or {}).get(f"{MISSING}{metric}", "")))
-    missing, expected = (int(found[1]), int(found[2])) if found else (0, 0)
+    match = re.match(r"(\d+) of (\d+)", str((task.metadata or {}).get(f"{MISSING}{metric}", "")))
+    missing, expected = (int(match[1]), int(match[2])) if match else (0, 0)
     return Counts(expected, expected - missing) if 0 < missing < expected else None
 
 

@@ -125,7 +125,7 @@ class ImpactAtMost:
 
 def kind_of_requirements(gate: Gate, requirements: Sequence[Requirement], scale: Scale, n: float) -> IntervalKind:
     """Return the kind of interval by which `n` observations are judged by all of these requirements."""
-    least = min((share for each in requirements for share in _shares_to_show(each, scale)), default=1.0)
+    least = min((share for requirement in requirements for share in _shares_to_show(requirement, scale)), default=1.0)
     return kind_for(gate.interval, least, n, gate.pass_confidence)
 
 

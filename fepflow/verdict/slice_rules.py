@@ -130,15 +130,15 @@ def judge_slices(
 def _shrunk(metrics: Sequence[MetricEstimate], slices: Sequence[SliceEstimate]) -> dict[tuple[str, str], float]:
     """Return the values of slices drawn towards that of all, by metric and slice."""
     by_metric: dict[str, list[tuple[str, Sums, Scale]]] = {}
-    for metric, each in zip(metrics, slices, strict=True):
+    for metric, slice_ in zip(metrics, slices, strict=True):
         sums = metric.estimate.sample
         if isinstance(sums, Sums) and sums.scale is not None:
-            by_metric.setdefault(metric.id, []).append((each.value, sums, sums.scale))
+            by_metric.setdefault(metric.id, []).append((slice_.value, sums, sums.scale))
     values: dict[tuple[str, str], float] = {}
-    for name, found in by_metric.items():
-        sizes = [sums.effective(USUAL_CONFIDENCE) for _, sums, _ in found]
-        shares = shrunk_shares([sums.share for _, sums, _ in found], sizes)
-        for (value, _, scale), share in zip(found, shares or (), strict=False):
+    for name, of_slices in by_metric.items():
+        sizes = [sums.effective(USUAL_CONFIDENCE) for _, sums, _ in of_slices]
+        shares = shrunk_shares([sums.share for _, sums, _ in of_slices], sizes)
+        for (value, _, scale), share in zip(of_slices, shares or (), strict=False):
             values[name, value] = scale.value(share)
     return values
 
@@ -150,14 +150,14 @@ def cases_needed(minimum: float, scale: Scale, gate: Gate) -> int:
     return 1 if share >= 1 else minimum_sample(share, gate.pass_confidence, gate.interval)
 
 
-def _p_value(each: SliceEstimate, minimum: float) -> float:
-    estimate = each.metric.estimate
+def _p_value(slice_: SliceEstimate, minimum: float) -> float:
+    estimate = slice_.metric.estimate
     if isinstance(estimate.sample, CorrectedSample):
         return _p_of_interval(estimate, minimum)
-    if each.scale is None or not isinstance(estimate.sample, Sums):
+    if slice_.scale is None or not isinstance(estimate.sample, Sums):
         return 1.0
     n = estimate.sample.effective(estimate.confidence)
-    return mid_p_below(estimate.sample.most_share * n, n, each.scale.share(minimum))
+    return mid_p_below(estimate.sample.most_share * n, n, slice_.scale.share(minimum))
 
 
 def _p_of_interval(estimate: Estimate, minimum: float) -> float:
@@ -165,9 +165,9 @@ def _p_of_interval(estimate: Estimate, minimum: float) -> float:
     return boundary(lambda p: estimate.at(1 - 2 * p).interval[1] < minimum, 0.49, 0.0)
 
 
-def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:
-    estimate = each.metric.estimate
-    if each.scale is None or not isinstance(estimate.sample, Sums | CorrectedSample):
+def _outcome(slice_: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outcome:
+    estimate = slice_.metric.estimate
+    if slice_.scale is None or not isinstance(estimate.sample, Sums | CorrectedSample):
         return "inconclusive"  # there are no values whose mean has an interval that the tests agree with
     low, high = estimate.point_range
     if (low if gate.verdict == "point" else estimate.interval[0]) >= minimum:
@@ -177,13 +177,13 @@ def _outcome(each: SliceEstimate, minimum: float, p: float, gate: Gate) -> Outco
     return "fail" if fails else "inconclusive"
 
 
-def _rule(name: str, minimum: float, found: Sequence[_Judged]) -> RuleOutcome:
-    by = found[0].slice.by if found else "slice"
-    outcome, summary = _summary(minimum, found)
+def _rule(name: str, minimum: float, judged: Sequence[_Judged]) -> RuleOutcome:
+    by = judged[0].slice.by if judged else "slice"
+    outcome, summary = _summary(minimum, judged)
     return RuleOutcome(
         rule=f"{name}: at least {number(minimum)} in each {by}",
         metric=name,
-        check=found[0].slice.metric.check_id if found else None,
+        check=judged[0].slice.metric.check_id if judged else None,
         outcome=outcome,
         reason=f"{name} by {by}: {summary}.",
     )
@@ -210,11 +210,11 @@ def _summary(minimum: float, slices: Sequence[_Judged]) -> tuple[Outcome, str]:
     return "pass", f"{all_of} {limit}; the least is {least.words}"
 
 
-def _value(each: _Judged) -> float:
-    value = each.slice.metric.estimate.value
+def _value(judged: _Judged) -> float:
+    value = judged.slice.metric.estimate.value
     return float("inf") if value is None else value
 
 
-def _badness(each: _Judged) -> tuple[int, float]:
+def _badness(judged: _Judged) -> tuple[int, float]:
     order: tuple[Outcome | None, ...] = ("fail", "inconclusive", "pass", None)
-    return order.index(each.outcome), _value(each)
+    return order.index(judged.outcome), _value(judged)
