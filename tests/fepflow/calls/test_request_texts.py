@@ -116,7 +116,7 @@ async def test_the_argument_of_a_function_may_be_a_text_around_a_path(tmp_path: 
         ({"headers": {"X-Api-Key": "{{$.test_case.id}}"}}, "secret header"),
         ({"headers": {"Host": "{{$.test_case.id}}"}}, "about the connection"),
         ({"headers": {"X-A": "{{$.test_case.id"}}, "is not closed"),
-        ({"body": '{"q": "{{$.test_case.input}}", }'}, "reads like JSON and is none"),
+        ({"body": '{"q": "{{$.test_case.input}}", }'}, "reads like JSON, but is not valid"),
         ({"body": {"q": "{{$.test_case.input"}}, "is not closed"),
     ],
 )

@@ -108,74 +108,70 @@ def test_a_config_without_a_target_of_ours_gets_a_placeholder_that_is_named(tmp_
     assert target["http"]["body"] == {"prompt": "hi"}
 
 
-@pytest.mark.parametrize(
-    ("assertion", "expected"),
-    [
-        ({"type": "equals", "value": 5.0}, ("exact_match", {"expected": "5"})),
-        ({"type": "equals", "value": {"a": "$.x"}}, ("schema_validation", {"schema": {"const": {"a": "\\$.x"}}})),
-        ({"type": "not-contains", "value": 1000.0}, ("contains", {"phrases": "1000", "negate": True})),
-        ({"type": "regex", "value": r"^\w+$"}, ("regex", {"pattern": r"(?a)^\w+\Z"})),
-        ({"type": "is-json", "value": '{"type": "object"}'}, ("json_valid", {"schema": {"type": "object"}})),
-        ({"type": "not-similar", "value": "a"}, ("semantic_similarity", {"threshold": {"max_value": 0.75}})),
-        ({"type": "similar", "value": ["a", "b"]}, ("semantic_similarity", {"reference": ["a", "b"], "any": True})),
-        ({"type": "finish-reason", "value": "STOP"}, ("exact_match", {"expected": "STOP", "case_sensitive": False})),
-        ({"type": "not-equals", "value": "$.5"}, ("exact_match", {"expected": "\\$.5", "negate": True})),
-        ({"type": "equals", "value": {"a": 1}}, ("schema_validation", {"schema": {"const": {"a": 1}}})),
-        ({"type": "contains-all", "value": "a, b"}, ("contains", {"phrases": ["a", "b"]})),
-        ({"type": "not-contains-all", "value": ["a", "b"]}, ("contains", {"match_all": False, "negate": True})),
-        ({"type": "contains-any", "value": ["a", "b"]}, ("contains", {"match_all": False})),
-        ({"type": "not-contains-any", "value": ["a", "b"]}, ("contains", {"negate": True})),
-        ({"type": "not-icontains", "value": "A"}, ("contains", {"case_sensitive": False, "negate": True})),
-        ({"type": "starts-with", "value": "a.b"}, ("regex", {"pattern": r"\Aa\.b"})),
-        ({"type": "is-json"}, ("json_valid", {})),
-        (
-            {"type": "similar", "value": "a", "threshold": 0.9},
-            ("semantic_similarity", {"threshold": {"min_value": 0.9}}),
-        ),
-        (
-            {"type": "llm-rubric", "value": "polite", "threshold": 0.8},
-            ("rubric", {"criteria": "polite", "pass_at": 0.8}),
-        ),
-        ({"type": "latency", "threshold": 200}, ("threshold", {"max_value": 200})),
-        ({"type": "answer-relevance", "threshold": 0.8}, ("answer_relevancy", {"pass_at": 0.8})),
-        ({"type": "context-faithfulness"}, ("faithfulness", {"context": "$.test_case.input.context", "pass_at": 0.5})),
-        ({"type": "context-recall", "value": "It is Paris."}, ("context_recall", {"reference": "It is Paris."})),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_an_assertion_becomes_the_check_that_says_the_same(
-    assertion: dict[str, Any], expected: tuple[str, dict[str, Any]]
-) -> None:
-    check = check_of(assertion)
-    assert check["type"] == expected[0]
-    assert check["arguments"].items() >= expected[1].items()
-    for modifier in ("negate", "match_all"):
-        assert check["arguments"].get(modifier) == expected[1].get(modifier)
+COUNTERPARTS: list[tuple[dict[str, Any], tuple[str, dict[str, Any]]]] = [
+    ({"type": "equals", "value": 5.0}, ("exact_match", {"expected": "5"})),
+    ({"type": "equals", "value": {"a": "$.x"}}, ("schema_validation", {"schema": {"const": {"a": "\\$.x"}}})),
+    ({"type": "not-contains", "value": 1000.0}, ("contains", {"phrases": "1000", "negate": True})),
+    ({"type": "regex", "value": r"^\w+$"}, ("regex", {"pattern": r"(?a)^\w+\Z"})),
+    ({"type": "is-json", "value": '{"type": "object"}'}, ("json_valid", {"schema": {"type": "object"}})),
+    ({"type": "not-similar", "value": "a"}, ("semantic_similarity", {"threshold": {"max_value": 0.75}})),
+    ({"type": "similar", "value": ["a", "b"]}, ("semantic_similarity", {"reference": ["a", "b"], "any": True})),
+    ({"type": "finish-reason", "value": "STOP"}, ("exact_match", {"expected": "STOP", "case_sensitive": False})),
+    ({"type": "not-equals", "value": "$.5"}, ("exact_match", {"expected": "\\$.5", "negate": True})),
+    ({"type": "equals", "value": {"a": 1}}, ("schema_validation", {"schema": {"const": {"a": 1}}})),
+    ({"type": "contains-all", "value": "a, b"}, ("contains", {"phrases": ["a", "b"]})),
+    ({"type": "not-contains-all", "value": ["a", "b"]}, ("contains", {"match_all": False, "negate": True})),
+    ({"type": "contains-any", "value": ["a", "b"]}, ("contains", {"match_all": False})),
+    ({"type": "not-contains-any", "value": ["a", "b"]}, ("contains", {"negate": True})),
+    ({"type": "not-icontains", "value": "A"}, ("contains", {"case_sensitive": False, "negate": True})),
+    ({"type": "starts-with", "value": "a.b"}, ("regex", {"pattern": r"\Aa\.b"})),
+    ({"type": "is-json"}, ("json_valid", {})),
+    (
+        {"type": "similar", "value": "a", "threshold": 0.9},
+        ("semantic_similarity", {"threshold": {"min_value": 0.9}}),
+    ),
+    (
+        {"type": "llm-rubric", "value": "polite", "threshold": 0.8},
+        ("rubric", {"criteria": "polite", "pass_at": 0.8}),
+    ),
+    ({"type": "latency", "threshold": 200}, ("threshold", {"max_value": 200})),
+    ({"type": "answer-relevance", "threshold": 0.8}, ("answer_relevancy", {"pass_at": 0.8})),
+    ({"type": "context-faithfulness"}, ("faithfulness", {"context": "$.test_case.input.context", "pass_at": 0.5})),
+    ({"type": "context-recall", "value": "It is Paris."}, ("context_recall", {"reference": "It is Paris."})),
+]
 
 
-@pytest.mark.parametrize(
-    "assertion",
-    [
-        {"type": "contains", "value": "a", "weight": 0},
-        {"type": "contains", "value": "a", "transform": "output.x"},
-        {"type": "contains", "value": ""},
-        {"type": "not-is-json"},
-        {"type": "not-llm-rubric", "value": "rude"},
-        {"type": "python", "value": "True"},
-        {"type": "levenshtein", "value": "a", "threshold": 3},
-        *({"type": "regex", "value": value} for value in ("\\p{L}", "\\A", "(?i)paris", "a{,3}", "a++")),
-        *({"type": "equals", "value": value} for value in (None, 1e-7, 2**60)),
-        {"type": "is-json", "value": {"properties": {"a": {"type": "string", "format": "email"}}}},
-        {"type": "is-json", "value": {"dependencies": {"card": ["bill"]}}},
-        {"type": "of-the-future", "value": 1},
-        {"type": "contains", "value": "a", "negate": True},
-        {"type": "latency"},
-    ],
-    ids=str,
-)
-def test_an_assertion_that_would_mean_something_else_does_not_come_over(assertion: dict[str, Any]) -> None:
-    with pytest.raises(NoCounterpartError):
-        check_of(assertion)
+def test_an_assertion_becomes_the_check_that_says_the_same() -> None:
+    for assertion, (check_type, arguments) in COUNTERPARTS:
+        check = check_of(assertion)
+        assert check["type"] == check_type
+        assert check["arguments"].items() >= arguments.items(), assertion
+        for modifier in ("negate", "match_all"):
+            assert check["arguments"].get(modifier) == arguments.get(modifier), assertion
+
+
+NO_COUNTERPARTS: list[dict[str, Any]] = [
+    {"type": "contains", "value": "a", "weight": 0},
+    {"type": "contains", "value": "a", "transform": "output.x"},
+    {"type": "contains", "value": ""},
+    {"type": "not-is-json"},
+    {"type": "not-llm-rubric", "value": "rude"},
+    {"type": "python", "value": "True"},
+    {"type": "levenshtein", "value": "a", "threshold": 3},
+    *({"type": "regex", "value": value} for value in ("\\p{L}", "\\A", "(?i)paris", "a{,3}", "a++")),
+    *({"type": "equals", "value": value} for value in (None, 1e-7, 2**60)),
+    {"type": "is-json", "value": {"properties": {"a": {"type": "string", "format": "email"}}}},
+    {"type": "is-json", "value": {"dependencies": {"card": ["bill"]}}},
+    {"type": "of-the-future", "value": 1},
+    {"type": "contains", "value": "a", "negate": True},
+    {"type": "latency"},
+]
+
+
+def test_an_assertion_that_would_mean_something_else_does_not_come_over() -> None:
+    for assertion in NO_COUNTERPARTS:
+        with pytest.raises(NoCounterpartError):
+            check_of(assertion)
 
 
 def test_the_end_of_a_pattern_is_the_very_end() -> None:
@@ -183,26 +179,26 @@ def test_the_end_of_a_pattern_is_the_very_end() -> None:
     assert python_pattern("(?<year>[0-9]+)(?<=0)") == "(?P<year>[0-9]+)(?<=0)"
 
 
-@pytest.mark.parametrize(
-    ("cell", "expected"),
-    [
-        ("Paris", {"type": "equals", "value": "Paris"}),
-        ("contains: Paris", {"type": "contains", "value": "Paris"}),
-        ("not-icontains:x", {"type": "not-icontains", "value": "x"}),
-        ("similar(0.9): a", {"type": "similar", "value": "a", "threshold": 0.9}),
-        ("similar: a", {"type": "similar", "value": "a", "threshold": 0.8}),
-        ("grade: polite", {"type": "llm-rubric", "value": "polite"}),
-        ("fn: output > 1", {"type": "javascript", "value": " output > 1"}),
-        ("at: 5", {"type": "equals", "value": "at: 5"}),
-        (" contains: Paris ", {"type": "contains", "value": "Paris"}),
-        ("Paris ", {"type": "equals", "value": "Paris"}),
-        ("word-count: 5", {"type": "word-count", "value": "5"}),
-        ("not-is-xml", {"type": "not-is-xml"}),
-        ("is-json", {"type": "is-json"}),
-    ],
-)
-def test_a_cell_of_expected_is_an_assertion(cell: str, expected: dict[str, Any]) -> None:
-    assert assertion_of_cell(cell) == expected
+CELLS: list[tuple[str, dict[str, Any]]] = [
+    ("Paris", {"type": "equals", "value": "Paris"}),
+    ("contains: Paris", {"type": "contains", "value": "Paris"}),
+    ("not-icontains:x", {"type": "not-icontains", "value": "x"}),
+    ("similar(0.9): a", {"type": "similar", "value": "a", "threshold": 0.9}),
+    ("similar: a", {"type": "similar", "value": "a", "threshold": 0.8}),
+    ("grade: polite", {"type": "llm-rubric", "value": "polite"}),
+    ("fn: output > 1", {"type": "javascript", "value": " output > 1"}),
+    ("at: 5", {"type": "equals", "value": "at: 5"}),
+    (" contains: Paris ", {"type": "contains", "value": "Paris"}),
+    ("Paris ", {"type": "equals", "value": "Paris"}),
+    ("word-count: 5", {"type": "word-count", "value": "5"}),
+    ("not-is-xml", {"type": "not-is-xml"}),
+    ("is-json", {"type": "is-json"}),
+]
+
+
+def test_a_cell_of_expected_is_an_assertion() -> None:
+    for cell, expected in CELLS:
+        assert assertion_of_cell(cell) == expected
 
 
 def test_a_template_is_filled_in_as_nunjucks_does_it(tmp_path: Path) -> None:

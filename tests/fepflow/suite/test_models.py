@@ -133,133 +133,131 @@ tags: smoke
     ]
 
 
-@pytest.mark.parametrize(
-    ("section", "sentence"),
-    [
-        ("name: 5", "name: must be a text (put it in quotes)"),
-        ("name: ''", "name: must not be empty"),
-        ("target: {}", "target: give exactly one of http, openai, python, ecp, a2a, mcp, recorded"),
-        ("target: http://bot", "target: must be a mapping (write target: {http: {url: ...}})"),
-        ("target: agent.py:ask", "target: must be a mapping (write target: {python: ...}, or http:, ecp:)"),
-        ("gate: 0.9", "gate: must be a mapping (write gate: {min: {METRIC: 0.9}})"),
-        (
-            "checks: [contains]",
-            "checks[0]: must be a mapping (write {type: contains, ...}, with the arguments beside the type)",
-        ),
-        (
-            "checks: [{contains: {text: a}}]",
-            "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
-        ),
-        (
-            "checks: [{contains: Paris, id: city}]",
-            "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
-        ),
-        (
-            "test_cases: {path: cases.csv, expected: {answer: $.a}}",
-            "test_cases.expected: must be one path, such as $.answer; an object of several fields is `metadata: "
-            "{NAME: $.field, ...}`, and checks read it as $.test_case.metadata.NAME",
-        ),
-        ("target: {http: {}}", "target.http.url: is missing (add it)"),
-        ("target: {ecp: x}", "target.ecp: must be a mapping"),
-        (
-            "target: {ecp: {}}",
-            "target.ecp: give command, a program to start, or url, the address of one that runs already",
-        ),
-        (
-            "target: {ecp: {command: a, url: 'http://x'}}",
-            "target.ecp: give command, a program to start, or url, the address of one that runs already",
-        ),
-        ("target: {ecp: {command: a, headers: {X: y}}}", "target.ecp: headers has no meaning with command"),
-        ("target: {ecp: {url: 'http://x', env: [A], reuse: true}}", "target.ecp: env, reuse has no meaning with url"),
-        ("target: {ecp: {command: []}}", "target.ecp.command: must not be empty: it is a program and its arguments"),
-        (
-            "target: {ecp: {command: 'a \"b'}}",
-            "target.ecp.command: cannot be split as a shell would: no closing quotation",
-        ),
-        ("target: {ecp: {command: a, env: [A=b]}}", "target.ecp.env[0]: must be the name of an environment variable"),
-        (
-            "target: {ecp: {command: a, config: {api_key: sk-0123456789}}}",
-            "target.ecp.config.api_key: a secret must not stand in the suite (write it as ${NAME})",
-        ),
-        (
-            "target: {ecp: {url: 'http://u:secret@x'}}",
-            "target.ecp.url: a secret must not stand in the address (write it as ${NAME})",
-        ),
-        (
-            "target: {ecp: {url: x}}",
-            "target.ecp.url: the address has no scheme (write http:// or https:// before it)",
-        ),
-        (
-            "target: {http: {url: 'http://x', headers: {X: 5}}}",
-            "target.http.headers.X: must be a text (put it in quotes)",
-        ),
-        (
-            "target: {http: {url: 'http://x', method: PATCH}}",
-            "target.http.method: must be one of 'POST', 'PUT' or 'GET'",
-        ),
-        ("target: {http: {url: 'http://x'}, timeout: 0}", "target.timeout: must be more than 0"),
-        (
-            "target: {http: {url: 'http://x'}, concurrency: '4'}",
-            "target.concurrency: must be a whole number (take the quotes off)",
-        ),
-        ("test_cases: {pth: x}", "test_cases.path: is missing (add it)"),
-        ("test_cases: [7]", "test_cases[0]: must be a mapping"),
-        ("test_cases: [{id: a}]", "test_cases[0].input: is missing (add it)"),
-        ("test_cases: [{id: 5, input: a}]", "test_cases[0].id: must be a text (put it in quotes)"),
-        (
-            "test_cases: [{input: a, checks: [{type: 5}]}]",
-            "test_cases[0].checks[0].type: must be a text (put it in quotes)",
-        ),
-        ("checks: {type: contains}", "checks: must be a list (write a dash before each check)"),
-        ("checks: [{type: contains, version: new}]", "checks[0].version: must be a semantic version, such as 1.2.0"),
-        ("checks: [{type: contains, arguments: [1]}]", "checks[0].arguments: must be a mapping"),
-        (
-            "metrics: [{id: a, check: b, aggregate: average}]",
-            "metrics[0].aggregate: must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, "
-            "pass@3 or pass^3 with any number, each@0.8 with any share, or f1, precision or recall, also of a class as "
-            "in f1@refund",
-        ),
-        (
-            "metrics: [{id: a, value: $.score}]",
-            "metrics[0]: name the check, or give the value of an output, such as $.output.metadata.latency_ms",
-        ),
-        (
-            "metrics: [{id: a, check: b, value: $.output.value.x}]",
-            "metrics[0]: a value of an output does not belong to a check: leave check out",
-        ),
-        ("metrics: [{id: a, check: b, at_least: 4}]", "metrics[0]: at_least and at_most are of aggregate: rate"),
-        (
-            "metrics: [{id: a, check: b, aggregate: p95}]",
-            "metrics[0]: p95 is of numbers: give value, such as $.response.score",
-        ),
-        (
-            "metrics: [{id: a, check: b, aggregate: error_rate, value: $.score}]",
-            "metrics[0]: an error_rate counts results, and has neither value nor range",
-        ),
-        (
-            "metrics: [{id: a, value: $.output.metadata.tokens, aggregate: worst}]",
-            "metrics[0]: worst is the least score of a check; of outputs take a percentile, such as p99",
-        ),
-        ("thresholds: 5", "thresholds: must be a text or a mapping"),
-        ("gate: strict", "gate: must be a mapping"),
-        ("gate: {min: {acc: high}}", "gate.min.acc: must be a number"),
-        ("repeats: 0", "repeats: must be at least 1"),
-        ("repeats: true", "repeats: must be a whole number"),
-        ("plugins: ./x.py", "plugins: must be a list (write it in brackets: [ ])"),
-        (
-            "baseline: latest",
-            "baseline: must be previous, the name of a baseline (`fepflow baseline list`), or a run's id",
-        ),
-        ("baseline: 12345678", "baseline: must be a text (put it in quotes)"),
-    ],
-)
-def test_common_errors_have_clear_messages(section, sentence):
-    name = section.split(":")[0]
-    lines = [line for line in MINIMAL.splitlines() if not line.startswith(name)]
-    problems = told("\n".join([*lines, section]))
-    assert [problem.split(": ", 1)[1] for problem in problems] == [sentence] or (
-        sentence in [problem.split(": ", 1)[1] for problem in problems] and "missing" in sentence
-    )
+COMMON_ERRORS = [
+    ("name: 5", "name: must be a text (put it in quotes)"),
+    ("name: ''", "name: must not be empty"),
+    ("target: {}", "target: give exactly one of http, openai, python, ecp, a2a, mcp, recorded"),
+    ("target: http://bot", "target: must be a mapping (write target: {http: {url: ...}})"),
+    ("target: agent.py:ask", "target: must be a mapping (write target: {python: ...}, or http:, ecp:)"),
+    ("gate: 0.9", "gate: must be a mapping (write gate: {min: {METRIC: 0.9}})"),
+    (
+        "checks: [contains]",
+        "checks[0]: must be a mapping (write {type: contains, ...}, with the arguments beside the type)",
+    ),
+    (
+        "checks: [{contains: {text: a}}]",
+        "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
+    ),
+    (
+        "checks: [{contains: Paris, id: city}]",
+        "checks[0].type: is missing (write {type: contains, ...}, with the arguments beside the type)",
+    ),
+    (
+        "test_cases: {path: cases.csv, expected: {answer: $.a}}",
+        "test_cases.expected: must be one path, such as $.answer; an object of several fields is `metadata: "
+        "{NAME: $.field, ...}`, and checks read it as $.test_case.metadata.NAME",
+    ),
+    ("target: {http: {}}", "target.http.url: is missing (add it)"),
+    ("target: {ecp: x}", "target.ecp: must be a mapping"),
+    (
+        "target: {ecp: {}}",
+        "target.ecp: give command, a program to start, or url, the address of one that runs already",
+    ),
+    (
+        "target: {ecp: {command: a, url: 'http://x'}}",
+        "target.ecp: give command, a program to start, or url, the address of one that runs already",
+    ),
+    ("target: {ecp: {command: a, headers: {X: y}}}", "target.ecp: headers has no meaning with command"),
+    ("target: {ecp: {url: 'http://x', env: [A], reuse: true}}", "target.ecp: env, reuse has no meaning with url"),
+    ("target: {ecp: {command: []}}", "target.ecp.command: must not be empty: it is a program and its arguments"),
+    (
+        "target: {ecp: {command: 'a \"b'}}",
+        "target.ecp.command: cannot be split as a shell would: no closing quotation",
+    ),
+    ("target: {ecp: {command: a, env: [A=b]}}", "target.ecp.env[0]: must be the name of an environment variable"),
+    (
+        "target: {ecp: {command: a, config: {api_key: sk-0123456789}}}",
+        "target.ecp.config.api_key: a secret must not stand in the suite (write it as ${NAME})",
+    ),
+    (
+        "target: {ecp: {url: 'http://u:secret@x'}}",
+        "target.ecp.url: a secret must not stand in the address (write it as ${NAME})",
+    ),
+    (
+        "target: {ecp: {url: x}}",
+        "target.ecp.url: the address has no scheme (write http:// or https:// before it)",
+    ),
+    (
+        "target: {http: {url: 'http://x', headers: {X: 5}}}",
+        "target.http.headers.X: must be a text (put it in quotes)",
+    ),
+    (
+        "target: {http: {url: 'http://x', method: PATCH}}",
+        "target.http.method: must be one of 'POST', 'PUT' or 'GET'",
+    ),
+    ("target: {http: {url: 'http://x'}, timeout: 0}", "target.timeout: must be more than 0"),
+    (
+        "target: {http: {url: 'http://x'}, concurrency: '4'}",
+        "target.concurrency: must be a whole number (take the quotes off)",
+    ),
+    ("test_cases: {pth: x}", "test_cases.path: is missing (add it)"),
+    ("test_cases: [7]", "test_cases[0]: must be a mapping"),
+    ("test_cases: [{id: a}]", "test_cases[0].input: is missing (add it)"),
+    ("test_cases: [{id: 5, input: a}]", "test_cases[0].id: must be a text (put it in quotes)"),
+    (
+        "test_cases: [{input: a, checks: [{type: 5}]}]",
+        "test_cases[0].checks[0].type: must be a text (put it in quotes)",
+    ),
+    ("checks: {type: contains}", "checks: must be a list (write a dash before each check)"),
+    ("checks: [{type: contains, version: new}]", "checks[0].version: must be a semantic version, such as 1.2.0"),
+    ("checks: [{type: contains, arguments: [1]}]", "checks[0].arguments: must be a mapping"),
+    (
+        "metrics: [{id: a, check: b, aggregate: average}]",
+        "metrics[0].aggregate: must be mean, rate, error_rate, median, majority, worst, a percentile such as p95, "
+        "pass@3 or pass^3 with any number, each@0.8 with any share, or f1, precision or recall, also of a class as "
+        "in f1@refund",
+    ),
+    (
+        "metrics: [{id: a, value: $.score}]",
+        "metrics[0]: name the check, or give the value of an output, such as $.output.metadata.latency_ms",
+    ),
+    (
+        "metrics: [{id: a, check: b, value: $.output.value.x}]",
+        "metrics[0]: a value of an output does not belong to a check: leave check out",
+    ),
+    ("metrics: [{id: a, check: b, at_least: 4}]", "metrics[0]: at_least and at_most are of aggregate: rate"),
+    (
+        "metrics: [{id: a, check: b, aggregate: p95}]",
+        "metrics[0]: p95 is of numbers: give value, such as $.response.score",
+    ),
+    (
+        "metrics: [{id: a, check: b, aggregate: error_rate, value: $.score}]",
+        "metrics[0]: an error_rate counts results, and has neither value nor range",
+    ),
+    (
+        "metrics: [{id: a, value: $.output.metadata.tokens, aggregate: worst}]",
+        "metrics[0]: worst is the least score of a check; of outputs take a percentile, such as p99",
+    ),
+    ("thresholds: 5", "thresholds: must be a text or a mapping"),
+    ("gate: strict", "gate: must be a mapping"),
+    ("gate: {min: {acc: high}}", "gate.min.acc: must be a number"),
+    ("repeats: 0", "repeats: must be at least 1"),
+    ("repeats: true", "repeats: must be a whole number"),
+    ("plugins: ./x.py", "plugins: must be a list (write it in brackets: [ ])"),
+    (
+        "baseline: latest",
+        "baseline: must be previous, the name of a baseline (`fepflow baseline list`), or a run's id",
+    ),
+    ("baseline: 12345678", "baseline: must be a text (put it in quotes)"),
+]
+
+
+def test_common_errors_have_clear_messages():
+    for section, sentence in COMMON_ERRORS:
+        name = section.split(":")[0]
+        lines = [line for line in MINIMAL.splitlines() if not line.startswith(name)]
+        sentences = [problem.split(": ", 1)[1] for problem in told("\n".join([*lines, section]))]
+        assert sentences == [sentence] or (sentence in sentences and "missing" in sentence), section
 
 
 @pytest.mark.parametrize(
