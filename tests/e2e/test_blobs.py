@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 
 from .conftest import Workplace
 
@@ -40,6 +39,7 @@ SECRET = "secret-of-the-bucket"
 def bucket() -> Iterator[tuple[Any, dict[str, str]]]:
     """A client of a server that speaks S3, with a bucket, and the environment that leads to it."""
     import boto3
+    from moto.server import ThreadedMotoServer  # takes long to load
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from moto.server import ThreadedMotoServer
 from pyarrow import parquet
 
 from .conftest import Stack, Workplace
@@ -25,9 +24,10 @@ asyncio.run(evaluate(sys.argv[1], return_state=True))
 
 
 @pytest.fixture
-def bucket() -> Iterator[tuple[ThreadedMotoServer, dict[str, str], bytes]]:
+def bucket() -> Iterator[tuple[Any, dict[str, str], bytes]]:
     """A server that speaks S3 with a Parquet file in a bucket, and the environment that leads to it."""
     import boto3
+    from moto.server import ThreadedMotoServer  # takes long to load
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
@@ -53,7 +53,7 @@ def create_blocks(stack: Stack, url: str) -> None:
 
 
 def test_a_run_takes_cases_from_s3_and_a_secret_from_a_block(
-    workplace: Workplace, endpoint: Endpoint, bucket: tuple[ThreadedMotoServer, dict[str, str], bytes]
+    workplace: Workplace, endpoint: Endpoint, bucket: tuple[Any, dict[str, str], bytes]
 ) -> None:
     server, env, content = bucket
     create_blocks(workplace.stack, endpoint.url)

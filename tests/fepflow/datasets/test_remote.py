@@ -15,7 +15,6 @@ from urllib.parse import unquote, urlsplit
 
 import huggingface_hub
 import pytest
-from moto.server import ThreadedMotoServer
 
 from fepflow.datasets import downloads, remote
 from fepflow.datasets.downloads import Download, fetch
@@ -284,6 +283,7 @@ def test_recorded_outputs_by_order_and_at_addresses_are_refused(source: Source) 
 def bucket() -> Iterator[str]:
     """A bucket of moto's server, and how to get to it."""
     import boto3
+    from moto.server import ThreadedMotoServer  # takes long to load
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 from pyarrow import parquet
 
@@ -67,6 +66,8 @@ def test_python_has_the_same_rows(store: Store, run: RunRecord, home: Path) -> N
     write_report(store, run, home / FILE)
     frame = load_run(run.id).to_dataframe()
     written = parquet.read_table(home / FILE).to_pandas().astype(frame.dtypes.to_dict())
+    import pandas
+
     pandas.testing.assert_frame_equal(frame, written)
     assert frame["case_id"].tolist()[-1] == "not got to"
 
@@ -74,6 +75,8 @@ def test_python_has_the_same_rows(store: Store, run: RunRecord, home: Path) -> N
 def test_the_results_of_a_run_answer_as_the_run_does(run: RunRecord) -> None:
     loaded = load_run(run.id)
     results = loaded.results
+    import pandas
+
     pandas.testing.assert_frame_equal(results.to_dataframe(), loaded.to_dataframe())
     assert results.pass_rate == loaded.pass_rate
     assert [result.execution_context.test_case.id for result in results] == [

@@ -1,10 +1,9 @@
 import gc
 
 import pytest
+import scipy  # its parts are loaded when they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
-from statsmodels.stats.multitest import multipletests
 
 from fepflow.statistics.proportions import holm, mid_p_below
 
@@ -19,7 +18,7 @@ def test_golden_values() -> None:
 @given(st.integers(1, 500), st.data(), st.floats(0.01, 0.99))
 def test_the_mid_p_value_is_that_of_the_binomial_distribution(n: int, data: st.DataObject, rate: float) -> None:
     k = data.draw(st.integers(0, n))
-    expected = binom.cdf(k - 1, n, rate) + binom.pmf(k, n, rate) / 2
+    expected = scipy.stats.binom.cdf(k - 1, n, rate) + scipy.stats.binom.pmf(k, n, rate) / 2
     assert mid_p_below(k, n, rate) == pytest.approx(expected, rel=1e-9, abs=1e-15)
 
 
@@ -38,6 +37,8 @@ def test_nothing_is_not_tested(successes: float, n: float) -> None:
 
 @given(P_VALUES)
 def test_the_correction_is_that_of_statsmodels(p_values: list[float]) -> None:
+    from statsmodels.stats.multitest import multipletests
+
     gc.freeze()  # statsmodels has the collector look through all that the tests before have left, each time
     _, adjusted, _, _ = multipletests(p_values, method="holm")
     assert holm(p_values) == pytest.approx(list(adjusted))

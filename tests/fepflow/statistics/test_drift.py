@@ -6,9 +6,9 @@ import math
 from random import Random
 
 import pytest
+import scipy  # its parts are loaded when they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import kendalltau, norm
 
 from fepflow.statistics.drift import (
     ALARM,
@@ -91,10 +91,10 @@ def test_the_trend_is_that_of_kendalls_tau_with_a_correction_for_continuity(valu
     if not trend.s:
         assert trend.p == 1.0
         return
-    expected = kendalltau(range(len(values)), values, method="asymptotic")
-    z = norm.isf(expected.pvalue / 2) * (abs(trend.s) - 1) / abs(trend.s)
+    expected = scipy.stats.kendalltau(range(len(values)), values, method="asymptotic")
+    z = scipy.stats.norm.isf(expected.pvalue / 2) * (abs(trend.s) - 1) / abs(trend.s)
     assert trend.s * expected.statistic > 0
-    assert trend.p == pytest.approx(2 * norm.sf(z))
+    assert trend.p == pytest.approx(2 * scipy.stats.norm.sf(z))
 
 
 def test_fewer_than_eight_values_have_no_trend() -> None:

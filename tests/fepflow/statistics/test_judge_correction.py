@@ -2,9 +2,9 @@ import math
 from random import Random
 
 import pytest
+import scipy  # its parts are loaded when they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2_contingency
 
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale, describe
 from fepflow.statistics.group_sequential import group_sequential_estimate, nominal_confidence
@@ -81,7 +81,7 @@ def test_labels_of_other_outputs_have_to_fit_the_run() -> None:
         "chance does not explain"
     )
     for passed in range(240, 400, 7):
-        p = chi2_contingency([[115, 85], [passed, 500 - passed]], correction=False).pvalue
+        p = scipy.stats.chi2_contingency([[115, 85], [passed, 500 - passed]], correction=False).pvalue
         assert (doubt_of_labels(labels, passed / 500, 500) is None) == (p >= 0.05)
     assert doubt_of_labels(JudgeLabels(9, 9, 0, 0), 1.0, 50) is None
     weighted = JudgeLabels(46, 46, 54, 50, "by_verdict", share=0.92)

@@ -6,11 +6,9 @@ import math
 from random import Random
 
 import pytest
+import scipy  # its parts are loaded when they are used
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import brentq, minimize_scalar
-from scipy.stats import binom, norm, ttest_rel
-from statsmodels.stats.contingency_tables import mcnemar
 
 from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import CaseValue, mean_estimate
@@ -39,9 +37,11 @@ def test_golden_values() -> None:
 
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 200))
 def test_the_mid_p_value_is_the_exact_one_less_half_of_its_last_term(improved: int, worsened: int, same: int) -> None:
+    from statsmodels.stats.contingency_tables import mcnemar
+
     n = improved + worsened
     table = [[same, worsened], [improved, 0]]
-    least = binom.pmf(min(improved, worsened), n, 0.5)
+    least = scipy.stats.binom.pmf(min(improved, worsened), n, 0.5)
     expected = mcnemar(table, exact=True).pvalue - least if improved != worsened else 1.0
     assert mcnemar_mid_p(improved, worsened) == pytest.approx(expected)
 
@@ -52,7 +52,7 @@ def test_the_ends_of_tangos_interval_are_where_the_score_test_just_rejects(
     improved: int, worsened: int, same: int, confidence: float
 ) -> None:
     """With the rates that are likeliest at a difference, found by a search instead of a formula."""
-    n, z = improved + worsened + same, norm.ppf((1 + confidence) / 2)
+    n, z = improved + worsened + same, scipy.stats.norm.ppf((1 + confidence) / 2)
 
     def score(delta: float) -> float:
         def unlikelihood(q: float) -> float:  # q: the chance that a case worsens
@@ -60,14 +60,18 @@ def test_the_ends_of_tangos_interval_are_where_the_score_test_just_rejects(
             return -math.fsum(count * math.log(max(chance, 1e-300)) for count, chance in chances if count)
 
         least, most = max(0.0, -delta), (1 - delta) / 2
-        q = minimize_scalar(unlikelihood, bounds=(least, most), method="bounded", options={"xatol": 1e-12}).x
+        q = scipy.optimize.minimize_scalar(
+            unlikelihood, bounds=(least, most), method="bounded", options={"xatol": 1e-12}
+        ).x
         return (improved - worsened - n * delta) / math.sqrt(n * (2 * q + delta * (1 - delta)))
 
     low, high = tango_interval(improved, worsened, n, confidence)
     centre = (improved - worsened) / n
     assert low <= centre <= high
     if centre > -0.99:
-        assert low == pytest.approx(brentq(lambda delta: score(delta) - z, -1 + 1e-9, centre - 1e-9), abs=1e-4)
+        assert low == pytest.approx(
+            scipy.optimize.brentq(lambda delta: score(delta) - z, -1 + 1e-9, centre - 1e-9), abs=1e-4
+        )
     assert (-high, -low) == pytest.approx(tango_interval(worsened, improved, n, confidence), abs=1e-12)
 
 
@@ -131,7 +135,7 @@ def test_values_without_a_range_get_the_interval_of_the_paired_t_test(n: int, se
     base = [rng.gauss(100, 10) for _ in range(n)]
     new = [value + rng.gauss(3, 5) for value in base]
     found = paired_estimate([difference(exact(one), exact(two), None) for one, two in zip(base, new, strict=True)])
-    expected = ttest_rel(new, base)
+    expected = scipy.stats.ttest_rel(new, base)
     interval = expected.confidence_interval(0.95)
     assert found.method == "paired-t"
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))

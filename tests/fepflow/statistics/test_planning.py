@@ -2,8 +2,7 @@ import math
 from random import Random
 
 import pytest
-from scipy.stats import binom
-from statsmodels.stats.proportion import proportion_confint
+import scipy  # its parts are loaded when they are used
 
 from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import mean_estimate
@@ -28,8 +27,10 @@ def test_golden_numbers_of_cases(minimum: float, expected: float, cases: int) ->
 @pytest.mark.parametrize("n", [1, 10, 34, 35, 100, 254])
 @pytest.mark.parametrize(("kind", "method"), [("wilson", "wilson"), ("clopper-pearson", "beta")])
 def test_power_is_the_chance_of_enough_passes(n: int, kind, method: str) -> None:
+    from statsmodels.stats.proportion import proportion_confint
+
     shown = [k for k in range(n + 1) if proportion_confint(k, n, method=method)[0] >= 0.9]
-    expected = binom.sf(shown[0] - 1, n, 0.95) if shown else 0.0
+    expected = scipy.stats.binom.sf(shown[0] - 1, n, 0.95) if shown else 0.0
     assert power(n, 0.9, 0.95, kind=kind) == pytest.approx(expected, abs=1e-12)
 
 

@@ -3,9 +3,9 @@ import random
 
 import numpy
 import pytest
+import scipy  # its parts are loaded when they are used
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom
 
 from fepflow.statistics.estimate import Counts, Estimate, Scale
 from fepflow.statistics.quantiles import quantile_estimate
@@ -33,8 +33,8 @@ def test_the_ranks_are_those_of_the_binomial_distribution(n: int, level: float, 
     tail = (1 - confidence) / 2
     ranks = range(1, n + 1)
     # Of the values at or below the quantile there are at most rank - 1 with this chance (from below: at least rank).
-    assert result.high == next((k for k in ranks if binom.cdf(k - 1, n, level) >= 1 - tail), None)
-    assert result.low == next((k for k in reversed(ranks) if binom.sf(k - 1, n, level) >= 1 - tail), None)
+    assert result.high == next((k for k in ranks if scipy.stats.binom.cdf(k - 1, n, level) >= 1 - tail), None)
+    assert result.low == next((k for k in reversed(ranks) if scipy.stats.binom.sf(k - 1, n, level) >= 1 - tail), None)
 
 
 @given(VALUES, LEVELS)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from moto.server import ThreadedMotoServer
 from sqlalchemy import func, select
 
 from fepflow import extras
@@ -41,6 +40,7 @@ NOW = utc_now()
 def bucket() -> Iterator[str]:
     """The address of a server that speaks S3, with a bucket."""
     import boto3
+    from moto.server import ThreadedMotoServer  # takes long to load
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()

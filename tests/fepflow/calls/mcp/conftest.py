@@ -10,8 +10,6 @@ from typing import Any
 import psutil
 import pytest
 
-import fepflow.calls.mcp.http
-import fepflow.calls.mcp.session  # noqa: F401  # loaded before an event loop would wait for it
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.protocol.test_case import Output, TestCase
@@ -20,6 +18,13 @@ from fepflow.suite.target import Target
 ORDERS = [sys.executable, str(Path(__file__).parent / "orders.py")]
 
 Open = Callable[..., TargetClient]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _loaded() -> None:
+    """Load what an event loop would wait for."""
+    import fepflow.calls.mcp.http
+    import fepflow.calls.mcp.session  # noqa: F401
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from time import monotonic
 
 import pytest
 
-from fepflow.calls.mcp import session
 from tests.fepflow.calls.mcp.conftest import Open, ask, error_of
 
 HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
@@ -86,7 +85,7 @@ async def test_a_server_that_starts_slower_than_a_call_may_last_is_waited_for_by
 async def test_a_server_that_never_answers_initialize_is_started_anew_and_says_where_it_hung(
     open_server: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "START_SECONDS", 3.0)
+    monkeypatch.setattr("fepflow.calls.mcp.session.START_SECONDS", 3.0)
     client = open_server(command=[*HOSTILE, "no answer to initialize"], timeout=2.0, attempts=2)
     for output in (await ask(client, "act"), await ask(client, "act", "c2")):
         first, last = (output.metadata or {})["attempt_log"]
