@@ -23,7 +23,7 @@ from fepflow.api.grpc.calls import SERVICES, Interceptor
 from fepflow.api.grpc.fep.v1 import fep_pb2_grpc
 from fepflow.api.grpc.front import relaying
 from fepflow.api.grpc.services import EvaluationServicer, OperationServicer
-from fepflow.errors import InfrastructureError, UserError
+from fepflow.errors import InfrastructureError
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message, both ways: what gRPC's clients take unless they are told otherwise."""
@@ -114,9 +114,9 @@ async def serve_grpc(
 ) -> AsyncIterator[GrpcServer]:
     """Serve while the context lasts; port 0 is any free port. `tls` has the files of the certificate chain and key.
 
-    After that, running calls have `grace` seconds. `fepflow.access.listening` decides where a server may listen. Where
-    no key is asked for, a relay before it looks at the host of each call. Raises InfrastructureError for a port that is
-    taken, UserError for unusable files.
+    After that, running calls have `grace` seconds. `fepflow.access.listening` decides where a server may listen, and
+    has read the files. Where no key is asked for, a relay before it looks at the host of each call. Raises
+    InfrastructureError for a port that is taken.
     """
     guard = Interceptor(access, max_message, max(1, max_calls // 4))
     server = grpc.aio.server(None, None, [guard], _options(max_message), maximum_concurrent_rpcs=max_calls)
@@ -133,7 +133,7 @@ async def serve_grpc(
             bound = _bind(server, host, port, tls)
             await server.start()
         else:
-            context = _context(tls, address_of(host, port))
+            context = _context(tls)
             listener = stack.enter_context(_listen(host, port))
             path = Path(stack.enter_context(TemporaryDirectory(prefix="fepflow-grpc-"))) / "socket"
             server.add_insecure_port(f"unix:{path}")
@@ -152,10 +152,10 @@ def _bind(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] 
     try:
         if tls is None:
             return server.add_insecure_port(address)
-        certificate, key = _read(tls)
+        certificate, key = (path.read_bytes() for path in tls)
         return server.add_secure_port(address, grpc.ssl_server_credentials([(key, certificate)]))
     except RuntimeError:
-        raise _unusable(address, tls) from None
+        raise _taken(address) from None
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -163,31 +163,19 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=512)
     except OSError:
-        raise _unusable(address_of(host, port), None) from None
+        raise _taken(address_of(host, port)) from None
 
 
-def _context(tls: tuple[Path, Path] | None, address: str) -> ssl.SSLContext | None:
+def _context(tls: tuple[Path, Path] | None) -> ssl.SSLContext | None:
     if tls is None:
         return None
-    _read(tls)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.set_alpn_protocols(["h2"])
-    try:
-        context.load_cert_chain(*tls)
-    except ssl.SSLError:
-        raise _unusable(address, tls) from None
+    context.load_cert_chain(*tls)
     return context
 
 
-def _read(tls: tuple[Path, Path]) -> list[bytes]:
-    try:
-        return [path.read_bytes() for path in tls]
-    except OSError as error:
-        raise UserError(f"{error.filename} (TLS) cannot be read: {error.strerror}.") from None
-
-
-def _unusable(address: str, tls: tuple[Path, Path] | None) -> InfrastructureError:
-    wrong = "" if tls is None else f", or {tls[0]} and {tls[1]} are not a certificate and its key"
+def _taken(address: str) -> InfrastructureError:
     return InfrastructureError(
-        f"gRPC cannot listen on {address}: another program does{wrong}; choose another port with FEPFLOW_GRPC_PORT"
+        f"gRPC cannot listen on {address}: another program does; choose another port with FEPFLOW_GRPC_PORT"
     )

@@ -17,7 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from fepflow.api.grpc.calls import SERVICES
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
-from fepflow.errors import InfrastructureError, UserError
+from fepflow.errors import InfrastructureError
 from fepflow.settings import Settings
 from tests.fepflow.api.grpc.conftest import Serve, Served, error_of, failed, request_of, until
 from tests.fepflow.api.grpc.test_evaluation import slow_request
@@ -119,19 +119,6 @@ async def test_calls_are_encrypted(serve: Serve, certificates: tuple[bytes, tupl
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         error = await failed(served.evaluations.RunEvaluation(request_of()))  # without TLS
         assert error.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_files_that_are_no_certificate_are_named(
-    serve: Serve, certificates: tuple[bytes, tuple[Path, Path]], tmp_path: Path
-) -> None:
-    certificate, key = certificates[1]
-    with pytest.raises(UserError, match=r"nowhere\.pem \(TLS\) cannot be read: No such file"):
-        async with serve(tls=(certificate, tmp_path / "nowhere.pem")):
-            pass
-    with pytest.raises(InfrastructureError, match=r"cert\.pem and .*cert\.pem are not a certificate and its key"):
-        async with serve(tls=(certificate, certificate)):
-            pass
-    assert key.exists()
 
 
 async def test_a_port_that_another_has_is_said_so(served: Served, serve: Serve) -> None:
