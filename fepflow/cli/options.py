@@ -85,6 +85,14 @@ def count_or_fraction(value: str) -> float:
     return number
 
 
+LIMIT = click.option(
+    "--limit",
+    type=count_or_fraction,
+    metavar="COUNT OR FRACTION",
+    help="Run only a random sample: a number of cases, or a fraction below 1.",
+)
+
+
 def pair(form: str) -> Callable[[str], tuple[str, str]]:
     """Return the type of a pair, `key=value`; errors name it by `form`."""
 

@@ -14,9 +14,9 @@ import click
 
 from fepflow.cli.github import github_option
 from fepflow.cli.options import (
+    LIMIT,
     Deadline,
     Reports,
-    count_or_fraction,
     echo_json_lines,
     pair,
     read_from_environment,
@@ -46,12 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option("--timeout", type=Deadline(), help="Deadline of a call, for example 2m; for an ECP agent, of each step.")
 @click.option("--repeats", "--repeat", "--epochs", type=click.IntRange(1, 1000), help="Number of calls of each case.")
-@click.option(
-    "--limit",
-    type=count_or_fraction,
-    metavar="COUNT OR FRACTION",
-    help="Run only a random sample: a number of cases, or a fraction below 1.",
-)
+@LIMIT
 @click.option("--seed", type=click.IntRange(0), help="Draw another sample for --limit. Default: 0.")
 @click.option(
     "--filter-metadata",

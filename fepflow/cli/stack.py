@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
-from fepflow.cli.options import Duration, count_or_fraction, note_untaken_variables
+from fepflow.cli.options import LIMIT, Duration, note_untaken_variables
 
 T = TypeVar("T")
 
@@ -194,12 +194,7 @@ def _connect() -> None:
     help="Interval instead of --cron: 30m, 6h, 1d.",
 )
 @click.option("--timezone", default="UTC", show_default=True, help="Timezone of --cron, for example Europe/Berlin.")
-@click.option(
-    "--limit",
-    type=count_or_fraction,
-    metavar="COUNT OR FRACTION",
-    help="Run only a random sample: a number of cases, or a fraction below 1.",
-)
+@LIMIT
 @click.option("--repeats", type=click.IntRange(1, 1000), help="Number of calls of each case.")
 @click.option("--name", help="Name of the deployment (default: the suite's name).")
 @click.option("--list", "as_list", is_flag=True, help="Show all schedules and their next runs.")

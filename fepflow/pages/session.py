@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from fepflow.access.access import Access
 from fepflow.access.caller import Caller
 from fepflow.api.rest.middleware import action_of, is_interface
-from fepflow.api.rest.request import media_type
+from fepflow.api.rest.request import bounded_body, media_type
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, UserError
 from fepflow.pages.rendering import NAMES, asset_address, read_asset, render
 
@@ -68,11 +68,7 @@ async def form_of(request: Request) -> dict[str, str]:
 async def _fields_of(request: Request) -> dict[str, str]:
     if media_type(request) != "application/x-www-form-urlencoded":
         raise UserError("A form is sent as application/x-www-form-urlencoded.")
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM:
-            raise UserError(f"A form has at most {MAX_FORM:,} bytes.")
+    body = await bounded_body(request, MAX_FORM, f"A form has at most {MAX_FORM:,} bytes.")
     try:
         return dict(parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100, errors="strict"))
     except ValueError:

@@ -13,7 +13,15 @@ from starlette.responses import JSONResponse
 
 from fepflow.api.evalguard import Catalogue, EvalguardApi
 from fepflow.api.rest.errors import type_of
-from fepflow.api.rest.request import Parameters, WholeNumber, invalid_field, media_type, require_plain, strict_route
+from fepflow.api.rest.request import (
+    Parameters,
+    WholeNumber,
+    bounded_body,
+    invalid_field,
+    media_type,
+    require_plain,
+    strict_route,
+)
 from fepflow.documents.loader import read_document
 from fepflow.errors import FepflowError, UserError
 from fepflow.evalguard.documents import schema_path
@@ -146,11 +154,7 @@ async def _read_query(request: Request, _: Any) -> ReportQuery:
     if media_type(request) != "application/json":
         raise UserError("The body must be JSON: send the header Content-Type: application/json.")
     require_plain(request)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY:
-            raise UserError(f"The body has more than {MAX_BODY:,} bytes.")
+    body = await bounded_body(request, MAX_BODY, f"The body has more than {MAX_BODY:,} bytes.")
     try:
         fields = loads(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:

@@ -101,6 +101,16 @@ def require_plain(request: Request) -> None:
         )
 
 
+async def bounded_body(request: Request, most: int, refusal: str) -> bytes:
+    """Return the body. Raises UserError with the sentence `refusal` once it has more than `most` bytes."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > most:
+            raise UserError(refusal)
+    return bytes(body)
+
+
 async def json_bytes(request: Request) -> bytes:
     """Return the body. Raises InputError if its media type is not JSON."""
     require_plain(request)
