@@ -89,7 +89,7 @@ def network_of(source: str | None) -> str:
 T = TypeVar("T")
 
 BEGUN = "begun"
-"""The outcome of what may change something, until there is one: of its entry before it is carried out."""
+"""Outcome in the entry that is written before a request that may change something is carried out."""
 
 OVER_LIMIT = frozenset({"429", "RESOURCE_EXHAUSTED"})
 """Outcomes of which the audit log has the first in a minute of each caller: else a flood would fill it."""
@@ -202,7 +202,7 @@ class Access:
     def permit_request(
         self, caller: Caller, needs: Scope, headers: Sequence[tuple[str, str]], *, starts_run: bool
     ) -> None:
-        """Do as `permit`. Also raises InputError for two idempotency keys, because either could count."""
+        """Count a request as `permit` does. Also raises InputError for two idempotency keys: either could count."""
         self.permit(caller, needs, starts_run=starts_run)
         if len(_values(headers, "idempotency-key")) > 1:
             raise InputError(Problem("there are several", path="Idempotency-Key", advice="send one"))

@@ -75,7 +75,7 @@ class Console:
 
     @contextmanager
     def progress(self, what: str, calls: int) -> Iterator[Listener]:
-        """Say `what` is done, and show a bar of calls while the body runs; only on a terminal."""
+        """Print `what` is done, and show a bar of calls while the body runs; the bar only on a terminal."""
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         if not self.quiet:

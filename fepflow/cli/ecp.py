@@ -86,7 +86,7 @@ def _target(text: str, variables: Sequence[str], timeout: float) -> Target:
 
 @contextmanager
 def _errors_of_option() -> Iterator[None]:
-    """Have errors about the target name the option, and no field of a suite."""
+    """Name the option in errors about the target, instead of a field of a suite."""
     from dataclasses import replace
 
     try:

@@ -191,7 +191,7 @@ def report_options(command: Command) -> Command:
 
 
 def prepare(command: click.Command, extras: dict[str, str | None], path: str = "") -> None:
-    """Have a command read its file of variables and require its extra first; of a group, each of its commands.
+    """Wrap a command: it first reads its file of variables and requires its extra. Of a group, wrap each command.
 
     `extras` has the extra of a command by its name (`evalguard list`), or by that of its group; None where
     `pip install fepflow` is enough. The others need `run`.
@@ -246,7 +246,7 @@ def _read_env_file(context: click.Context, path: Path | None) -> None:
 
 
 def read_from_environment(command: click.Command, prefix: str) -> None:
-    """Have a command take its options from variables, too: `--max-concurrency` from `PREFIX_MAX_CONCURRENCY`."""
+    """Let a command take its options from variables, too: `--max-concurrency` from `PREFIX_MAX_CONCURRENCY`."""
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             names = [name.removeprefix("--") for name in parameter.opts if name.startswith("--")]

@@ -105,7 +105,7 @@ def history_of(store: Store, run: RunRecord) -> History:
 
 
 def _drift(series: Series) -> str:
-    """Say that a metric has drifted, now or in one of the last runs; empty if it has not."""
+    """Return a sentence if a metric has drifted, now or in one of the last runs; otherwise an empty text."""
     alarm = series.last_alarm
     if series.has_drifted or alarm is None or alarm not in series.points[-RECENT:]:
         return series.sentence if series.has_drifted else ""

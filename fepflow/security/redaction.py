@@ -49,12 +49,12 @@ _remembered: set[str] = set()
 
 
 def remember(secrets: Iterable[str]) -> None:
-    """Have no error of this process show these; called wherever a secret is read."""
+    """Remember secrets that no error of this process may show; called wherever a secret is read."""
     _remembered.update(secret for secret in secrets if len(secret) >= SHORTEST)
 
 
 def known_secrets(env: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return what no error may show: what was remembered, and what the environment calls a secret."""
+    """Return the secrets that no error may show: those remembered, and those in the environment."""
     if env is not None:
         return frozenset(_remembered) | secrets_among(env)
     # Reading all variables takes longer than checking an output; they hardly change while a process lasts.
@@ -126,7 +126,7 @@ def words_of(error: BaseException, limit: int = 500) -> str:
 
 
 def hide_addresses_in_logs(logger: str) -> None:
-    """Have no record of a foreign logger show a secret, nor an address with its password and query."""
+    """Redact the records of a foreign logger: no secret, and no address with its password and query."""
     logging.getLogger(logger).addFilter(_hide_addresses)  # the same filter is added once only
 
 

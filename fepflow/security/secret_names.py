@@ -31,7 +31,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def is_secret_parameter(name: str) -> bool:
-    """The same for a parameter of an address, where `code` and `state` are credentials, too."""
+    """Return whether a parameter of an address is named like a secret; `code` and `state` are credentials, too."""
     return is_secret_name(name) or name.lower() in _OF_QUERIES
 
 

@@ -83,7 +83,7 @@ class _Work:
         return self.reading is not None and not self.reading.places
 
     async def go_on(self) -> None:
-        """Have a process read the request, and run the checks that have no results yet."""
+        """Start a process that reads the request, and runs the checks that have no results yet."""
         left = None if self.reading is None else len(self.reading.places)
         self.task = replace(self.task, left=left)
         async with aclosing(_answers(self.task)) as answers:
@@ -115,7 +115,7 @@ class CheckPool:
     @classmethod
     @asynccontextmanager
     async def open(cls) -> AsyncIterator[Self]:
-        """Have the processes end with the context."""
+        """Open a pool whose processes end with the context."""
         pool = cls()
         try:
             yield pool
@@ -175,7 +175,7 @@ class CheckPool:
 
 
 async def _give_up(reading: Reading) -> None:
-    """Say of the checks that are left that they were not run."""
+    """Give the remaining checks the error that they were not run."""
     checks = RequestChecks(reading.request)
     while reading.places:
         place = reading.places.popleft()

@@ -121,7 +121,7 @@ class FepService:
             task.cancel()
 
     async def ping(self) -> None:
-        """Raises InfrastructureError if the store is unavailable."""
+        """Raise InfrastructureError if the store is unavailable."""
         await asyncio.to_thread(self._store.check)
 
     async def find(self, evaluation_id: str) -> EvaluationRunResult | Pending:

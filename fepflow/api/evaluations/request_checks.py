@@ -111,7 +111,7 @@ class CaseResults:
             self._complete(place[0])
 
     def tell(self, tell: Tell) -> None:
-        """Have `tell` called with each test case that is done, at first with those that are done already."""
+        """Call `tell` with each test case that is done, beginning with those that are done already."""
         self._tell = tell
         for result in list(self._results.values()):
             tell(result)

@@ -148,7 +148,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
 
 
 def _checks_somewhere(schema: dict[str, Any]) -> None:
-    """Say that checks are required: those of the request, or those of each test case."""
+    """Require checks in the schema: those of the request, or those of each test case."""
     _without_defaults(schema)
     inline = {"properties": {"test_cases": {"items": {"required": ["checks"]}}}}
     schema["anyOf"] = [{"required": ["checks"]}, inline]
