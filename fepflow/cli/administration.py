@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from fepflow.access.caller import SCOPES
-from fepflow.cli.options import JSON, Duration, echo_json_lines
+from fepflow.cli.options import JSON, Duration, echo_json_lines, fields_of
 from fepflow.text import plural, printable
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from fepflow.access.caller import Scope
-    from fepflow.store.records import ApiKey, CacheTotals
+    from fepflow.store.records import CacheTotals
 
 
 _TABLES = {"run": "runs", "run_case": "test cases", "output": "outputs", "check_result": "check results"}
@@ -180,7 +178,11 @@ def list_keys(as_json: bool) -> None:
     with run_service.open_store() as store:
         api_keys, now = store.access.all_keys(), store.now()
     if as_json:
-        echo_json_lines(_key_data(key, now) for key in api_keys)
+        times = ("created_at", "expires_at", "revoked_at")
+        echo_json_lines(
+            {**fields_of(key, "id", "name", "scopes"), "state": key.state_at(now), **fields_of(key, *times)}
+            for key in api_keys
+        )
         return
     from fepflow.cli.console import Console, moment, safe
 
@@ -206,17 +208,6 @@ def revoke(key_id: str) -> None:
     click.echo(f"Key {key.id} ({printable(key.name)}) is revoked.")
 
 
-def _key_data(key: ApiKey, now: datetime) -> dict[str, Any]:
-    times = {"created_at": key.created_at, "expires_at": key.expires_at, "revoked_at": key.revoked_at}
-    return {
-        "id": key.id,
-        "name": key.name,
-        "scopes": key.scopes,
-        "state": key.state_at(now),
-        **{name: time and time.isoformat() for name, time in times.items()},
-    }
-
-
 @click.command()
 @click.option("--since", type=Duration(), help="Maximum age of entries, for example 1h or 7d.")
 @click.option("--caller", metavar="NAME", help="Only this caller: key:ID or jwt:SUBJECT.")
@@ -237,7 +228,7 @@ def audit(since: float | None, caller: str | None, outcome: str | None, limit: i
     with run_service.open_store() as store:
         entries = store.access.audit_entries(limit, since=start, caller=caller, outcome=outcome)
     if as_json:
-        echo_json_lines({**asdict(entry), "at": entry.at.isoformat()} for entry in entries)
+        echo_json_lines(map(asdict, entries))
         return
     from fepflow.cli.console import TO_THE_SECOND, Console, moment, safe
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import Margin, echo_json_lines, margin_option, margins_by_metric
+from fepflow.cli.options import Margin, echo_json_lines, fields_of, margin_option, margins_by_metric
 from fepflow.text import listed, plural, printable
 
 if TYPE_CHECKING:
@@ -217,9 +217,10 @@ def list_baselines(as_json: bool) -> None:
     with run_service.open_store() as store:
         baselines = [(named_run, store.runs.get(named_run.run_id)) for named_run in store.runs.baselines()]
     if as_json:
-        for named_run, run in baselines:
-            fields = {name: getattr(named_run, name) for name in ("suite", "name", "run_id", "others")}
-            echo_json_lines([{**fields, "set_at": named_run.set_at.isoformat(), "outcome": run.outcome}])
+        echo_json_lines(
+            {**fields_of(named_run, "suite", "name", "run_id", "others", "set_at"), "outcome": run.outcome}
+            for named_run, run in baselines
+        )
         return
     from fepflow.cli.console import SHORT_ID, Console, coloured, moment, safe
 
@@ -318,9 +319,9 @@ def _suite_named(suite: str) -> str:
 
 def _series_data(series: Series) -> dict[str, Any]:
     return {
-        **{name: getattr(series, name) for name in ("metric", "rate", "agreed_by", "has_drifted")},
+        **fields_of(series, "metric", "rate", "agreed_by", "has_drifted"),
         "trend": asdict(series.trend) if series.trend else None,
-        "runs": [{**asdict(point), "created_at": point.created_at.isoformat()} for point in series.points],
+        "runs": [asdict(point) for point in series.points],
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fepflow.cli.options import JSON, echo_json, pair
+from fepflow.cli.options import JSON, echo_json, echo_json_lines, fields_of, pair
 from fepflow.cli.suites import MOST_PROBLEMS, print_problems
 from fepflow.text import plural, printable
 
@@ -78,7 +78,7 @@ def _as_json(validation: CatalogueValidation) -> dict[str, Any]:
         "errors": len(validation.errors),
         "warnings": len(validation.warnings),
         "ignored": [str(path) for path in validation.ignored],
-        "problems": [{name: getattr(problem, name) for name in fields} for problem in validation.problems],
+        "problems": [fields_of(problem, *fields) for problem in validation.problems],
     }
 
 
@@ -195,11 +195,18 @@ def list_reports(limit: int, model: str | None, as_json: bool) -> None:
             empty="No reports yet: fepflow evalguard import results.json",
         )
         return
-    for report in reports:
-        times = {name: getattr(report, name) for name in ("evaluated_at", "imported_at")}
-        words = ("id", "report_id", "model_name", "model_source", "tasks", "source", "warnings")
-        fields = {name: getattr(report, name) for name in words}
-        click.echo(json.dumps(fields | {name: moment and moment.isoformat() for name, moment in times.items()}))
+    names = (
+        "id",
+        "report_id",
+        "model_name",
+        "model_source",
+        "tasks",
+        "source",
+        "warnings",
+        "evaluated_at",
+        "imported_at",
+    )
+    echo_json_lines(fields_of(report, *names) for report in reports)
 
 
 def _cells(report: StoredReport) -> list[str]:

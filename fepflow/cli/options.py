@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -110,12 +111,15 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-def echo_json_lines(values: Iterable[Any]) -> None:
-    """Print each value as JSON on a line."""
-    from fepflow.reports.fep import dumps
+def fields_of(record: object, *names: str) -> dict[str, Any]:
+    """Return attributes of a record by their names."""
+    return {name: getattr(record, name) for name in names}
 
+
+def echo_json_lines(values: Iterable[Any]) -> None:
+    """Print each value as JSON on a line, times in ISO 8601."""
     for value in values:
-        click.echo(dumps(value))
+        click.echo(json.dumps(value, allow_nan=False, default=datetime.isoformat))
 
 
 @dataclass(frozen=True, slots=True)
