@@ -50,9 +50,7 @@ def loaded_by(*words: str, home: Path) -> set[str]:
 
 def own_checks(loaded: set[str]) -> set[str]:
     """The check types of ours among the modules."""
-    return {
-        name for name, versions in CHECKS.items() if any(version.partition(":")[0] in loaded for version in versions)
-    }
+    return {name for name in CHECKS if f"fepflow.checks.{name}" in loaded}
 
 
 @pytest.fixture
