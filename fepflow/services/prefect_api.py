@@ -145,7 +145,9 @@ def prefect_api(port: int | None = None) -> PrefectApi:
     configured = external_api()
     if configured is None:
         wanted = port or own_port()
-        return _local(_ask_server("up", *(["--port", str(wanted)] if wanted else [])))
+        api = _ask_server("up", *(["--port", str(wanted)] if wanted else []))
+        assert api is not None
+        return api
     if not _answers(configured, seconds=10):
         raise InfrastructureError(
             f"the Prefect API that {settings_source()} names does not answer: start it, or unset {API_URL}"
@@ -164,8 +166,7 @@ def usable_api() -> PrefectApi:
 
 def known_api() -> PrefectApi | None:
     """Return the API in Prefect's settings, or that of the running local server, without a request."""
-    configured = external_api()
-    if configured is not None:
+    if (configured := external_api()) is not None:
         return PrefectApi(configured, local=False)
     server = running(settings())
     return PrefectApi(server.api_url, local=True, pid=server.pid) if server else None
@@ -209,16 +210,12 @@ def _own_state() -> dict[str, Any]:
 def running_api() -> PrefectApi | None:
     """Return the API that a run would use now, or None."""
     configured = external_api()
-    if configured is not None:
-        return PrefectApi(configured, local=False)
-    state = _ask_server("status")
-    return _local(state) if state else None
+    return _ask_server("status") if configured is None else PrefectApi(configured, local=False)
 
 
 def stop_local_server() -> PrefectApi | None:
     """Stop the local server. Returns None if there was none."""
-    state = _ask_server("down")
-    return _local(state) if state else None
+    return _ask_server("down")
 
 
 def use(api: PrefectApi, *, show_logs: bool) -> None:
@@ -304,18 +301,16 @@ def _answers(url: str, seconds: float = 2) -> bool:
         return False
 
 
-def _local(state: dict[str, Any]) -> PrefectApi:
-    return PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state.get("errors", ()))
-
-
-def _ask_server(*arguments: str) -> Any:
+def _ask_server(*arguments: str) -> PrefectApi | None:
+    """Run a command of the local server, and return its API; None if there is no server."""
     # -P: no module in the working directory is imported.
     command = [sys.executable, "-P", "-m", "fepflow.deployments.server", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # see above
     if done.returncode != 0:
         message = "\n".join(done.stderr.strip().splitlines()[-6:]) or "the local Prefect server could not be asked"
         raise (UserError if done.returncode == UserError.exit_code else InfrastructureError)(message)
-    return json.loads(done.stdout)["server"]
+    state = json.loads(done.stdout)["server"]
+    return state and PrefectApi(state["api_url"], local=True, pid=state["pid"], errors=state["errors"])
 
 
 def settings_source() -> str:

@@ -27,9 +27,6 @@ from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
 
-SECTIONS = frozenset({"name", "description", "target", "checks", "metrics", "gate", "tags"})
-"""Sections that the document of a requested run may have. They name no file, no code, no model and no key."""
-
 
 def request_run(
     store: Store,
@@ -53,7 +50,9 @@ def request_run(
     document = {**document, "test_cases": []}
     if outputs is not None:
         document["target"] = {"given": {}}
-    _require_suite(document)
+    loaded = read_suite(Document(document, "the request", ""), Path.cwd(), {})
+    if errors := [problem for problem in loaded.problems if problem.severity == "error"]:
+        raise InputError(errors)
     run = RunRecord(
         id=uuid4().hex,
         name=document["name"],
@@ -80,14 +79,6 @@ def request_run(
 def unique_key(kind: str, caller: Caller, idempotency_key: str) -> str:
     """Return an idempotency key, which is a caller's own, among those of all callers and interfaces."""
     return content_hash(kind, caller.name, idempotency_key)
-
-
-def _require_suite(document: dict[str, Any]) -> None:
-    if unknown := sorted(document.keys() - SECTIONS - {"test_cases"}):
-        raise ValueError(f"a requested run has no {unknown[0]}")
-    loaded = read_suite(Document(document, "the request", ""), Path.cwd(), {})
-    if errors := [problem for problem in loaded.problems if problem.severity == "error"]:
-        raise InputError(errors)
 
 
 def _rows(cases: Sequence[TestCase], outputs: Sequence[Output]) -> list[NewOutput]:
