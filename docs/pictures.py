@@ -150,7 +150,7 @@ def looks() -> str:
     """Draw an agent that is tested until its verdict is clear."""
     rows: list[Row] = []
     for passed, n in ((51, 52), (79, 82), (125, 129), (158, 162)):
-        low, high = confidence_sequence(Values(((0.0, n - passed), (1.0, passed))))
+        low, high = confidence_sequence(Values.of_passes(passed, n - passed))
         rows.append((f"{passed} of {n}", (low, passed / n, high), "{}"))
     return scale((0.75, 1.0), 0.9, (0.75, 0.8, 0.85, 0.9, 0.95, 1.0), rows)
 
