@@ -135,15 +135,7 @@ def repeat_view(result: CaseResult) -> RepeatView:
     expected, output = marked or (None, None)
     metadata = (result.output.metadata if result.output else None) or {}
     attempts = _attempts(metadata)
-    bars = [
-        {
-            "number": attempt.number,
-            "start": attempt.start,
-            "end": attempt.start + attempt.seconds,
-            "failed": attempt.cause is not None,
-        }
-        for attempt in attempts
-    ]
+    bars = [(one.number, one.start, one.start + one.seconds, one.cause is not None) for one in attempts]
     rest = {name: value for name, value in metadata.items() if name not in _OWN_METADATA}
     chart, turns, trace = attempts_chart(bars), exchanges(value), trace_view(metadata.get("trace"))
     return RepeatView(result, expected, output, attempts, chart, _steps(value), turns, ending(metadata), trace, rest)

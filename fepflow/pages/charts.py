@@ -144,13 +144,13 @@ def forest_chart(rows: Sequence[Mapping[str, Any]]) -> Markup | None:
     return interactive({"width": 420, "height": {"step": 28}, "data": {"values": data}, "layer": layers})
 
 
-def attempts_chart(attempts: Sequence[Mapping[str, Any]]) -> Markup | None:
-    """Draw the attempts of a call on a time line, each `{number, start, end, failed}`, in seconds from the first."""
+def attempts_chart(attempts: Sequence[tuple[int, float, float, bool]]) -> Markup | None:
+    """Draw the attempts of a call on a time line, each `(number, start, end, failed)`, in seconds from the first."""
     if not attempts:
         return None
     rows = [
-        {**attempt, "colour": "var(--error)" if attempt["failed"] else "var(--pass)", "number": str(attempt["number"])}
-        for attempt in attempts
+        {"number": str(number), "start": start, "end": end, "colour": "var(--error)" if failed else "var(--pass)"}
+        for number, start, end, failed in attempts
     ]
     encoding = {
         "x": {"field": "start", "type": "quantitative", "axis": {**_axis(6), "title": "seconds"}},
