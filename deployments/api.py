@@ -24,7 +24,6 @@ from fepflow.access.connections import address_of
 from fepflow.access.listening import Listening, allowed_origins, listening_on
 from fepflow.api.evalguard import Catalogue
 from fepflow.api.evaluations.fep import FepService
-from fepflow.api.evaluations.operations import Operations
 from fepflow.api.evaluations.service import EvaluationService
 from fepflow.api.grpc.server import GrpcServer, serve_grpc
 from fepflow.api.rest.app import create_app
@@ -123,8 +122,7 @@ def _traces_router() -> Iterator[APIRouter]:
 def _grpc(
     store: Store, config: Settings, listening: Listening, host: str, access: Access, fep: FepService
 ) -> AbstractAsyncContextManager[GrpcServer]:
-    operations, tls = Operations(store, fep), listening.tls
-    return serve_grpc(fep, operations, access, host=host, port=config.grpc_port, tls=tls, grace=STOP_SECONDS)
+    return serve_grpc(fep, store, access, host=host, port=config.grpc_port, tls=listening.tls, grace=STOP_SECONDS)
 
 
 def main(arguments: list[str] | None = None) -> int:

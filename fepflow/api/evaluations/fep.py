@@ -89,12 +89,8 @@ class FepService:
             async with service._models:
                 yield service
 
-    async def read(self, source: Source[EvaluationRequest]) -> EvaluationRequest:
-        """Read a request. Raises InputError with all mistakes, TooLargeError."""
-        return await self.pool.read(source)
-
     async def begin(self, source: Source[EvaluationRequest], caller: Caller) -> Evaluation:
-        """Read a request, and start its checks. Raises as `read` does."""
+        """Read a request, and start its checks. Raises InputError with all mistakes, TooLargeError."""
         types = types_here()
         reading = await self.pool.begin(source, types)
         here = list(places_of(reading.request, lambda check_type: check_type in types))

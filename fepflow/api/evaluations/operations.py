@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
 from fepflow.access.caller import Caller
 from fepflow.analysis.comparison import suite_hash
-from fepflow.api.evaluations.check_process import Source
-from fepflow.api.evaluations.fep import FepService, Pending, asked, canonical, name_of
+from fepflow.api.evaluations.fep import asked, canonical, name_of
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, NotFoundError, UserError
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
 from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, RunStatus, RunSummary
@@ -104,76 +100,51 @@ MAX_NAME = 150
 """Characters of a run's name; an experiment's may be longer."""
 
 
-class Operations:
-    """Operations. They live in the store, so they outlive the process."""
+def start_operation(
+    store: Store, request: EvaluationRequest, caller: Caller, idempotency_key: str | None
+) -> RunSummary:
+    """Request a run of these outputs, which a flow run executes. The same key returns the earlier request's run.
 
-    def __init__(self, store: Store, service: FepService) -> None:
-        self._store = store
-        self._service = service
+    Blocks. Raises ConflictError for a key of another request.
+    """
+    document = {
+        # As it is shown in Prefect; a reference to a variable would be one to a suite's reader.
+        "name": brief(printable(name_of(request)).replace("${", "$ {"), MAX_NAME),
+        "checks": [to_check(check).model_dump() for check in request.checks],
+        "tags": [OPERATION],
+    }
+    run = request_run(
+        store,
+        document,
+        request.cases_with_checks(),
+        kind=OPERATION,
+        caller=caller,
+        idempotency_key=idempotency_key,
+        request={"content": content_hash(request.model_dump())},
+        details=asked(request, caller),
+        outputs=request.outputs,
+    )
+    return store.requests.operation(run.id)
 
-    async def start(self, source: Source[EvaluationRequest], caller: Caller, idempotency_key: str | None) -> RunSummary:
-        """Request a run of these outputs, which a flow run executes. The same key returns the earlier request's run.
 
-        Raises ConflictError for a key of another request, InputError for an invalid key.
-        """
-        request = await self._service.read(source)
-        run = await asyncio.to_thread(self._request, request, caller, idempotency_key)
-        return await asyncio.to_thread(self._store.requests.operation, run.id)
+def find_operation(store: Store, operation_id: str) -> RunSummary:
+    """Return an operation. Blocks. Raises NotFoundError."""
+    try:
+        return store.requests.operation(canonical(operation_id))
+    except NotFoundError:
+        raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
 
-    def _request(self, request: EvaluationRequest, caller: Caller, idempotency_key: str | None) -> RunRecord:
-        document = {
-            # As it is shown in Prefect; a reference to a variable would be one to a suite's reader.
-            "name": brief(printable(name_of(request)).replace("${", "$ {"), MAX_NAME),
-            "checks": [to_check(check).model_dump() for check in request.checks],
-            "tags": [OPERATION],
-        }
-        return request_run(
-            self._store,
-            document,
-            request.cases_with_checks(),
-            kind=OPERATION,
-            caller=caller,
-            idempotency_key=idempotency_key,
-            request={"content": content_hash(request.model_dump())},
-            details=asked(request, caller),
-            outputs=request.outputs,
-        )
 
-    async def get(self, operation_id: str) -> RunSummary:
-        """Return an operation. Raises NotFoundError."""
-        try:
-            return await asyncio.to_thread(self._store.requests.operation, canonical(operation_id))
-        except NotFoundError:
-            raise NotFoundError(f"There is no operation {operation_id[:100]!r}.") from None
-
-    async def result(self, operation: RunSummary) -> EvaluationRunResult | None:
-        """Return the result of a completed operation."""
-        if operation.status != "completed":
-            return None
-        result = await self._service.find(operation.id)
-        return None if isinstance(result, Pending) else result
-
-    async def cases_done(self, operation: RunSummary) -> int:
-        """Return how many test cases have results."""
-        return await asyncio.to_thread(self._store.results.cases_with_results, operation.id)
-
-    async def page(
-        self, size: int, status: OperationStatus | None, after: tuple[datetime, str] | None
-    ) -> list[RunSummary]:
-        """Return operations, newest first, of one status or all, from `after` (time of creation, id) on."""
-        statuses = STATUSES[status] if status else ()
-        return await asyncio.to_thread(self._store.requests.operations, size, statuses, after)
-
-    async def cancel(self, operation_id: str) -> bool:
-        """Ask an operation to stop, which takes seconds. Returns False if it is over. Raises NotFoundError."""
-        operation = await self.get(operation_id)
-        try:
-            await asyncio.to_thread(self._store.runs.request_cancel, operation.id)
-        except NotFoundError:
-            raise
-        except UserError:  # it is over
-            return False
-        return True
+def cancel_operation(store: Store, operation_id: str) -> bool:
+    """Ask an operation to stop, which takes seconds. Returns False if it is over. Blocks. Raises NotFoundError."""
+    operation = find_operation(store, operation_id)
+    try:
+        store.runs.request_cancel(operation.id)
+    except NotFoundError:
+        raise
+    except UserError:  # it is over
+        return False
+    return True
 
 
 def status_of(operation: RunSummary) -> OperationStatus:

@@ -18,12 +18,12 @@ from grpc_reflection.v1alpha import reflection
 from fepflow.access.access import Access
 from fepflow.access.connections import HEAD_SECONDS, address_of, most_connections
 from fepflow.api.evaluations.fep import FepService
-from fepflow.api.evaluations.operations import Operations
 from fepflow.api.grpc.calls import SERVICES, Interceptor
 from fepflow.api.grpc.fep.v1 import fep_pb2_grpc
 from fepflow.api.grpc.front import relaying
 from fepflow.api.grpc.services import EvaluationServicer, OperationServicer
 from fepflow.errors import InfrastructureError
+from fepflow.store.store import Store
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """Bytes of a message, both ways: what gRPC's clients take unless they are told otherwise."""
@@ -102,7 +102,7 @@ class GrpcServer:
 @asynccontextmanager
 async def serve_grpc(
     service: FepService,
-    operations: Operations,
+    store: Store,
     access: Access,
     *,
     host: str = "127.0.0.1",
@@ -125,7 +125,7 @@ async def serve_grpc(
     add_operations: Any = fep_pb2_grpc.add_AsyncEvaluationServiceServicer_to_server
     healths: Any = _Healths()
     add_evaluations(EvaluationServicer(service, max_message), server)
-    add_operations(OperationServicer(operations, max_message), server)
+    add_operations(OperationServicer(store, service, max_message), server)
     health_pb2_grpc.add_HealthServicer_to_server(healths, server)
     reflection.enable_server_reflection((*SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     async with AsyncExitStack() as stack:

@@ -16,13 +16,21 @@ from uuid import UUID
 from fepflow.api.evaluations.bodies import MAX_KEY
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
-from fepflow.api.evaluations.operations import STATUSES, Operations, OperationStatus, status_of
+from fepflow.api.evaluations.operations import (
+    STATUSES,
+    OperationStatus,
+    cancel_operation,
+    find_operation,
+    start_operation,
+    status_of,
+)
 from fepflow.api.grpc.calls import Call, PendingError, ResultTooLargeError, current_call, fep_error, known
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from fepflow.api.grpc.messages import progress_message, read_message, result_message, sendable, write_struct
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.model import utc_now
 from fepflow.store.records import RunSummary
+from fepflow.store.store import Store
 from fepflow.text import brief
 
 MAX_EVALUATIONS = 100
@@ -163,32 +171,36 @@ PAGE, MAX_PAGE = 50, 500
 
 
 class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
-    """The service of operations."""
+    """The service of operations. They live in the store, so they outlive the process."""
 
-    def __init__(self, operations: Operations, max_message: int) -> None:
-        self._operations = operations
+    def __init__(self, store: Store, service: FepService, max_message: int) -> None:
+        self._store = store
+        self._service = service
         self._max_message = max_message
 
     async def StartEvaluation(self, request: bytes, context: Any) -> fep_pb2.EvaluationOperation:
         """Start an evaluation."""
-        key = _idempotency_key(context)
-        started = await self._operations.start(Source(read_message, request), current_call().caller, key)
-        current_call().resource = started.id
+        key, call = _idempotency_key(context), current_call()
+        read = await self._service.pool.read(Source(read_message, request))
+        started = await asyncio.to_thread(start_operation, self._store, read, call.caller, key)
+        call.resource = started.id
         return _message(started)
 
     async def GetOperation(self, request: fep_pb2.GetOperationRequest, context: Any) -> fep_pb2.EvaluationOperation:
         """Return an operation, with its result if it is completed."""
         current_call().resource = request.operation_id
-        operation = await self._operations.get(request.operation_id)
+        operation = await asyncio.to_thread(find_operation, self._store, request.operation_id)
         message = _message(operation)
         if message.status in ("pending", "running"):
             message.progress.evaluation_id = operation.id
             message.progress.status = "running"
-            message.progress.completed_test_cases = await self._operations.cases_done(operation)
+            done = await asyncio.to_thread(self._store.results.cases_with_results, operation.id)
+            message.progress.completed_test_cases = done
             message.progress.total_test_cases = operation.n_cases
-        result = await self._operations.result(operation)
-        if result is not None:
-            await asyncio.to_thread(self._add_result, message, result)
+        if operation.status == "completed":
+            result = await self._service.find(operation.id)
+            if not isinstance(result, Pending):
+                await asyncio.to_thread(self._add_result, message, result)
         return message
 
     def _add_result(self, message: fep_pb2.EvaluationOperation, result: Any) -> None:
@@ -203,7 +215,8 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
     ) -> fep_pb2.ListOperationsResponse:
         """Return a page of operations."""
         size, status, after = _size(request), _status(request), _after(request)
-        operations = await self._operations.page(size + 1, status, after)
+        statuses = STATUSES[status] if status else ()
+        operations = await asyncio.to_thread(self._store.requests.operations, size + 1, statuses, after)
         response = fep_pb2.ListOperationsResponse(operations=[_message(operation) for operation in operations[:size]])
         if len(operations) > size:
             response.next_page_token = _token(operations[size - 1], request.filter)
@@ -214,7 +227,8 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
     ) -> fep_pb2.CancelOperationResponse:
         """Ask an operation to stop."""
         current_call().resource = request.operation_id
-        return fep_pb2.CancelOperationResponse(cancelled=await self._operations.cancel(request.operation_id))
+        cancelled = await asyncio.to_thread(cancel_operation, self._store, request.operation_id)
+        return fep_pb2.CancelOperationResponse(cancelled=cancelled)
 
 
 def _message(operation: RunSummary) -> fep_pb2.EvaluationOperation:

@@ -15,7 +15,6 @@ from sqlalchemy import insert
 
 from fepflow.access.access import Access
 from fepflow.api.evaluations.fep import FepService
-from fepflow.api.evaluations.operations import Operations
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from fepflow.api.grpc.server import GrpcServer, serve_grpc
 from fepflow.checks import registry
@@ -70,7 +69,7 @@ def serve(store: Store) -> Serve:
             AsyncExitStack() as clients,
             FepService.open(store) as service,
             Access(store, given or settings(), may_be_open=given is None) as access,
-            serve_grpc(service, Operations(store, service), access, **{"grace": 0.5, **options}) as server,
+            serve_grpc(service, store, access, **{"grace": 0.5, **options}) as server,
         ):
             channel = await clients.enter_async_context(grpc.aio.insecure_channel(server.address))
             yield Served(server, store, service, channel)
