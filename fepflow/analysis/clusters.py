@@ -9,7 +9,7 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
@@ -79,6 +79,23 @@ class ClusteredCases:
     def sizes(self, case_indices: Iterable[int]) -> Clusters:
         """Return the clusters of some of the cases."""
         return Clusters.of(Counter(self.numbers[index] for index in case_indices).values(), self.noun)
+
+
+class Groups:
+    """Things that belong together, directly or by way of others."""
+
+    def __init__(self) -> None:
+        self._joined_with: dict[Hashable, Hashable] = {}
+
+    def join(self, one: Hashable, other: Hashable) -> None:
+        """Put the groups of two things together."""
+        self._joined_with[self.first(one)] = self.first(other)
+
+    def first(self, thing: Hashable) -> Hashable:
+        """Return the one thing that stands for the group of another."""
+        while (other := self._joined_with.get(thing, thing)) != thing:
+            thing = other
+        return thing
 
 
 def is_clustered(path: str | None) -> TypeGuard[str]:

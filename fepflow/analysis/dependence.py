@@ -10,12 +10,12 @@ import json
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fepflow.analysis.clusters import INDEPENDENT, ClusteredCases, clusters_by
+from fepflow.analysis.clusters import INDEPENDENT, ClusteredCases, Groups, clusters_by
 from fepflow.json.values import texts_in
 from fepflow.protocol.check import to_check
 from fepflow.protocol.content_hash import canonical_json
@@ -119,21 +119,16 @@ class Duplicates:
 
         None if neither is there: then cases are independent.
         """
-        numbers = clusters.numbers if clusters else array("Q", range(len(self.first)))
-        into: dict[int, int] = {}
-
-        def cluster_of(index: int) -> int:
-            number = numbers[index]
-            while number in into:
-                number = into[number]
-            return number
-
-        for index, first in enumerate(self.first):
-            if (one := cluster_of(index)) != (other := cluster_of(first)):
-                into[one] = other
-        if not into:
+        if all(index == first for index, first in enumerate(self.first)):
             return clusters
-        return replace(clusters or ClusteredCases(None), numbers=array("Q", map(cluster_of, range(len(numbers)))))
+        numbers = clusters.numbers if clusters else array("Q", range(len(self.first)))
+        groups = Groups()
+        for index, first in enumerate(self.first):
+            if index != first:
+                groups.join(numbers[index], numbers[first])
+        numbered: dict[Hashable, int] = {}
+        joined = (numbered.setdefault(groups.first(number), len(numbered)) for number in numbers)
+        return replace(clusters or ClusteredCases(None), numbers=array("Q", joined))
 
 
 class Remark(NamedTuple):

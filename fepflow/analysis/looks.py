@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from fepflow.analysis.accumulation import Accumulated, MetricAccumulator, accumulate, cases_of, suite_of
-from fepflow.analysis.clusters import ClusteredCases, cluster_value, is_clustered
+from fepflow.analysis.clusters import ClusteredCases, Groups, cluster_value, is_clustered
 from fepflow.analysis.dependence import content_of, metadata_read
 from fepflow.protocol.content_hash import content_hash
 from fepflow.store.records import RunRecord
@@ -113,13 +113,7 @@ def pooled_metrics(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) 
 
 def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -> ClusteredCases:
     """Number the cases of all runs: the same number for the same content, and for the same cluster."""
-    joined_with: dict[Hashable, Hashable] = {}
-
-    def first(key: Hashable) -> Hashable:
-        while (other := joined_with.setdefault(key, key)) != key:
-            key = other
-        return key
-
+    groups = Groups()
     contents: list[Hashable] = []
     for number, (run, accumulated) in enumerate(runs):
         path, clusters, names = suite_of(run).cluster, accumulated.clusters, metadata_read(run.suite)
@@ -127,11 +121,11 @@ def _pooled_cases(store: Store, runs: Sequence[tuple[RunRecord, Accumulated]]) -
             content = content_of(case, names) or content_hash(case.model_dump(exclude={"id"}))
             contents.append(content)
             if clusters is not None:
-                joined_with[first((number, clusters.numbers[index]))] = first(content)
+                groups.join((number, clusters.numbers[index]), content)
             if is_clustered(path) and (value := cluster_value(case, path)) is not None:
-                joined_with[first((path, value))] = first(content)
+                groups.join((path, value), content)
     numbers: dict[Hashable, int] = {}
     of_run = runs[-1][1].clusters
     pooled = ClusteredCases(None, word=of_run.noun if of_run is not None else "test case")
-    pooled.numbers.extend(numbers.setdefault(first(content), len(numbers)) for content in contents)
+    pooled.numbers.extend(numbers.setdefault(groups.first(content), len(numbers)) for content in contents)
     return pooled

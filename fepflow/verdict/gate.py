@@ -148,7 +148,7 @@ def _metric_outcomes(
 ) -> dict[str, list[RuleOutcome]]:
     judged = [metric for metric in metrics if required[metric.id]]
     family = {metric.id for metric in judged} | {*gate.min, *gate.max}
-    outcomes = MetricRules.of(gate, len(family)).outcomes([(metric, required[metric.id]) for metric in judged])
+    outcomes = MetricRules(gate, len(family)).outcomes([(metric, required[metric.id]) for metric in judged])
     doubts = {
         metric.id: _scale_doubt(as_judged(metric, gate.judge).estimate, ranges.get(metric.id)) for metric in judged
     }

@@ -36,37 +36,30 @@ POWER = 0.8
 
 @dataclass(frozen=True)
 class MetricRules:
-    """The judgement of metrics by a gate.
+    """The judgement of metrics by a gate; `family` is how many metrics it judges in all, computed or not."""
 
-    `mode`, `fail_by_value` and `judge` are the gate's; `family` is how many metrics it judges in all, computed or not.
-    `exact_fails` says that fails take the exact interval, as they do where several metrics are judged: a minimum is
-    mostly a large share, and to be below one is to fail a small share of cases, of which Wilson's interval shows too
-    much at the high confidence that Holm's method asks for.
-    """
-
-    confidence: float
-    mode: Mode
-    fail_by_value: bool
+    gate: Gate
     family: int
-    judge: JudgeValue | None
-    exact_fails: bool
 
-    @classmethod
-    def of(cls, gate: Gate, family: int) -> MetricRules:
-        """Return the rules of a gate that judges so many metrics."""
-        exact_fails = family > 1 and gate.interval != "wilson"
-        return cls(gate.confidence, gate.verdict, gate.fail == "value", family, gate.judge, exact_fails)
+    @property
+    def exact_fails(self) -> bool:
+        """True if fails take the exact interval, as they do where several metrics are judged.
+
+        A minimum is mostly a large share, and to be below one is to fail a small share of cases, of which Wilson's
+        interval shows too much at the high confidence that Holm's method asks for.
+        """
+        return self.family > 1 and self.gate.interval != "wilson"
 
     def outcomes(self, judged: Sequence[tuple[MetricEstimate, Sequence[Requirement]]]) -> dict[str, list[RuleOutcome]]:
         """Judge each requirement; return the outcomes by metric."""
-        deciding = {metric.id: as_judged(metric, self.judge) for metric, _ in judged}
+        deciding = {metric.id: as_judged(metric, self.gate.judge) for metric, _ in judged}
         by_metric = {metric.id: (deciding[metric.id].estimate, requirements) for metric, requirements in judged}
         confidence = self._fail_confidence(by_metric)
         return {
             metric.id: [
                 doubted(
                     self._rule(deciding[metric.id], requirement, confidence),
-                    doubt_of_pass(metric, self.judge, requirement, self.mode),
+                    doubt_of_pass(metric, self.gate.judge, requirement, self.gate.verdict),
                 )
                 for requirement in requirements
             ]
@@ -78,7 +71,7 @@ class MetricRules:
         fail."""
         failing: set[str] = set()
         while True:
-            confidence = 1 - (1 - self.confidence) / max(self.family - len(failing), 1)
+            confidence = 1 - (1 - self.gate.confidence) / max(self.family - len(failing), 1)
             violating = {
                 name
                 for name, (estimate, requirements) in judged.items()
@@ -90,7 +83,9 @@ class MetricRules:
 
     def _rule(self, metric: MetricEstimate, requirement: Requirement, fail_confidence: float) -> RuleOutcome:
         outcome, words = self._outcome(metric.estimate, requirement, fail_confidence)
-        tipping = "" if outcome == "fail" or self.mode == "point" else _tipping_point(metric.estimate, requirement)
+        tipping = (
+            "" if outcome == "fail" or self.gate.verdict == "point" else _tipping_point(metric.estimate, requirement)
+        )
         return RuleOutcome(
             rule=f"{metric.id}: {requirement.rule}",
             metric=metric.id,
@@ -114,12 +109,12 @@ class MetricRules:
     def _passes(self, estimate: Estimate, requirement: Requirement) -> bool:
         if requirement.judge(-math.inf, math.inf) == "pass":
             return True  # whatever the value is
-        if self.mode == "point":
+        if self.gate.verdict == "point":
             return requirement.judge(*estimate.point_range) == "pass"
         return requirement.judge(*estimate.interval) == "pass"
 
     def _fails(self, estimate: Estimate, requirement: Requirement, confidence: float) -> bool:
-        if self.mode == "point" or self.fail_by_value:
+        if self.gate.verdict == "point" or self.gate.fail == "value":
             return requirement.judge(*estimate.point_range) == "fail"
         return self._violates(estimate, requirement, confidence)
 
@@ -140,7 +135,7 @@ class MetricRules:
         lean = requirement.judge(value, value)
         if lean == "inconclusive":  # no range holds the value: standing has said so
             return ""
-        if self.mode == "point" or (self.fail_by_value and lean == "fail"):
+        if self.gate.verdict == "point" or (self.gate.fail == "value" and lean == "fail"):
             return ", but what is missing could turn that"
         low, high = estimate.interval
         leans = f"it leans towards a {lean}"

@@ -94,7 +94,7 @@ def judge_differences(
     `family` is the number of differences that are judged together, if these are not all.
     """
     found = {each.id: each for each in differences}
-    rules = MetricRules.of(gate, max(family, len(margins)))
+    rules = MetricRules(gate, max(family, len(margins)))
     outcomes: list[RuleOutcome] = []
     judged: list[tuple[MetricEstimate, list[Requirement]]] = []
     for metric, margin in margins.items():
