@@ -18,10 +18,13 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from fepflow.calls.response_body import BodyError, read_body
 from fepflow.errors import InfrastructureError, InputError, Problem
@@ -36,10 +39,6 @@ from fepflow.traces.otlp import (
 
 if TYPE_CHECKING:
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 MAX_BODY = 8_000_000
 """Bytes of a request, and of what it decompresses to. A batch of the SDKs has 512 spans."""
@@ -121,31 +120,31 @@ class OtlpApp:
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request (ASGI 3)."""
-        if scope["type"] != "http":
-            return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        path = scope["path"].rstrip("/")
+        if scope["type"] == "http":
+            response = await self._respond(Request(scope, receive))
+            await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        path = request.scope["path"].rstrip("/")
         if path not in _SIGNALS:
-            await _answer(send, 404, _JSON, "spans go to /v1/traces")
-        elif scope["method"] != "POST":
-            await _answer(send, 405, _JSON, "send spans with POST")
-        elif kind not in (_PROTOBUF, _JSON):
-            await _answer(send, 415, _JSON, f"the Content-Type is {_PROTOBUF} or {_JSON}")
-        else:
-            try:
-                body = await read_body(_chunks(receive), headers.get("content-encoding", ""), MAX_BODY)
-            except BodyError as error:
-                status = 413 if error.kind == "too_large" else 400
-                await _answer(send, status, kind, str(error))
-                return
-            if path != PATH:
-                await _answer(send, 200, kind)
-                return
-            status, message, rejected = await asyncio.to_thread(self._take, body, is_json=kind == _JSON)
-            await _answer(send, status, kind, message, rejected)
+            return _answer(404, _JSON, "spans go to /v1/traces")
+        if request.method != "POST":
+            return _answer(405, _JSON, "send spans with POST")
+        if kind not in (_PROTOBUF, _JSON):
+            return _answer(415, _JSON, f"the Content-Type is {_PROTOBUF} or {_JSON}")
+        try:
+            body = await read_body(request.stream(), request.headers.get("content-encoding", ""), MAX_BODY)
+        except BodyError as error:
+            return _answer(413 if error.kind == "too_large" else 400, kind, str(error))
+        except ClientDisconnect:
+            return _answer(400, kind, "the body ended too early")
+        if path != PATH:
+            return _answer(200, kind)
+        status, message, rejected = await asyncio.to_thread(self._take, body, is_json=kind == _JSON)
+        return _answer(status, kind, message, rejected)
 
     def _take(self, body: bytes, *, is_json: bool) -> tuple[int, str, int]:
         """Put a body into the spool; return the status, the mistake, and the number of refused spans."""
@@ -159,32 +158,18 @@ class OtlpApp:
         return 200, "ids of spans are not valid" if invalid else "", invalid
 
 
-async def _chunks(receive: Receive) -> Any:
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            raise BodyError("malformed", "ended too early")
-        if body := message.get("body", b""):
-            yield body
-        if not message.get("more_body", False):
-            return
-
-
-async def _answer(send: Send, status: int, kind: str, message: str = "", rejected: int = 0) -> None:
-    """Send a response: `partial_success` for an accepted request, else a google.rpc.Status."""
+def _answer(status: int, kind: str, message: str = "", rejected: int = 0) -> Response:
+    """Return a response: `partial_success` for an accepted request, else a google.rpc.Status."""
     from google.protobuf.json_format import MessageToJson
     from google.rpc.status_pb2 import Status
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-    response = ExportTraceServiceResponse() if status == 200 else Status(message=one_line(message, MAX_MESSAGE))
-    if isinstance(response, ExportTraceServiceResponse) and rejected:
-        response.partial_success.rejected_spans = rejected
-        response.partial_success.error_message = message
-    body = response.SerializeToString() if kind == _PROTOBUF else MessageToJson(response).encode()
-    headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(b"retry-after", b"1")] if status == 503 else []
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    answer = ExportTraceServiceResponse() if status == 200 else Status(message=one_line(message, MAX_MESSAGE))
+    if isinstance(answer, ExportTraceServiceResponse) and rejected:
+        answer.partial_success.rejected_spans = rejected
+        answer.partial_success.error_message = message
+    body = answer.SerializeToString() if kind == _PROTOBUF else MessageToJson(answer)
+    return Response(body, status, {"retry-after": "1"} if status == 503 else None, kind)
 
 
 class Receiver:
