@@ -48,7 +48,7 @@ class Progress:
 
 
 progress_of_call: ContextVar[Progress] = ContextVar("fepflow_call")
-"""The progress of the attempt under way. Not an argument: most targets have one step, and know of no other."""
+"""The progress of the attempt under way. Not an argument: most targets have only one step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,11 @@ class AttemptUnderWay:
 
 
 attempt_under_way: ContextVar[AttemptUnderWay] = ContextVar("fepflow_attempt")
-"""Set by the client of the target. Not an argument: most targets are told all by the request."""
+"""Set by the client of the target. Not an argument: for most targets the request is enough."""
 
 
 traceparent: ContextVar[str | None] = ContextVar("fepflow_traceparent", default=None)
-"""The W3C trace context that the attempt under way sends along; None where nobody traces it."""
+"""The W3C trace context that the attempt under way sends, or None without a trace."""
 
 traced_requests: ContextVar[list[str] | None] = ContextVar("fepflow_traced_requests", default=None)
 """The requests of the attempt under way that carry its trace context: a span of the agent is expected for each."""
@@ -162,7 +162,7 @@ def output_hash(target: Target, case: TestCase, repeat: int, request: Any = UNSE
 def template_context(case: TestCase, turn: Turn | None = None, session: Any = None) -> dict[str, Any]:
     """Return the data for paths in a target's section: the sent parts of the test case, and the turn.
 
-    A case that is no conversation counts as one of a single turn.
+    Without turns, a case counts as a conversation of one turn.
     """
     turn = turn or Turn(1, case.input, ({"role": "user", "content": case.input},))
     seen = {"number": turn.number, "input": turn.input, "messages": list(turn.messages)}
@@ -179,5 +179,5 @@ def sent_fields(case: TestCase) -> dict[str, Any]:
 def refuse_reserved_names(metadata: Mapping[str, str], where: str) -> None:
     """Raise InputError if `metadata` maps to a name that fepflow sets itself."""
     if taken := [name for name in metadata if name in RESERVED_METADATA]:
-        message = f"{', '.join(taken)} in an output's metadata is what fepflow says about the call"
+        message = f"{', '.join(taken)} in an output's metadata is set by fepflow"
         raise InputError(Problem(message, path=where, advice="choose another name"))

@@ -1,4 +1,4 @@
-"""A suite's program that speaks a protocol on stdin and stdout: found, and started with a small environment."""
+"""A suite's program that speaks a protocol on stdin and stdout. It gets a small environment."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ALWAYS_PASSED = (
 """Variables that every program gets; the suite names the others."""
 
 _WHY_NOT_STARTED = {
-    errno.ENOENT: "the program is not there, or the interpreter that its first line names",
-    errno.ENOEXEC: "the file is no program: a script begins with #! and the path of its interpreter",
+    errno.ENOENT: "the program, or the interpreter in its first line, does not exist",
+    errno.ENOEXEC: "the file is not a program: begin a script with #! and the path of its interpreter",
 }
 _NO_ROOM = (errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
@@ -58,7 +58,7 @@ def find_command(config: target.ProgramOrAddress, folder: Path) -> Command:
     env.setdefault("PYTHONIOENCODING", "utf-8")
     where, section = (folder / config.cwd).resolve(), f"target.{config.KIND}"
     if not where.is_dir():
-        raise InputError(Problem(f"{config.cwd} is no folder", path=f"{section}.cwd"))
+        raise InputError(Problem(f"{config.cwd} is not a folder", path=f"{section}.cwd"))
     program, *arguments = config.command
     path = _program(program, where, folder.resolve(), env, section)
     return Command([path, *arguments], where, env)
@@ -79,12 +79,12 @@ def _program(name: str, where: Path, folder: Path, env: Mapping[str, str], secti
 
 
 class Programs:
-    """The program of a suite in `folder`, found when it is first needed, and started again for each connection."""
+    """The program of a suite in `folder`, looked up when it is first needed, and started for each connection."""
 
     def __init__(self, config: target.ProgramOrAddress, folder: Path, trace: target.Trace | None = None) -> None:
         self._config = config
         self._trace = trace
-        self._is_agent = isinstance(config, target.EcpTarget)  # of one scenario, and a server of all
+        self._is_agent = isinstance(config, target.EcpTarget)  # an agent serves one scenario, a server all cases
         self._folder = folder
         self._command: Command | None = None
         self._runner = ProcessRunner()
@@ -104,7 +104,7 @@ class Programs:
         except OSError as error:
             number, called = error.errno or 0, self._config.CALLED
             if number in _NO_ROOM:
-                message = f"no process can be had for the {called}: {os.strerror(number)}"
+                message = f"no process can be started for the {called}: {os.strerror(number)}"
                 raise TargetError(message, kind="not_started", retryable=True) from None
             why = _WHY_NOT_STARTED.get(number, os.strerror(number))
             request = "agent/initialize" if self._is_agent else "initialize"

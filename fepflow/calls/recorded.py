@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.calls.base import TargetResponse, attempt_under_way, refuse_reserved_names
-from fepflow.calls.response_parser import describe, found_metadata
+from fepflow.calls.response_parser import describe, metadata_in
 from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath.path import compile_path
@@ -52,8 +52,8 @@ class RecordedTarget:
         if case.id not in self._hashes:
             records = self._records.get(case.id, {})
             answers = ((repeat, records[repeat].answer) for repeat in sorted(records))
-            said = [[repeat, *((answer.value, answer.metadata) if answer else ())] for repeat, answer in answers]
-            self._hashes[case.id] = content_hash(said)
+            contents = [[repeat, *((answer.value, answer.metadata) if answer else ())] for repeat, answer in answers]
+            self._hashes[case.id] = content_hash(contents)
         return {"id": case.id, "records": self._hashes[case.id]}
 
     def _answer(self, case_id: str, repeat: int) -> dict[str, Any]:
@@ -100,11 +100,11 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
 
     def mapped(line: int, document: Any) -> _Record:
         if config.output == VALUE and isinstance(document, dict) and "value" not in document:
-            # What deepeval calls it, in the files from which it takes test cases, too.
+            # deepeval's name for the value, also in its files of test cases.
             document = {**document, "value": document["actual_output"]} if "actual_output" in document else document
         try:
             traced = {"trace": document["trace"]} if config.format in TRACES else {}
-            answer = TargetResponse(output.resolve(document), {**found_metadata(metadata, document), **traced})
+            answer = TargetResponse(output.resolve(document), {**metadata_in(metadata, document), **traced})
         except JSONPathError:
             return _Record(line, None, describe(document))
         return _Record(line, answer, "")

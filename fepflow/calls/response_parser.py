@@ -115,9 +115,7 @@ class ResponseParser:
         value = self._value(document, status) if self._outputs else document
         # One search of the whole shows for nearly every response that there is nothing to redact.
         secrets = self._secrets if holds_secret(text, self._secrets) else frozenset()
-        return TargetResponse(
-            redact_json(value, secrets), redact_json(found_metadata(self._metadata, document), secrets)
-        )
+        return TargetResponse(redact_json(value, secrets), redact_json(metadata_in(self._metadata, document), secrets))
 
     def _text(self, body: bytes, charset: str, status: int) -> str:
         why = "has an unknown charset, '%s'"
@@ -162,7 +160,7 @@ class ResponseParser:
         raise TargetError(message, kind="missing_output", retryable=False, status=status) from None
 
 
-def found_metadata(paths: dict[str, Path], document: Any) -> dict[str, Any]:
+def metadata_in(paths: dict[str, Path], document: Any) -> dict[str, Any]:
     """Return the values that the paths match in `document`, by name; a path without a match is left out.
 
     The tool calls of an assistant's message without any are an empty list.

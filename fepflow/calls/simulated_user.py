@@ -20,7 +20,7 @@ VERSION = "1"
 """Version of the prompt: replies to another one are not taken from the cache."""
 
 MAX_SHOWN = 20_000
-"""Characters of a message that the model is shown, and that it may say."""
+"""Most characters of a message in the prompt, and of the model's own message."""
 
 _TAG = "message"
 
@@ -111,7 +111,7 @@ def _prompt(user: SimulatedUser, messages: Sequence[Mapping[str, Any]]) -> Struc
 def _read(value: Any, *, is_first: bool) -> Reply:
     """Return a reply in the schema's form. Raises CheckArgumentsError, which is shown to the model."""
     if not isinstance(value, dict) or not all(isinstance(value.get(name), str) for name in Reply._fields):
-        raise CheckArgumentsError("it is no object with the texts reason, state and message")
+        raise CheckArgumentsError("it is not an object with the texts reason, state and message")
     state, message = value["state"], value["message"].strip()
     if state not in ("continue", "reached", "given_up"):
         raise CheckArgumentsError("state must be continue, reached or given_up")

@@ -12,9 +12,10 @@ COSTS = ("cost_usd", "usd")
 """Names that agents give the price of a step, in US dollars; ECP 1.0 has none."""
 
 Step = dict[str, Any]
-"""A step of an output: `status`, `public_output`, `tool_calls`, `usage` (both null where the agent tells none); of ECP
-agents `evaluation_context`, `private_thought` and `logs`, too; of conversations `latency_ms`, and `metadata` with what
-else is known of the answer."""
+"""A step of an output: `status`, `public_output`, and `tool_calls` and `usage`, both null if the agent reports none.
+
+ECP agents add `evaluation_context`, `private_thought` and `logs`; conversations add `latency_ms`, and the rest of the
+answer's metadata as `metadata`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +47,12 @@ def usage_of(steps: Iterable[Step]) -> dict[str, Any]:
     usage: dict[str, Any] = {}
     tokens: dict[str, Any] = {}
     for step in steps:
-        told = {name: value for name, value in _object(step.get("usage")).items() if is_number(value)}
-        for name, value in told.items():
+        reported = {name: value for name, value in _object(step.get("usage")).items() if is_number(value)}
+        for name, value in reported.items():
             usage[name] = usage.get(name, 0) + value
-        parts = [told[name] for name in ("input_tokens", "output_tokens") if name in told]
-        if "total_tokens" in told or parts:
-            tokens["tokens"] = tokens.get("tokens", 0) + told.get("total_tokens", sum(parts))
+        parts = [reported[name] for name in ("input_tokens", "output_tokens") if name in reported]
+        if "total_tokens" in reported or parts:
+            tokens["tokens"] = tokens.get("tokens", 0) + reported.get("total_tokens", sum(parts))
     cost = next(({"usd": usage[name]} for name in COSTS if name in usage), {})
     return {"usage": usage, **tokens, **cost} if usage else {}
 
@@ -63,9 +64,9 @@ def totals_of(steps: Sequence[Step]) -> dict[str, Any]:
     """
     totals = usage_of(steps)
     for name in ("tokens", "usd"):
-        told = [value for step in steps if is_number(value := _object(step.get("metadata")).get(name))]
-        if told:
-            totals[name] = sum(told)
+        numbers = [value for step in steps if is_number(value := _object(step.get("metadata")).get(name))]
+        if numbers:
+            totals[name] = sum(numbers)
     if steps and all(isinstance(step.get("tool_calls"), list) for step in steps):
         totals["tool_calls"] = [call for step in steps for call in step["tool_calls"]]
     return totals

@@ -1,6 +1,6 @@
-"""Makes an object of each line that comes: `python -m fepflow.observability.lines PROCESS`, see `logs`.
+"""A program that turns the lines of a process into JSON objects: `python -m fepflow.observability.lines PROCESS`.
 
-Marked lines are objects already. Lines of others may hold any bytes; empty ones are left out.
+Marked lines are objects already, see `logs`. Other lines may have any bytes; empty ones are left out.
 """
 
 from __future__ import annotations

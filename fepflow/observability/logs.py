@@ -1,9 +1,8 @@
 """Logs as JSON, an object on each line: `FEPFLOW_LOG=json`.
 
-A process writes its records to stderr, each with a mark before it. Whatever else comes out of it, such as what an
-agent prints, has no mark: `fepflow.observability.lines` makes an object of each such line. It reads stdout and stderr
-of a process and of all that it starts, so nothing gets past it. Texts that an agent prints do not become records. Code
-that runs here could: it can read the mark, as it can read all else that the process has.
+A process writes its records to stderr, each after a mark. Other output, for example an agent's prints, has no mark:
+`fepflow.observability.lines` turns each such line into an object. It reads stdout and stderr of a process and of its
+children. Printed texts cannot pose as records; code on this machine could, because it can read the mark.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from pythonjsonlogger.json import JsonFormatter
 from fepflow.security.redaction import known_secrets, redact, redact_json
 
 MARK = "FEPFLOW_LOG_MARK"
-"""The variable with the word before records. Processes inherit it, and with it stdout and stderr that are read."""
+"""The variable with the mark of records. Children inherit it together with the captured stdout and stderr."""
 LINES = "fepflow.observability.lines"
 SETTINGS_PATH = "PREFECT_LOGGING_SETTINGS_PATH"
 MOST_CHARACTERS = 8_000
-"""Characters of one field: more is cut, as its end in the middle of a line of its own would be no JSON."""
+"""Most characters of one field. Longer texts are cut, so that a line is never cut in the middle of its JSON."""
 MAX_LINE = 60_000
-"""Bytes of a line of ours; `fepflow serve` reads lines of up to 65,536."""
+"""Most bytes of a line; `fepflow serve` reads lines of up to 65,536."""
 
 fields_of_run: ContextVar[dict[str, Any]] = ContextVar("fepflow_log_fields", default={})  # noqa: B039  # never changed
 """Fields of all records of a run: `run_id` and `suite`; within a call of the target `case_id` and `attempt`, too."""
@@ -48,8 +47,9 @@ _captured: list[tuple[subprocess.Popen[bytes], Sequence[int]]] = []
 
 
 class Lines:
-    """Splits what a process prints into lines. Of one that is longer than `limit` bytes it gives the beginning only:
-    shown in parts, a secret could be cut in two, and neither half would be found.
+    """A splitter of output into lines. It drops the rest of a line after `limit` bytes.
+
+    A line in several parts could have a secret at the cut, of which neither half would be redacted.
     """
 
     def __init__(self, limit: int) -> None:
@@ -71,12 +71,12 @@ class Lines:
         return lines
 
     def end(self) -> list[bytes]:
-        """Return the last line, if nothing ended it."""
+        """Return the last line if it has no line end."""
         return [self._rest] if self._rest else []
 
 
 class Formatter(JsonFormatter):
-    """Makes an object of a record: `time`, `level`, `logger`, `process`, `message`, and the fields of its run.
+    """A formatter of records as objects: `time`, `level`, `logger`, `process`, `message`, and fields of the run.
 
     An exception with its traceback is the field `exception`. No secret that the process knows is in any field.
     """
@@ -88,7 +88,7 @@ class Formatter(JsonFormatter):
         """Return the object, in one line."""
         try:
             return super().format(record)
-        except Exception as error:  # a message whose arguments do not fit, or an object without a text
+        except Exception as error:  # a message whose arguments do not fit, or an object whose __str__ fails
             return _line({"level": record.levelname, "logger": record.name, "message": f"not readable: {error!r}"})
 
     def add_fields(self, log_data: dict[str, Any], record: logging.LogRecord, message_dict: dict[str, Any]) -> None:
@@ -107,8 +107,8 @@ class Formatter(JsonFormatter):
 
 
 def _fields_of_call() -> dict[str, Any]:
-    """Return the case and the attempt of the call in which a record is made."""
-    calls = sys.modules.get("fepflow.calls.base")  # where there are calls, it is loaded
+    """Return the case and the attempt of the call around a record."""
+    calls = sys.modules.get("fepflow.calls.base")  # loaded if there are calls
     attempt = calls.attempt_under_way.get(None) if calls is not None else None
     return {} if attempt is None else {"case_id": attempt.case.id, "attempt": attempt.number}
 
@@ -129,7 +129,7 @@ def _shown(value: Any) -> Any:
 
 
 class JsonHandler(logging.Handler):
-    """Writes each record to the process's stderr at once, whatever has become of `sys.stderr`."""
+    """A handler that writes each record to file descriptor 2 at once, even if `sys.stderr` was replaced."""
 
     def __init__(self, level: int | str = logging.NOTSET) -> None:
         super().__init__(level)
@@ -137,12 +137,12 @@ class JsonHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the record."""
-        with contextlib.suppress(OSError):  # whoever read it is gone
+        with contextlib.suppress(OSError):  # the reader is gone
             write(self.format(record))
 
 
 def write(line: str) -> None:
-    """Write an object that was made here to stderr, marked where somebody looks for the mark."""
+    """Write an object to stderr, with the mark if the output is captured."""
     mark = os.environ.get(MARK)
     data = f"\n\x1e{mark}{line}\n" if mark else f"{line}\n"
     left = memoryview(data.encode("ascii", "backslashreplace"))
@@ -151,14 +151,14 @@ def write(line: str) -> None:
 
 
 def write_line(line: str, process: str, secrets: frozenset[str]) -> None:
-    """Write a line that another process has printed: a record as it is, and any other text as an object."""
+    """Write a line of another process: a record unchanged, any other text as an object."""
     mark = f"\x1e{os.environ[MARK]}"
     if line.strip():
         write(line.removeprefix(mark) if line.startswith(mark) else line_of_text(line.strip(), process, secrets))
 
 
 def line_of_text(text: str, process: str, secrets: frozenset[str]) -> str:
-    """Return the object for a line that is no record."""
+    """Return the object for a line that is not a record."""
     moment = datetime.now(UTC).isoformat(timespec="milliseconds")
     shown = redact(text, secrets)[:MOST_CHARACTERS]
     fields = {"time": moment, "process": process, "level": "INFO", "logger": "output", "message": shown}
@@ -166,9 +166,9 @@ def line_of_text(text: str, process: str, secrets: frozenset[str]) -> str:
 
 
 def set_up(process: str, *, stdout: bool = True) -> None:
-    """Have this process, which has this name in the log, and its children log as JSON, if `FEPFLOW_LOG` says so.
+    """Make this process, named `process` in the log, and its children log as JSON if `FEPFLOW_LOG=json`.
 
-    Called first in each process of ours. Without `stdout`, that stays what it is: a command's results.
+    Each fepflow process calls it first. Without `stdout`, that is not captured: it has a command's results.
     """
     global _process
     if not is_json():
@@ -185,8 +185,8 @@ def set_up(process: str, *, stdout: bool = True) -> None:
 
 
 def is_json() -> bool:
-    """Return whether `FEPFLOW_LOG` asks for JSON. Raises InputError where it asks for what there is not."""
-    if "FEPFLOW_LOG" not in os.environ:  # spares what only reads lines the settings
+    """Return whether `FEPFLOW_LOG` is `json`. Raises InputError for an unknown value."""
+    if "FEPFLOW_LOG" not in os.environ:  # spares the program `lines` loading the settings
         return False
     from fepflow.settings import settings
 
@@ -194,7 +194,7 @@ def is_json() -> bool:
 
 
 def use_handler() -> None:
-    """Replace what writes records to stderr, in all loggers that there are."""
+    """Replace all handlers that write to a stream, in all loggers."""
     for name in (None, *logging.root.manager.loggerDict):
         logger = logging.getLogger(name)
         streams = [handler for handler in logger.handlers if isinstance(handler, logging.StreamHandler)]
@@ -210,9 +210,9 @@ def _log_uncaught(kind: type[BaseException], error: BaseException | None, traceb
 
 
 def _capture(process: str, streams: Sequence[int]) -> None:
-    """Have a process read these streams from here on. It ends with the last process that writes there."""
+    """Start a process that reads these streams from now on. It ends with the last process that writes to them."""
     command = [sys.executable, "-P", "-m", LINES, process]
-    # It writes to the last of the streams. In a session of its own: Ctrl-C is not for it, which writes about the end.
+    # It writes to the first of the streams. It has its own session, because it must outlive a Ctrl-C.
     reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=streams[0], start_new_session=True)  # noqa: S603  # a program of ours
     assert reader.stdin is not None
     _flush()
@@ -224,18 +224,18 @@ def _capture(process: str, streams: Sequence[int]) -> None:
 
 
 def finish() -> None:
-    """Write what there is, before an exit that calls nothing else (`os._exit`)."""
+    """Write all output before an exit without handlers (`os._exit`)."""
     for captured in _captured:
         _finish(*captured)
 
 
 def _finish(reader: subprocess.Popen[bytes], streams: Sequence[int]) -> None:
-    """Wait until all is written: the first process of a container takes all others along."""
+    """Wait until all is written, because the first process of a container ends all others."""
     _flush()
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in streams:
         os.dup2(nowhere, number)
-    with contextlib.suppress(subprocess.TimeoutExpired):  # children that live on write to it, too
+    with contextlib.suppress(subprocess.TimeoutExpired):  # children that are still running write to it, too
         reader.wait(1)
 
 

@@ -1,8 +1,8 @@
-"""Metrics in the formats of Prometheus: what the store counts of all runs, and what this process counts of itself.
+"""Metrics in the formats of Prometheus: totals of all runs from the store, and counters of this process.
 
-Runs execute in processes of their own, on any machine, for seconds: nobody could scrape those. So what runs do is
-counted in the store (`fepflow.store.totals`), and the API, the worker and the reaper all show these numbers; whoever
-adds them up takes the maximum over the processes first. Labels have few values: never the id of a run or of a case.
+Runs execute for seconds in separate processes on any machine, which cannot be scraped. So their totals are in the store
+(`fepflow.store.totals`), and the API, the worker and the reaper all show them: take the maximum over the processes
+before adding them up. Labels have few values, never the id of a run or a case.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fepflow.store.totals import BUCKETS, INFINITE, SUM, Total, WaitingRuns
 
 PATH = "/metrics"
 FRESH_SECONDS = 5.0
-"""Seconds for which what was read of the store is shown again: several scrapers cost as much as one."""
+"""Seconds for which totals are shown again, so that several scrapers cost as much as one."""
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # each counter would have a series more, which nobody asks for
+disable_created_metrics()  # type: ignore[no-untyped-call]  # otherwise each counter has another series, of its creation
 
 OF_PROCESS, OF_API, OF_WORKER, OF_REAPER = (CollectorRegistry() for _ in range(4))
 """Counters of this process: those of every process, and those of the API, of a worker and of the reaper."""
@@ -126,11 +126,11 @@ class StoreMetrics(Collector):
         return self._waiting is not None
 
     def forget(self) -> None:
-        """Show nothing of a store that does not answer in time: old numbers would look like a standstill."""
+        """Forget the totals of a store that does not answer in time: old numbers would look like a standstill."""
         self._totals, self._waiting = [], None
 
     def collect(self) -> Iterator[Metric]:
-        """Yield what was read; nothing where the store did not answer."""
+        """Yield the totals, or nothing if the store did not answer."""
         by_metric: dict[str, list[Total]] = defaultdict(list)
         for total in self._totals:
             by_metric[total.metric].append(total)
@@ -179,7 +179,7 @@ def _histogram(name: str, text: str, metric: str, counts: Mapping[str, float]) -
 
 
 class Metrics(Collector):
-    """The metrics of this process, as a scrape sees them; `own` are those of the work that it does."""
+    """The metrics for scrapes of this process; `own` are those of its work."""
 
     def __init__(self, store: Store, probes: Mapping[str, Probe], *own: CollectorRegistry) -> None:
         self._own = OF_PROCESS, *own
@@ -219,14 +219,14 @@ def metrics_route(metrics: Metrics) -> Route:
 
 
 OTHER_ROUTES = "other"
-"""The label of requests to paths that there are not: anybody may send any number of those."""
+"""The label of requests to unknown paths, of which there may be any number."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class HttpMetrics:
-    """Counts the requests to an application by the patterns of its routes; put outermost, it counts refused ones, too.
+    """A counter of an application's requests by the patterns of its routes, around all other middleware.
 
-    A route is matched once more for this, which costs some microseconds.
+    It matches the route once more, which costs some microseconds.
     """
 
     def __init__(self, app: ASGIApp, routes: Sequence[BaseRoute]) -> None:

@@ -13,12 +13,12 @@ from fepflow.errors import FepflowError
 from fepflow.store.store import Store
 
 SECONDS = 3.0
-"""Seconds for a dependency to answer; whoever asks us gives up after a few seconds, too."""
+"""Seconds for a dependency to answer. Callers of a probe also give up after a few seconds."""
 
 OK, UNAVAILABLE, NOT_CONFIGURED = "ok", "unavailable", "not configured"
 
 Check = Callable[[], bool | None]
-"""Asks a dependency, and blocks meanwhile: False if it does not answer, None if there is none."""
+"""Asks a dependency, and blocks until then. Returns False if it does not answer, None if there is none."""
 
 
 class Probe:
@@ -56,8 +56,8 @@ def store_probe(store: Store) -> Probe:
 def probe_routes(probes: Mapping[str, Probe]) -> list[Route]:
     """Return `/livez`: this process answers; and `/readyz`, also as `/healthz`: the state of each dependency, by name.
 
-    The status is 503 while the store is away. Without Prefect it stays 200: results are shown, and requests are taken
-    and wait in the store, so a process that orchestrators took out of service then would only make it worse.
+    The status is 503 while the store is away. Without Prefect it stays 200: results are shown, and requests wait in the
+    store, so orchestrators must not take the process out of service.
     """
 
     async def livez(_: Request) -> JSONResponse:

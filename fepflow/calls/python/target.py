@@ -20,7 +20,7 @@ from fepflow.calls.base import (
 from fepflow.calls.python.executors import Failure, Processes, Threads, check, find_agent
 from fepflow.calls.python.source import locate, open_entry, source_hash
 from fepflow.calls.python.worker import CASE, TRACEPARENT
-from fepflow.calls.response_parser import describe, found_metadata
+from fepflow.calls.response_parser import describe, metadata_in
 from fepflow.errors import JSONPathError, TargetError
 from fepflow.json.codec import decode
 from fepflow.jsonpath.path import compile_path
@@ -114,7 +114,7 @@ class PythonTarget:
     def _answer(self, text: str) -> TargetResponse:
         returned = decode(text)
         value = redact_json(returned["value"], self.secrets)
-        metadata = redact_json({**returned["metadata"], **found_metadata(self._metadata, value)}, self.secrets)
+        metadata = redact_json({**returned["metadata"], **metadata_in(self._metadata, value)}, self.secrets)
         if self._output is None:
             return TargetResponse(value, metadata)
         try:

@@ -39,7 +39,7 @@ def test_a_valid_suite_starts_nothing_and_has_the_check_that_no_tool_answered_wi
             "{command: [no-such-program]}",
             "3: target.mcp.command: the program no-such-program is not found in PATH (install it, or name its path)",
         ),
-        ("{command: [sh], cwd: nowhere}", "3: target.mcp.cwd: nowhere is no folder"),
+        ("{command: [sh], cwd: nowhere}", "3: target.mcp.cwd: nowhere is not a folder"),
         (
             "{command: [sh], args: [x]}",
             "3: target.mcp.args: args is not known here (it belongs into command, after the program)",

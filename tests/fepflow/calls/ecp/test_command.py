@@ -38,7 +38,7 @@ def test_a_program_that_cannot_be_started_is_a_mistake_of_the_suite(tmp_path: Pa
             f"target.ecp.command: the program {name} does not exist, or is not executable ({where})"
             for name in ("./no-agent.sh", "./agent.sh", "./folder")
         ),
-        "target.ecp.cwd: agents is no folder",
+        "target.ecp.cwd: agents is not a folder",
     ]
 
 
@@ -85,9 +85,9 @@ async def test_spaces_and_other_characters_in_paths_are_nothing_special(open_age
 NOT_STARTED = {
     "no interpreter line": (
         "print('hi')",
-        "the file is no program: a script begins with #! and the path of its interpreter",
+        "the file is not a program: begin a script with #! and the path of its interpreter",
     ),
-    "no interpreter": ("#!/no/such\n", "the program is not there, or the interpreter that its first line names"),
+    "no interpreter": ("#!/no/such\n", "the program, or the interpreter in its first line, does not exist"),
 }
 
 
