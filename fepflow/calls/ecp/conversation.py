@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -19,8 +19,6 @@ from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt
 
 if TYPE_CHECKING:
-    import httpx
-
     from fepflow.calls.ecp.http import Endpoint
 
 
@@ -86,58 +84,40 @@ class ProcessWire:
 
 
 class HttpWire:
-    """POSTs to an address one after the other, and the bodies or events of their responses."""
+    """POSTs to an address one after the other, each within `seconds`, and the bodies or events of their responses."""
 
     def __init__(self, endpoint: Endpoint, seconds: float) -> None:
         self._endpoint = endpoint
         self._seconds = seconds
-        self._messages: asyncio.Queue[str] = asyncio.Queue()
-        self._posting: asyncio.Future[None] | None = None
+        self._messages: deque[str] = deque()
         self._fault = ""
 
     async def send(self, text: str) -> None:
-        """POST the text when the POST before is over, or cut off after `seconds`."""
-        if self._posting is not None:
-            await asyncio.wait({self._posting}, timeout=self._seconds)
-            self._posting.cancel()
+        """POST the text, and read the response to its end."""
         self._fault = ""
-        self._posting = asyncio.ensure_future(self._post(text))
-
-    async def _post(self, text: str) -> None:
         try:
-            async with self._endpoint.post(text.encode()) as response:
+            async with asyncio.timeout(self._seconds), self._endpoint.post(text.encode()) as response:
                 self._fault = f"HTTP {response.status_code} without an answer"
-                await self._read(response)
+                if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+                    async for data in self._endpoint.events(response):
+                        self._messages.append(data)
+                elif (body := await self._endpoint.body(response)).strip():
+                    self._messages.append(body)
         except TargetError as error:
             self._fault = str(error)
-
-    async def _read(self, response: httpx.Response) -> None:
-        """Keep the body, or each event of a stream."""
-        if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
-            async for data in self._endpoint.events(response):
-                self._messages.put_nowait(data)
-        elif (body := await self._endpoint.body(response)).strip():
-            self._messages.put_nowait(body)
+        except TimeoutError:
+            self._fault = f"no complete response within {self._seconds:g} s"
 
     async def receive(self, seconds: float) -> str | None:
-        """See Wire."""
-        waiting = asyncio.ensure_future(self._messages.get())
-        try:
-            both: list[asyncio.Future[Any]] = [waiting, *([self._posting] if self._posting is not None else [])]
-            await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.sleep(0)  # for a message that was queued at the very end
-            return waiting.result() if waiting.done() else None
-        finally:
-            waiting.cancel()
+        """See Wire: all that comes is there already."""
+        return self._messages.popleft() if self._messages else None
 
     async def fault(self) -> str:
         """See Wire."""
         return self._fault
 
     async def aclose(self) -> None:
-        """See Wire."""
-        if self._posting is not None:
-            self._posting.cancel()
+        """Do nothing: each response was read."""
 
 
 Id = int | str | None
