@@ -31,6 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call, traceparent
 from fepflow.calls.json_rpc import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
+from fepflow.calls.policy import time_limit
 from fepflow.calls.response_parser import MAX_VALUES
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import TargetError, TargetTimeoutError
@@ -204,12 +205,15 @@ class Connection:
             return await asyncio.shield(self._ready)
         except asyncio.CancelledError:
             if not self._is_program:
-                self._over.set()
+                self._end()
             raise
 
     async def _run(self) -> None:
         traceparent.set(None)  # the session does not belong to the first call
         exchange_under_way.set(Exchange())
+
+        def late() -> TargetTimeoutError:
+            return TargetTimeoutError(f"initialize: the server did not answer within {START_SECONDS:g} s")
 
         try:
             async with (
@@ -217,40 +221,35 @@ class Connection:
                 ClientSession(reader, writer, client_info=Implementation(name="fepflow", version="1")) as session,
             ):
                 server = Server(session, self._traffic, self._secrets)
-                setting_up = asyncio.ensure_future(self._set_up(server))
-                over = asyncio.ensure_future(self._over.wait())
                 try:
-                    first = asyncio.FIRST_COMPLETED
-                    await asyncio.wait({setting_up, over}, timeout=START_SECONDS, return_when=first)
-                    if self._ready.done() and self._ready.exception() is None:
-                        await over
-                finally:
-                    setting_up.cancel()
-                    over.cancel()
+                    async with time_limit(START_SECONDS, late):
+                        await server.set_up()
+                except TargetError as error:  # outside, it would be in a group of the SDK's exceptions
+                    self._fail(error)
+                else:
+                    self._ready.set_result(server)
+                    await self._over.wait()
         except TargetError as error:
             self._fail(error)
         except Exception as error:  # exception groups of the SDK
             self._fail(TargetError(f"the connection broke: {words_of(error)}", kind="connect", retryable=True))
         finally:
             self._traffic.is_open = False
-            self._fail(TargetTimeoutError(f"initialize: the server did not answer within {START_SECONDS:g} s"))
-
-    async def _set_up(self, server: Server) -> None:
-        try:
-            await server.set_up()
-        except TargetError as error:
-            self._fail(error)
-        else:
-            self._ready.set_result(server)
+            self._fail(late())
 
     def _fail(self, error: TargetError) -> None:
         if not self._ready.done():
             self._ready.set_exception(error)
             self._ready.exception()  # marks it as retrieved, for nobody may be waiting
 
+    def _end(self) -> None:
+        self._over.set()
+        if not self._ready.done():
+            self._task.cancel()
+
     async def aclose(self) -> None:
         """End the session, and what was started for it."""
-        self._over.set()
+        self._end()
         await asyncio.wait({self._task}, timeout=_CLOSING_SECONDS)
         self._task.cancel()
         await asyncio.wait({self._task})
