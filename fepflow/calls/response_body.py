@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import re
 import zlib
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator
 
 ACCEPT_ENCODING = "gzip, deflate"
 _KNOWN = frozenset({"br", "compress", "dcb", "dcz", "deflate", "exi", "gzip", "pack200-gzip", "zstd"})
@@ -65,6 +65,16 @@ async def read_pieces(chunks: AsyncIterable[bytes], encoding: str, limit: int) -
                 await asyncio.sleep(0)  # a small chunk may become a large text: others have their turn meanwhile
     if decoder is not None:
         decoder.finish()
+
+
+async def read_events(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> AsyncGenerator[str, None]:
+    """Yield the data of each server-sent event in a body as it arrives. Raises as `read_body` does."""
+    parser = EventParser()
+    async for piece in read_pieces(chunks, encoding, limit):
+        for data in parser.feed(piece):
+            yield data
+    for data in parser.finish():
+        yield data
 
 
 async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:

@@ -22,7 +22,7 @@ from fepflow.calls.http_client import (
     wire_errors,
 )
 from fepflow.calls.json_rpc import LARGE_TEXT, malformed, parse_answer, result_of, shown
-from fepflow.calls.response_body import ACCEPT_ENCODING, EventParser, read_beginning, read_body, read_pieces
+from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, read_events
 from fepflow.calls.response_parser import A2A, status_error
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import InputError, Problem, TargetError
@@ -243,16 +243,10 @@ class _Events(httpx.AsyncByteStream):
         self._timeout = timeout
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        parser, encoding = EventParser(), self._response.headers.get("Content-Encoding", "")
+        encoding = self._response.headers.get("Content-Encoding", "")
         with wire_errors(self._answer.request.url, self._timeout, A2A):
-            async for piece in read_pieces(self._response.aiter_raw(), encoding, self._limit):
-                for data in parser.feed(piece):
-                    yield await self._checked(data)
-            for data in parser.finish():
-                yield await self._checked(data)
-
-    async def _checked(self, data: str) -> bytes:
-        return b"data: " + json.dumps(await self._answer.check(data)).encode("ascii") + b"\n\n"
+            async for data in read_events(self._response.aiter_raw(), encoding, self._limit):
+                yield b"data: " + json.dumps(await self._answer.check(data)).encode("ascii") + b"\n\n"
 
     async def aclose(self) -> None:
         await self._response.aclose()

@@ -14,7 +14,7 @@ from fepflow.calls.ecp.protocol import Request
 from fepflow.calls.http_client import refused_redirect, wire_errors
 from fepflow.calls.json_rpc import malformed
 from fepflow.calls.processes import Tail
-from fepflow.calls.response_body import EventParser, read_body, read_pieces
+from fepflow.calls.response_body import read_body, read_events
 from fepflow.calls.response_parser import ECP, status_error
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
@@ -55,14 +55,9 @@ class Endpoint(http_client.Endpoint):
         encoding = response.headers.get("Content-Encoding", "")
         return (await read_body(response.aiter_raw(), encoding, self.max_bytes)).decode("utf-8", "replace")
 
-    async def events(self, response: httpx.Response) -> AsyncGenerator[str, None]:
+    def events(self, response: httpx.Response) -> AsyncGenerator[str, None]:
         """Yield the data of each event of a stream as it arrives. Raises BodyError."""
-        parser, encoding = EventParser(), response.headers.get("Content-Encoding", "")
-        async for piece in read_pieces(response.aiter_raw(), encoding, self.max_bytes):
-            for data in parser.feed(piece):
-                yield data
-        for data in parser.finish():
-            yield data
+        return read_events(response.aiter_raw(), response.headers.get("Content-Encoding", ""), self.max_bytes)
 
 
 class HttpConnection:
