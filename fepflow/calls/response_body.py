@@ -102,17 +102,21 @@ def _decoder(encoding: str) -> _Decoder | None:
     if name in ("", "identity"):
         return None
     if name in ("gzip", "x-gzip", "deflate"):
-        return _Decoder()
+        return _Decoder(may_be_raw=name == "deflate")
     # Whatever a server says may hold a secret.
     shown = name if all(part.strip() in _KNOWN for part in name.split(",")) else "something else"
     raise BodyError("malformed", f"is encoded as {shown}, which was not asked for ({ACCEPT_ENCODING} was)")
 
 
 class _Decoder:
-    """A decoder of gzip, also of several members one after the other (RFC 1952, 2.2), and of deflate."""
+    """A decoder of gzip, also of several members one after the other (RFC 1952, 2.2), and of deflate.
 
-    def __init__(self) -> None:
+    Some servers send deflate as it is, without the header of zlib that HTTP demands (RFC 9110, 8.4.1.2).
+    """
+
+    def __init__(self, *, may_be_raw: bool) -> None:
         self._stream = zlib.decompressobj(wbits=_ANY_HEADER)
+        self._may_be_raw = may_be_raw
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
@@ -121,7 +125,8 @@ class _Decoder:
                 self._members += 1
                 if self._members > MAX_MEMBERS:
                     raise _damaged(f"they have more than {MAX_MEMBERS} parts")
-                self._stream = zlib.decompressobj(wbits=_ANY_HEADER)
+                is_raw = self._may_be_raw and data[0] & 0x0F != zlib.DEFLATED
+                self._stream = zlib.decompressobj(wbits=-zlib.MAX_WBITS if is_raw else _ANY_HEADER)
             yield from _inflate(self._stream, data)
             data = self._stream.unused_data
 

@@ -154,9 +154,14 @@ def _members(text: bytes) -> bytes:
     return gzip.compress(text[:3], mtime=0) + gzip.compress(text[3:], mtime=0)
 
 
+def _without_header(text: bytes) -> bytes:
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return deflate.compress(text) + deflate.flush()
+
+
 @pytest.mark.parametrize(
     ("encoding", "compress"),
-    [("gzip", gzip.compress), ("x-gzip", _members), ("deflate", zlib.compress)],
+    [("gzip", gzip.compress), ("x-gzip", _members), ("deflate", zlib.compress), ("deflate", _without_header)],
 )
 async def test_compressed_answers_are_read(serve: Serve, encoding: str, compress: Any) -> None:
     text = "the answer is 42. " * 5000
