@@ -40,7 +40,7 @@ from fepflow.errors import (
 from fepflow.json.values import is_large
 from fepflow.jsonpath.path import leading_keys
 from fepflow.protocol.check import CHECK_KEYS, AnyCheck, Check, in_full, to_check
-from fepflow.protocol.model import construct_fast, utc_now
+from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import (
     CheckResult,
     EvaluationRunResult,
@@ -230,9 +230,6 @@ GivenChecks = Sequence[GivenCheck | Sequence[GivenCheck]]
 
 MAX_WAITING = 64
 """Test cases whose waiting checks are under way at once."""
-
-_OF_CONTEXT = set(ExecutionContext.model_fields)
-_OF_CASE = set(TestCaseResult.model_fields) - {"metadata"}
 
 YIELD_INTERVAL = 0.001
 """Seconds of checking after which other work on the event loop gets its turn."""
@@ -439,15 +436,14 @@ async def _await_within(
 
 def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
     """Return the result of a test case (FEP 4.1) from the results of its checks."""
-    seen = construct_fast(ExecutionContext, {"test_case": case, "output": output}, _OF_CONTEXT)
-    fields = {
-        "status": status_of([result.status for result in results]),
-        "execution_context": seen,
-        "check_results": results,
-        "summary": summarize_case(results),
-        "metadata": None,
-    }
-    return construct_fast(TestCaseResult, fields, _OF_CASE)
+    return TestCaseResult.trusted(
+        {
+            "status": status_of([result.status for result in results]),
+            "execution_context": ExecutionContext.trusted({"test_case": case, "output": output}),
+            "check_results": results,
+            "summary": summarize_case(results),
+        }
+    )
 
 
 def run_result(

@@ -52,7 +52,7 @@ from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.check import AnyCheck, Check, to_check
-from fepflow.protocol.model import construct_fast, to_jsonable, utc_now
+from fepflow.protocol.model import to_jsonable, utc_now
 from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
 from fepflow.protocol.test_case import Context, turn_context
@@ -76,8 +76,6 @@ Patterns and schemas have a limit of a second, but that of patterns counts secon
 busy machine.
 """
 
-_OF_COMPLETED = set(CheckResult.model_fields) - {"error"}
-
 Shown = dict[str, Any]
 
 
@@ -89,7 +87,6 @@ class _PathWithDefault:
         self._path = compile_path(expression)
         self._default = default
         self._is_absent = is_absent
-        self.is_quick = self._path.is_quick
 
     def find(self, document: Any) -> list[Any]:
         """See Path.find."""
@@ -318,8 +315,7 @@ class CompiledCheck:
         self._model_check = sample if isinstance(sample, ModelCheck) and sample.check_models() else None
         self.warnings += self._model_check.check_config_warnings() if self._model_check is not None else []
         self._negated = _negated_subject(self._arguments, declared)
-        is_quick = self._template.is_quick and not is_large(self._template.literal)
-        self._thread_limit = None if is_quick else LARGE_LIMIT
+        self._thread_limit = LARGE_LIMIT if is_large(self._template.literal) else None
         self._trace_parts = frozenset(_trace_parts(self._template.paths))
         self._metadata: dict[str, Any] = {"check_version": self.version, "check_id": self.check_id}
         if declared.turn is not None:
@@ -481,9 +477,8 @@ class CompiledCheck:
             "evaluated_at": utc_now(),
             "resolved_arguments": shown,
             "metadata": {**self._metadata, "execution_time_ms": _milliseconds(run.started)},
-            "error": None,
         }
-        return construct_fast(CheckResult, fields, _OF_COMPLETED)
+        return CheckResult.trusted(fields)
 
     def _as_json(self, answer: Any) -> dict[str, Any]:
         """Return a copy that is JSON: a user's own check may return a set, a date or a model."""

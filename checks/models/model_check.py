@@ -7,7 +7,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache, partial
-from importlib.metadata import EntryPoint
+from importlib.metadata import EntryPoint, entry_points
 from inspect import getsource, isawaitable, iscoroutinefunction
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
@@ -17,7 +17,6 @@ from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.calls.models.model import EMBEDDING, ChatResponse, EmbeddingResponse, Model, Usage, parse_model_config
 from fepflow.calls.thread_pool import EMBEDDERS, OTHERS_CALLS
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
-from fepflow.checks.registry import entries
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import Kind
@@ -120,7 +119,7 @@ def _find(model: Model) -> Known:
 
 @cache
 def _offered() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entries(ENTRY_POINTS)}
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}
 
 
 @cache

@@ -44,7 +44,7 @@ class Path(Protocol):
         """Return the values of all nodes that the path selects, in order; `[]` without any.
 
         Raises JSONPathError if the document is too deep or the result too long, and CheckTimeoutError if the search
-        takes too long.
+        takes too long (in the event loop NotInLoopError at once, if it may take long).
         """
 
     def resolve(self, document: Any) -> Any:
@@ -52,10 +52,6 @@ class Path(Protocol):
 
         Raises what `find` raises, and JSONPathError when there is no node; it says where the path ended.
         """
-
-    @property
-    def is_quick(self) -> bool:
-        """True if it takes milliseconds at most in a document that is not large."""
 
 
 class SingularPath:
@@ -65,7 +61,6 @@ class SingularPath:
     """
 
     __slots__ = ("_steps", "expression")
-    is_quick = True
 
     def __init__(self, expression: str, keys: tuple[Key, ...]) -> None:
         self.expression = expression

@@ -26,7 +26,7 @@ from jsonpath_rfc9535.tokens import TokenStream
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import is_small
 from fepflow.jsonpath.path import QUOTED, SingularPath, leading_keys, outside_quotes
-from fepflow.time_limit import within
+from fepflow.time_limit import IN_LOOP, NotInLoopError, within
 
 T = TypeVar("T")
 
@@ -59,7 +59,7 @@ class QueryPath:
 
     def __init__(self, expression: str) -> None:
         self.expression = expression
-        self.is_quick = not _SLOW.search(outside_quotes(expression))
+        self._is_quick = not _SLOW.search(outside_quotes(expression))
 
     def find(self, document: Any) -> list[Any]:
         """See fepflow.jsonpath.path.Path."""
@@ -77,8 +77,10 @@ class QueryPath:
     def _limited(self, document: Any, work: Callable[[Any], T]) -> T:
         """Do the work within the time limit, and turn errors of the libraries into our own."""
         try:
-            if self.is_quick and is_small(document, _QUICK_NODES):
+            if self._is_quick and is_small(document, _QUICK_NODES):
                 return work(document)
+            if IN_LOOP.get():
+                raise NotInLoopError
             return within(TIME_LIMIT, partial(work, document))
         except (TimeoutError, CheckTimeoutError) as error:
             raise CheckTimeoutError(
@@ -88,6 +90,8 @@ class QueryPath:
             why = f"was given up: {error.args[0]}"
         except RecursionError:
             why = "was given up: the path or the document nests too deep"
+        except NotInLoopError:
+            raise
         except Exception as error:  # the libraries raise anything; the text may quote the document, its type does not
             why = f"does not work on this document ({type(error).__name__})"
         raise JSONPathError(f"{self.expression!r} {why}", self.expression)

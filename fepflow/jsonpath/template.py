@@ -19,15 +19,11 @@ class Template:
     """A JSON value in which every string that starts with `$.` is a path; `\\$.` is a literal `$.`.
 
     In a request, strings with `{{$.path}}` inside are texts that are filled in. `literal` is the value without escapes,
-    and with None for each path. `paths` has the paths and their places. `members` has them by name, if all are members
-    of one object, as in most checks.
+    and with None for each path. `paths` has the paths and their places.
     """
 
     literal: Any
     paths: tuple[tuple[Location, Path], ...]
-    members: tuple[tuple[str | int, Path], ...]
-    is_quick: bool
-    """See Path.is_quick."""
 
     def render(self, document: Any) -> Any:
         """Return the value with each path replaced by its value in `document`. Raises JSONPathError.
@@ -36,8 +32,6 @@ class Template:
         """
         if not self.paths:
             return self.literal
-        if self.members:
-            return {**self.literal, **{name: path.resolve(document) for name, path in self.members}}
         if self.paths[0][0] == ():
             return self.paths[0][1].resolve(document)
         result = copy_containers(self.literal)
@@ -60,9 +54,7 @@ def compile_template(value: Any, ready: Mapping[str, Path] | None = None, *, wit
     literal = _split(open_value, (), paths, with_texts=with_texts)
     if ready:
         literal.update(dict.fromkeys(ready))
-    flat = isinstance(literal, dict) and all(len(location) == 1 for location, _ in paths)
-    members = tuple((location[0], path) for location, path in paths) if flat else ()
-    return Template(literal, tuple(paths), members, all(path.is_quick for _, path in paths))
+    return Template(literal, tuple(paths))
 
 
 def _split(value: Any, location: Location, paths: list[tuple[Location, Path]], *, with_texts: bool) -> Any:
@@ -142,7 +134,6 @@ class TextTemplate:
         texts_and_paths = PLACEHOLDER.split(expression)
         self._texts = [text.replace("{{\\$.", "{{$.") for text in texts_and_paths[::2]]
         self._paths = [compile_path(path.rstrip()) for path in texts_and_paths[1::2]]
-        self.is_quick = all(path.is_quick for path in self._paths)
         if any(_OPEN.search(text) for text in texts_and_paths[::2]):
             raise JSONPathError("a placeholder is not closed: write {{$.path}}", expression)
 

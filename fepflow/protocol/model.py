@@ -7,12 +7,10 @@ import math
 import reprlib
 from datetime import UTC, datetime
 from functools import cache
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import to_jsonable_python
-
-M = TypeVar("M", bound=BaseModel)
 
 _new = object.__new__
 _set = object.__setattr__  # past pydantic's, which would validate
@@ -33,7 +31,12 @@ class FepModel(BaseModel):
 
         (`model_construct` costs more than validating.)
         """
-        return construct_fast(cls, {**defaults_of(cls), **data}, set(data))
+        instance = _new(cls)
+        _set(instance, "__dict__", {**defaults_of(cls), **data})
+        _set(instance, "__pydantic_fields_set__", set(data))
+        _set(instance, "__pydantic_extra__", None)
+        _set(instance, "__pydantic_private__", None)
+        return instance
 
     def model_dump(self, **options: Any) -> dict[str, Any]:
         """Dump as pydantic does, leaving out unset fields unless told otherwise."""
@@ -95,19 +98,6 @@ class Result(FepModel):
     """A model of results, which are made by the hundred thousand. It never changes."""
 
     model_config = ConfigDict(frozen=True)
-
-
-def construct_fast(model: type[M], values: dict[str, Any], given: set[str]) -> M:
-    """Build an instance of a frozen model with all its fields, in their order; `given` are those that are not defaults.
-
-    It takes `values` over, and shares `given`: nothing that is frozen adds to it.
-    """
-    instance = _new(model)
-    _set(instance, "__dict__", values)
-    _set(instance, "__pydantic_fields_set__", given)
-    _set(instance, "__pydantic_extra__", None)
-    _set(instance, "__pydantic_private__", None)
-    return instance
 
 
 @cache

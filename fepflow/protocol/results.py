@@ -12,7 +12,7 @@ from pydantic import Field
 
 from fepflow.errors import FepErrorType, JSONPathError
 from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model import FepModel, Result, Timestamp, construct_fast
+from fepflow.protocol.model import FepModel, Result, Timestamp
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
 
@@ -126,9 +126,6 @@ class TestCaseSummary(Result):
     completed_checks: Count
     error_checks: Count
     skipped_checks: Count
-
-
-_OF_SUMMARY = set(TestCaseSummary.model_fields)
 
 
 class TestCaseResult(Result):
@@ -330,7 +327,7 @@ def summarize_case(check_results: list[CheckResult]) -> TestCaseSummary:
         "error_checks": statuses.count("error"),
         "skipped_checks": statuses.count("skip"),
     }
-    return construct_fast(TestCaseSummary, counts, _OF_SUMMARY)
+    return TestCaseSummary.trusted(counts)
 
 
 def summarize_run(results: list[TestCaseResult]) -> EvaluationSummary:

@@ -61,19 +61,6 @@ def test_members_that_are_compiled_already_take_their_place():
     assert template.render(DOCUMENT) == {"a": {"answer": 42}, "b": ["why?"]}
 
 
-@pytest.mark.parametrize(
-    ("template", "quick"),
-    [
-        ({"a": 1}, True),
-        ({"a": "$.test_case.tags[0]"}, True),
-        ({"a": "$.test_case.tags[*]"}, True),
-        ({"a": ["$..[?search(@.a, '(a+)+$')]"]}, False),
-    ],
-)
-def test_it_knows_which_renderings_may_take_long(template, quick):
-    assert compile_template(template).is_quick is quick
-
-
 def test_placeholders_in_a_text_are_filled():
     for text, filled in [
         ("", ""),
