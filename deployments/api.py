@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, ExitStack, suppress
 
 import click
 from fastapi import APIRouter
@@ -52,9 +52,9 @@ LOOPBACK = "127.0.0.1"
 
 async def serve_api(config: Settings, host: str, *, behind_tls: bool) -> None:
     """Serve until SIGTERM or Ctrl-C. Raises UserError if listening is not allowed, InfrastructureError for a port."""
-    with Store.open(config.store_address) as store:
+    with Store.open(config.store_address) as store, ExitStack() as opened:
         listening = listening_on(host, store, config, behind_tls=behind_tls)
-        rest = bind(host, config.api_port, "FEPFLOW_API_PORT")
+        rest = opened.enter_context(bind(host, config.api_port, "FEPFLOW_API_PORT"))
         async with (
             Access(store, config, may_be_open=listening.may_be_open) as access,
             FepService.open(store) as fep,

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
+import re
 import socket
 import ssl
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +15,18 @@ import grpc
 import httpx
 import pytest
 import trustme
+from click.testing import CliRunner
 from jsonschema import Draft202012Validator
 
+from fepflow.access.credentials import create_key
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
+from fepflow.cli.main import fepflow as command_line
+from fepflow.deployments import api as api_module
+from fepflow.deployments import serve as serve_module
 from fepflow.deployments.http_server import bind
+from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
+from fepflow.settings import settings
+from fepflow.store.store import Store
 from tests.api_process import ApiProcess, api_process
 from tests.fepflow.api.grpc.conftest import request_of
 from tests.fepflow.api.rest.middleware.test_records import held
@@ -29,11 +35,32 @@ CHECK = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": 
 REQUEST = {"test_cases": [{"id": "a", "input": 1}], "outputs": [{"value": "a"}], "checks": [CHECK]}
 
 
+@contextmanager
+def at_home(home: Path, **env: str) -> Iterator[None]:
+    """Let this process use the store of a home."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in {"FEPFLOW_HOME": str(home), NAMED_FILE: "", **env}.items():
+            environment.setenv(name, value)
+        environment.delenv("FEPFLOW_STORE_URL", raising=False)
+        use_folder_file()
+        settings.cache_clear()
+        yield
+    current_file.cache_clear()
+    settings.cache_clear()
+
+
 def fepflow(home: Path, *arguments: str) -> str:
     """What a command prints that uses the store of this home."""
-    command = [sys.executable, "-P", "-m", "fepflow.cli.main", *arguments]
-    env = {**os.environ, "FEPFLOW_HOME": str(home)}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    with at_home(home):
+        done = CliRunner().invoke(command_line, arguments, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return done.stdout.strip()
+
+
+def new_key(home: Path, *scopes: str) -> str:
+    """A new API key of the store of this home."""
+    with Store.open(f"sqlite:///{home / 'fepflow.db'}") as store:
+        return create_key(store, "tests", list(scopes), None)[1]
 
 
 @contextmanager
@@ -93,7 +120,7 @@ def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without
 
 @pytest.fixture(scope="module")
 def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    """One whose store is held by others, and then is away; it asks for keys after that."""
+    """One whose store is held by others."""
     with api_process(tmp_path_factory.mktemp("interrupted")) as api:
         yield api
 
@@ -114,44 +141,6 @@ def test_reads_are_answered_while_another_process_holds_the_store(interrupted: A
         assert len(entries) == len(file.read_text().splitlines()) == 9, "nothing is lost"
 
 
-def test_anybody_may_probe_the_process_and_its_store(interrupted: ApiProcess) -> None:
-    home = Path(interrupted.env["FEPFLOW_HOME"])
-    foreign = {"Host": "10.0.0.7:4280", "X-Forwarded-For": "192.0.2.1"}
-    with httpx.Client(base_url=interrupted.rest) as client:
-        for key in (None, fepflow(home, "keys", "create", "ci", "--scope", "read")):
-            for path in ("/livez", "/readyz", "/healthz"):
-                answer = client.get(path, headers=foreign)
-                states = {} if path == "/livez" else {"store": "ok", "prefect": "not configured"}
-                assert (answer.status_code, answer.json()) == (200, {"status": "ok", **states}), (path, key)
-                assert client.head(path).status_code == 200
-                assert client.post(path).status_code in (401, 403, 405)
-        assert client.get("/livez/x").status_code == 303, "only these paths"
-        entries = [json.loads(line) for line in fepflow(home, "audit", "--json").splitlines()]
-        assert not [entry for entry in entries if entry["action"].startswith(("GET /livez ", "GET /readyz", "HEAD"))]
-
-        (home / "fepflow.db").rename(home / "away.db")
-        assert [client.get(path).status_code for path in ("/livez", "/readyz", "/healthz")] == [200, 503, 503]
-        assert client.get("/readyz").json().items() >= {"status": "unavailable", "store": "unavailable"}.items()
-        assert str(home) not in client.get("/readyz").text
-        (home / "away.db").rename(home / "fepflow.db")
-        assert client.get("/readyz").status_code == 200
-
-
-def test_spans_of_agents_are_given_to_the_run_on_this_machine(tmp_path: Path) -> None:
-    span = {"traceId": f"{'a1' * 8}{'b2' * 8}", "spanId": "c3" * 8}
-    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
-    headers = {"Content-Type": "application/json"}
-    (run := tmp_path / "spool" / ("a1" * 8)).mkdir(parents=True)
-    run.parent.chmod(0o700)
-    with api_process(tmp_path, FEPFLOW_TRACES=str(tmp_path / "spool")) as api:
-        answer = httpx.post(f"{api.rest}/v1/traces", content=body, headers=headers)
-        assert (answer.status_code, answer.json()) == (200, {})
-        assert len(list(run.iterdir())) == 1
-        fepflow(tmp_path, "keys", "create", "agent")
-        assert httpx.post(f"{api.rest}/v1/traces", content=body, headers=headers).status_code == 401
-        assert len(list(run.iterdir())) == 1
-
-
 def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_keys: ApiProcess) -> None:
     before = without_keys.log.read_text()
     with stub_of(without_keys.grpc) as stub:
@@ -162,15 +151,34 @@ def test_compressed_messages_are_refused_and_leave_no_line_in_the_log(without_ke
     assert without_keys.log.read_text() == before
 
 
-def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> None:
-    with (
-        api_process(tmp_path, FEPFLOW_REQUESTS_PER_MINUTE="4") as api,
-        stub_of(api.grpc) as stub,
-        httpx.Client(base_url=api.rest) as client,
-    ):
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
+    """One that gets keys, takes spans of agents, and tells what it imports."""
+    home = tmp_path_factory.mktemp("guarded")
+    (run_of_spans := home / "spool" / ("a1" * 8)).mkdir(parents=True)
+    run_of_spans.parent.chmod(0o700)
+    env = {"FEPFLOW_TRACES": str(home / "spool"), "FEPFLOW_REQUESTS_PER_MINUTE": "4", "PYTHONPROFILEIMPORTTIME": "1"}
+    with api_process(home, **env) as api:
+        yield api
+
+
+def test_it_loads_neither_prefect_nor_litellm(guarded: ApiProcess) -> None:
+    assert httpx.get(f"{guarded.rest}/openapi.json").status_code == 200
+    loaded = set(re.findall(r"^import time:.*\| +([a-z_.]+)$", guarded.log.read_text(), re.MULTILINE))
+    assert {"fastapi", "fepflow.api.rest.evaluations"} <= loaded
+    assert loaded & {"prefect", "litellm"} == set()
+
+
+def test_a_key_closes_all_interfaces_of_a_running_process(guarded: ApiProcess) -> None:
+    home = Path(guarded.env["FEPFLOW_HOME"])
+    span = {"traceId": f"{'a1' * 8}{'b2' * 8}", "spanId": "c3" * 8}
+    body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
+    sent = {"content": body, "headers": {"Content-Type": "application/json"}}
+    with stub_of(guarded.grpc) as stub, httpx.Client(base_url=guarded.rest, timeout=30) as client:
         assert (status_of(client), code_of(stub.RunEvaluation)) == (200, "OK")
-        reader = fepflow(tmp_path, "keys", "create", "reader", "--scope", "read")
-        writer = fepflow(tmp_path, "keys", "create", "writer")
+        answer = client.post("/v1/traces", **sent)
+        assert (answer.status_code, answer.json()) == (200, {})
+        reader, writer = new_key(home, "read"), new_key(home, "read", "evaluate")
 
         keys = (None, "fep_no_key", reader, writer)
         assert [status_of(client, key) for key in keys] == [401, 401, 403, 200]
@@ -180,13 +188,38 @@ def test_a_key_closes_both_interfaces_of_a_running_process(tmp_path: Path) -> No
             "PERMISSION_DENIED",
             "OK",
         ]
+        assert client.post("/v1/traces", **sent).status_code == 401
+        assert len(list((home / "spool" / ("a1" * 8)).iterdir())) == 1, "one span came, to the run on this machine"
         headers = {"X-API-Key": writer}
         assert client.get(f"/v1/evaluations/{'0' * 32}", headers=headers).status_code == 404
         assert [code_of(stub.RunEvaluation, writer) for _ in "ab"] == ["OK", "RESOURCE_EXHAUSTED"]
-        fepflow(tmp_path, "keys", "revoke", writer.split("_")[1])
+        fepflow(home, "keys", "revoke", writer.split("_")[1])
         assert (status_of(client, writer), code_of(stub.RunEvaluation, writer)) == (401, "UNAUTHENTICATED")
         assert stub.HealthCheck(fep_pb2.HealthCheckRequest()).status == "healthy"
-        assert reader not in api.log.read_text()
+        assert reader not in guarded.log.read_text()
+
+
+def test_anybody_may_probe_the_process_and_its_store(guarded: ApiProcess) -> None:
+    """After the one above: it asks for keys."""
+    home = Path(guarded.env["FEPFLOW_HOME"])
+    foreign = {"Host": "10.0.0.7:4280", "X-Forwarded-For": "192.0.2.1"}
+    with httpx.Client(base_url=guarded.rest, timeout=30) as client:
+        for path in ("/livez", "/readyz", "/healthz"):
+            answer = client.get(path, headers=foreign)
+            states = {} if path == "/livez" else {"store": "ok", "prefect": "not configured"}
+            assert (answer.status_code, answer.json()) == (200, {"status": "ok", **states}), path
+            assert client.head(path).status_code == 200
+            assert client.post(path).status_code in (401, 403, 405)
+        assert client.get("/livez/x").status_code == 303, "only these paths"
+        entries = [json.loads(line) for line in fepflow(home, "audit", "--json").splitlines()]
+        assert not [entry for entry in entries if entry["action"].startswith(("GET /livez ", "GET /readyz", "HEAD"))]
+
+        (home / "fepflow.db").rename(home / "away.db")
+        assert [client.get(path).status_code for path in ("/livez", "/readyz", "/healthz")] == [200, 503, 503]
+        assert client.get("/readyz").json().items() >= {"status": "unavailable", "store": "unavailable"}.items()
+        assert str(home) not in client.get("/readyz").text
+        (home / "away.db").rename(home / "fepflow.db")
+        assert client.get("/readyz").status_code == 200
 
 
 def test_who_is_refused_is_told_so_in_the_form_of_the_interface(without_keys: ApiProcess) -> None:
@@ -204,7 +237,7 @@ def test_who_is_refused_is_told_so_in_the_form_of_the_interface(without_keys: Ap
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
-def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
+def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     issued.cert_chain_pems[0].write_to_path(tmp_path / "cert.pem")
@@ -212,9 +245,15 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
     tls = {"FEPFLOW_TLS_CERT": str(tmp_path / "cert.pem"), "FEPFLOW_TLS_KEY": str(tmp_path / "key.pem")}
     home = tmp_path / "home"
 
-    assert "neither an active API key" in refused(home, "--host", "0.0.0.0", **tls)
-    key = fepflow(home, "keys", "create", "ci")
-    assert "FEPFLOW_TLS_CERT" in refused(home, "--host", "0.0.0.0")
+    def refused(**env: str) -> str:
+        """What it says when it may not listen there."""
+        with at_home(home, FEPFLOW_API_PORT="0", FEPFLOW_GRPC_PORT="0", **env):
+            assert api_module.main(["--host", "0.0.0.0"]) == 2
+        return capsys.readouterr().err
+
+    assert "neither an active API key" in refused(**tls)
+    key = new_key(home, "read", "evaluate")
+    assert "FEPFLOW_TLS_CERT" in refused()
 
     with api_process(home, "--host", "0.0.0.0", **tls) as api:
         address = api.rest.replace("0.0.0.0", "127.0.0.1")
@@ -233,36 +272,28 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (["--host", "0.0.0.0"], "On 0.0.0.0"),
-        pytest.param(["--behind-tls"], "Behind a proxy", marks=pytest.mark.battery),
-    ],
+    ("options", "why"), [(["--host", "0.0.0.0"], "On 0.0.0.0"), (["--behind-tls"], "Behind a proxy")]
 )
-def test_serve_says_so_before_it_starts_anything(tmp_path: Path, options: list[str], why: str) -> None:
-    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "serve", *options]
-    env = {**os.environ, "FEPFLOW_HOME": str(tmp_path)}
-    done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
-
-    assert done.returncode == 2
-    assert done.stderr.startswith(f"error: {why}, other machines can call")
+def test_serve_says_so_before_it_starts_anything(
+    tmp_path: Path, options: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with at_home(tmp_path):
+        assert serve_module.main(options) == 2
+    assert capsys.readouterr().err.startswith(f"error: {why}, other machines can call")
     assert not (tmp_path / "server.json").exists()
 
 
-def refused(home: Path, *options: str, **env: str) -> str:
-    """What a process says that ends by itself because it may not listen so."""
-    with pytest.raises(AssertionError) as said, api_process(home, *options, **env):
-        pass
-    assert "Traceback" not in str(said.value)
-    return str(said.value)
-
-
-def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-
-        assert f"port {port} on 127.0.0.1 cannot be used" in refused(tmp_path, FEPFLOW_API_PORT=port)
-        assert f"error: gRPC cannot listen on 127.0.0.1:{port}" in refused(tmp_path, FEPFLOW_GRPC_PORT=port)
+        for name, message in (
+            ("FEPFLOW_API_PORT", f"port {port} on 127.0.0.1 cannot be used"),
+            ("FEPFLOW_GRPC_PORT", f"error: gRPC cannot listen on 127.0.0.1:{port}"),
+        ):
+            ports = {"FEPFLOW_API_PORT": "0", "FEPFLOW_GRPC_PORT": "0", name: port}
+            with at_home(tmp_path, **ports):
+                assert api_module.main([]) == 3
+            assert message in capsys.readouterr().err
     assert not (tmp_path / "api.json").exists()
 
 

@@ -373,12 +373,8 @@ def test_a_suite_of_the_users_comes_to_a_verdict(composed: Composed) -> None:
     assert len(composed.of("worker")) == 2
 
 
-def test_a_run_goes_on_while_prefects_server_is_killed(composed: Composed) -> None:
-    kill_during_a_run(composed, "server")
-
-
 @pytest.mark.battery
-@pytest.mark.parametrize("service", [name for name in SERVICES if name not in ("server", "deploy")])
+@pytest.mark.parametrize("service", [name for name in SERVICES if name != "deploy"])
 def test_a_run_comes_to_a_verdict_though_a_service_is_killed(composed: Composed, service: str) -> None:
     kill_during_a_run(composed, service)
 

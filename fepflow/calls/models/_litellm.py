@@ -405,7 +405,12 @@ _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_stu
 """Providers that are the user's own servers. Without an address litellm would ask OpenAI instead."""
 
 
-_NEEDED = {"openai": "OPENAI_API_KEY", "anthropic": "ANTHROPIC_API_KEY", "ollama_chat": "OLLAMA_API_BASE"}
+_NEEDED = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "ollama_chat": "OLLAMA_API_BASE",
+    "hosted_vllm": "HOSTED_VLLM_API_BASE",
+}
 """What the most usual providers need, so that `fepflow validate` does not load litellm, which takes seconds."""
 
 
