@@ -163,17 +163,18 @@ def test_python_compiles_and_imports_what_there_is(page: Path, text: str) -> Non
     exec("\n".join(imports), {})
 
 
-def commands() -> Iterator[Any]:
+def commands() -> Iterator[tuple[str, str]]:
     for param in snippets("console"):
         page, text = param.values
         for line in text.splitlines():
             if found := re.match(r"\$ (?:[A-Z_]+=\S+ )*(fepflow\b.*)", line):
-                yield pytest.param(found[1], id=f"{page.name}: {found[1]}")
+                yield page.name, found[1]
 
 
-@pytest.mark.parametrize("command", list(commands()))
-def test_a_command_is_known_with_its_options(command: str) -> None:
-    parse(fepflow, shlex.split(command, comments=True)[1:])
+def test_a_command_is_known_with_its_options(subtests: pytest.Subtests) -> None:
+    for page, command in commands():
+        with subtests.test(page, command=command):
+            parse(fepflow, shlex.split(command, comments=True)[1:])
 
 
 def parse(command: click.Command, arguments: list[str]) -> None:

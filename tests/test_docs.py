@@ -137,10 +137,11 @@ def test_every_deployment_is_documented() -> None:
         assert f"{flow}/{deployment['name']}" in TEXT
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+def test_links_lead_somewhere(subtests: pytest.Subtests) -> None:
+    for page in PAGES:
+        with subtests.test(page=page):
+            for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text(encoding="utf-8")):
+                assert (page.parent / target).exists(), target
 
 
 def test_the_python_example_of_the_readme_runs() -> None:

@@ -25,14 +25,15 @@ def standard_cases():
 STANDARD = standard_cases()
 
 
-@pytest.mark.parametrize("case", OURS["cases"], ids=lambda case: case["path"])
-def test_a_path_finds_what_our_cases_say(case):
-    if case.get("invalid"):
-        with pytest.raises(JSONPathError):
-            compile_path(case["path"])
-    else:
-        found = compile_path(case["path"]).find(OURS["document"])
-        assert json.dumps(found) == json.dumps(case["finds"])
+def test_a_path_finds_what_our_cases_say(subtests):
+    for case in OURS["cases"]:
+        with subtests.test(case["path"]):
+            if case.get("invalid"):
+                with pytest.raises(JSONPathError):
+                    compile_path(case["path"])
+            else:
+                found = compile_path(case["path"]).find(OURS["document"])
+                assert json.dumps(found) == json.dumps(case["finds"])
 
 
 @pytest.mark.skipif(not TEST_DATA, reason="FEPFLOW_TEST_DATA does not name the folder of the compliance suite")
@@ -41,12 +42,17 @@ def test_the_compliance_suite_is_there_whole():
 
 
 @pytest.mark.skipif(not TEST_DATA, reason="FEPFLOW_TEST_DATA does not name the folder of the compliance suite")
-@pytest.mark.parametrize("case", STANDARD, ids=lambda case: case["name"])
-def test_a_path_finds_what_the_standard_says(case):
+def test_a_path_finds_what_the_standard_says():
+    wrong = [case["name"] for case in STANDARD if not is_as_the_standard_says(case)]
+    assert wrong == []
+
+
+def is_as_the_standard_says(case):
+    try:
+        path = compile_path(case["selector"])
+    except JSONPathError:
+        return case.get("invalid_selector", False)
     if case.get("invalid_selector"):
-        with pytest.raises(JSONPathError):
-            compile_path(case["selector"])
-    else:
-        found = compile_path(case["selector"]).find(case["document"])
-        allowed = case["results"] if "results" in case else [case["result"]]
-        assert json.dumps(found) in [json.dumps(result) for result in allowed]
+        return False
+    allowed = case["results"] if "results" in case else [case["result"]]
+    return json.dumps(path.find(case["document"])) in [json.dumps(result) for result in allowed]

@@ -54,16 +54,19 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-@pytest.mark.parametrize("frame", ["{}", "# {}", "- {}", "> {}", "Gate: {}"])
-def test_prose_stays_text(text: str, frame: str) -> None:
-    page = rendered(frame.format(escape_markdown(text)))
-    assert page.tags <= {"p", "h1", "ul", "li", "blockquote"}
-    assert not page.code
-    # What GitHub's kind of markdown makes links of, after it has taken escapes away.
-    assert not re.search(r"https?://\w|www\.\w|\w@\w", page.text, re.IGNORECASE)
-    shown = page.text.replace("\u2060", "").removeprefix("Gate: ")
-    assert shown == re.sub(r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text))
+def test_prose_stays_text(subtests: pytest.Subtests) -> None:
+    for frame in ["{}", "# {}", "- {}", "> {}", "Gate: {}"]:
+        for text in HOSTILE:
+            with subtests.test(text=text, frame=frame):
+                page = rendered(frame.format(escape_markdown(text)))
+                assert page.tags <= {"p", "h1", "ul", "li", "blockquote"}
+                assert not page.code
+                # What GitHub's kind of markdown makes links of, after it has taken escapes away.
+                assert not re.search(r"https?://\w|www\.\w|\w@\w", page.text, re.IGNORECASE)
+                shown = page.text.replace("\u2060", "").removeprefix("Gate: ")
+                assert shown == re.sub(
+                    r"[\u200f\u202e\u2066\u2069\ufeff]", lambda found: f"\\u{ord(found[0]):04x}", one_line(text)
+                )
 
 
 LOOK_ALIKES = str.maketrans("\u02cb\u2217\u223c\u02cd", "`*~_", "\u2060")

@@ -150,20 +150,22 @@ NO_HTTP = (
 )
 
 
-@pytest.mark.parametrize("scheme", ["http", "https", "HttP"])
-@pytest.mark.parametrize("host", [*LOOPBACK, *NOT_PUBLIC])
-def test_what_is_not_public_is_refused_however_it_is_written(host: str, scheme: str) -> None:
-    for port in ("", ":8443"):
-        problem = AgentAddresses().problem(f"{scheme}://{host}{port}/evaluate")
-        assert problem is not None
-        assert "is not a public address" in problem
+def test_what_is_not_public_is_refused_however_it_is_written(subtests: pytest.Subtests) -> None:
+    for host in [*LOOPBACK, *NOT_PUBLIC]:
+        for scheme in ["http", "https", "HttP"]:
+            with subtests.test(scheme=scheme, host=host):
+                for port in ("", ":8443"):
+                    problem = AgentAddresses().problem(f"{scheme}://{host}{port}/evaluate")
+                    assert problem is not None
+                    assert "is not a public address" in problem
 
 
-@pytest.mark.parametrize("host", NO_HOST)
-def test_what_two_readers_might_read_differently_is_refused(host: str) -> None:
-    assert AgentAddresses().problem(f"http://{host}/evaluate") is not None
-    everything = AgentAddresses(allowed_hosts("0.0.0.0/0, ::/0, *.example.com"))
-    assert everything.problem(f"http://{host}/evaluate") is not None, "nor is it for the operator to allow"
+def test_what_two_readers_might_read_differently_is_refused(subtests: pytest.Subtests) -> None:
+    for host in NO_HOST:
+        with subtests.test(host=host):
+            assert AgentAddresses().problem(f"http://{host}/evaluate") is not None
+            everything = AgentAddresses(allowed_hosts("0.0.0.0/0, ::/0, *.example.com"))
+            assert everything.problem(f"http://{host}/evaluate") is not None, "nor is it for the operator to allow"
 
 
 @pytest.mark.parametrize("url", NO_HTTP)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import click
-import pytest
 
 from fepflow.cli.main import fepflow
 
@@ -32,14 +30,16 @@ def options(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tupl
                     yield " ".join(path), name
 
 
-@cache
-def sources() -> list[str]:
-    return [file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py") if file != Path(__file__)]
+OPTIONS = list(options(fepflow))
+COMMANDS = {command.rpartition(" ")[2] for command, _ in OPTIONS}
 
 
-@pytest.mark.parametrize(("command", "option"), list(options(fepflow)))
-def test_it_is_tested(command: str, option: str) -> None:
-    given = re.compile(rf"""["' ]{re.escape(option)}["'= ,]""")
-    last = command.rpartition(" ")[2]
-    called = re.compile(rf"""["' ]{re.escape(last)}["' ]|\.{re.escape(last)}\(""")
-    assert any(given.search(source) and called.search(source) for source in sources())
+def test_it_is_tested() -> None:
+    given = set()
+    for file in TESTS.rglob("*.py"):
+        if file != Path(__file__):
+            text = file.read_text(encoding="utf-8")
+            words = {*re.findall(r"""(?<=["' ])[a-z][\w-]*(?=["' ])|(?<=\.)[a-z][\w-]*(?=\()""", text)}
+            named = {*re.findall(r"""(?<=["' ])--[\w-]+(?=["'= ,])""", text)}
+            given |= {(word, option) for word in (words & COMMANDS) | {""} for option in named}
+    assert [(command, option) for command, option in OPTIONS if (command.rpartition(" ")[2], option) not in given] == []
