@@ -270,16 +270,15 @@ def _validate_correction(validation: SuiteValidation) -> None:
     try:
         require("run", "looking for calibrations of judges")
         from fepflow.analysis.judge_reliability import FIELD
-        from fepflow.store.store import Store
 
-        with Store.open(settings().store_address) as store:
-            for judge in judges:
-                calibrations = store.labels.calibrations_of(judge.judge, judge.rubric)
-                if not any(calibration.field == FIELD for calibration in calibrations):
-                    message = f"the errors of {judge.check_id} are not known, so its passes show nothing"
-                    validation.warn(location, message, "fepflow calibrate compares it with people's labels")
+        fields = _calibrated_fields(judges)
     except FepflowError as error:
         validation.warn(location, str(error))
+        return
+    for judge in judges:
+        if FIELD not in fields[judge.check_id]:
+            message = f"the errors of {judge.check_id} are not known, so its passes show nothing"
+            validation.warn(location, message, "fepflow calibrate compares it with people's labels")
 
 
 def _validate_single_judge(validation: SuiteValidation) -> None:
@@ -300,25 +299,30 @@ def _validate_single_judge(validation: SuiteValidation) -> None:
         for index, judge in zip(places, judges_of_suite(validation.loaded), strict=True)
         if judge.samples == 1 and not judge.is_jury and (judged is None or judge.check_id in judged)
     ]
-    known = _calibrated([judge for _, judge in single])
-    if unknown := [(index, judge) for index, judge in single if judge.check_id not in known]:
+    fields: dict[str, set[str]] = {}
+    if settings().store_url or (settings().home / "fepflow.db").exists():  # a store is not created for this
+        try:
+            fields = _calibrated_fields([judge for _, judge in single])
+        except FepflowError:
+            return  # it is not known, so there is no warning
+    if unknown := [(index, judge) for index, judge in single if not fields.get(judge.check_id)]:
         names = ", ".join(f"{judge.check_id} ({judge.model})" for _, judge in unknown)
         message = f"the gate rests on one call of one model that was never compared with people: {names}"
         advice = "label some outputs and run fepflow calibrate, or ask more than once with samples or judges"
         validation.warn(("checks", unknown[0][0]), message, advice)
 
 
-def _calibrated(judges: Sequence[JudgeSpec]) -> set[str]:
-    """Return the checks whose judges were calibrated, without creating a store."""
-    if not judges or not (settings().store_url or (settings().home / "fepflow.db").exists()):
-        return set()
+def _calibrated_fields(judges: Sequence[JudgeSpec]) -> dict[str, set[str]]:
+    """Return the fields for which each judge was calibrated, by the id of its check."""
     from fepflow.store.store import Store
 
-    try:
-        with Store.open(settings().store_address) as store:
-            return {judge.check_id for judge in judges if store.labels.calibrations_of(judge.judge, judge.rubric)}
-    except FepflowError:
-        return {judge.check_id for judge in judges}  # it is not known, so there is no warning
+    with Store.open(settings().store_address) as store:
+        return {
+            judge.check_id: {
+                calibration.field for calibration in store.labels.calibrations_of(judge.judge, judge.rubric)
+            }
+            for judge in judges
+        }
 
 
 def _validate_model_of_judge(validation: SuiteValidation) -> None:

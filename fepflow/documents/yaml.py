@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import math
 import re
@@ -25,7 +24,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from fepflow.documents.yaml_errors import FLOW_COLON, FLOW_END, problem_of, shown
 from fepflow.errors import DocumentPath, InputError, Problem
-from fepflow.json.values import MAX_DEPTH
+from fepflow.json.values import MAX_DEPTH, map_leaves
 
 MAX_EVENTS = 200_000
 MAX_EXPANDED_NODES = 1_000_000
@@ -161,7 +160,7 @@ class _Builder:
         if self._depth + part.height > MAX_DEPTH:
             raise too_deep(self._file, line)
         self._require_bounded(part.size)
-        return part._replace(value=copy.deepcopy(part.value))
+        return part._replace(value=map_leaves(part.value, lambda leaf: leaf))  # a copy of its own, as in JSON
 
     def _require_bounded(self, size: int) -> None:
         if size > MAX_EXPANDED_NODES:

@@ -11,9 +11,15 @@ from typing import Any
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.imports.checks import add_models
 from fepflow.imports.imported import Imported, Notes
-from fepflow.imports.promptfoo_assertions import NoCounterpartError, assertion_of_cell, check_of
+from fepflow.imports.promptfoo_assertions import (
+    LogicError,
+    NoCounterpartError,
+    assertion_of_cell,
+    check_of,
+    fill_in,
+    has_template,
+)
 from fepflow.imports.promptfoo_target import TargetReader, value_beside
-from fepflow.imports.promptfoo_templates import LogicError, fill_in, has_template
 from fepflow.imports.source import Source
 from fepflow.imports.values import finite_number, listed, mapping, number_of, text_or_none, unique_names
 from fepflow.json.values import referred
@@ -297,42 +303,30 @@ def row_as_test(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the test in a row of CSV: variables, and columns that begin with two underscores."""
     test: dict[str, Any] = {"vars": {}, "assert": [], "metadata": {}}
     limits: dict[int, float] = {}
-    metric = None
     for name, cell in row.items():
-        key = str(name)
-        if key.startswith("__expected"):
-            if str(cell).strip():
-                test["assert"].append(assertion_of_cell(str(cell)))
-        elif key.startswith("__metadata:"):
-            if str(cell).strip():
-                field = key.removeprefix("__metadata:")
-                test["metadata"][field.removesuffix("[]")] = (
-                    [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", str(cell))]
-                    if field.endswith("[]")
-                    else cell
-                )
-        elif key == "__metric":
-            metric = text_or_none(cell)
-        elif key == "__description":
-            test["description"] = cell
-        elif key == "__threshold":
-            if str(cell).strip():
-                test["threshold"] = number_of(cell)
-        elif key.startswith("__config:") and key.endswith(":threshold"):
-            number = number_of(cell)
-            digits = "".join(letter for letter in key.split(":")[1] if letter.isdecimal())
-            if number is not None:
-                limits[int(digits or 1) - 1] = number
-        elif key.startswith("__"):
-            if str(cell).strip():
-                test[key.removeprefix("__")] = cell  # noted as a member without a counterpart
-        else:
+        key, text = str(name), str(cell).strip()
+        if not key.startswith("__"):
             test["vars"][key] = cell
+        elif not text:
+            continue
+        elif key.startswith("__expected"):
+            test["assert"].append(assertion_of_cell(text))
+        elif key.startswith("__metadata:"):
+            field = key.removeprefix("__metadata:")
+            parts = [part.strip().replace("\\,", ",") for part in re.split(r"(?<!\\),", text)]
+            test["metadata"][field.removesuffix("[]")] = parts if field.endswith("[]") else cell
+        elif key == "__threshold":
+            test["threshold"] = number_of(text)
+        elif key.startswith("__config:") and key.endswith(":threshold"):
+            digits = "".join(letter for letter in key.split(":")[1] if letter.isdecimal())
+            if (number := number_of(text)) is not None:
+                limits[int(digits or 1) - 1] = number
+        else:  # __description, or noted as a member without a counterpart
+            test.setdefault(key.removeprefix("__"), cell)
+    metric = text_or_none(test.pop("metric", None))
     for index, assertion in enumerate(test["assert"]):
-        if metric:
-            assertion["metric"] = metric
-        if index in limits:
-            assertion["threshold"] = limits[index]
+        assertion |= {"metric": metric} if metric else {}
+        assertion |= {"threshold": limits[index]} if index in limits else {}
     return {name: value for name, value in test.items() if value not in ({}, [], None, "")}
 
 

@@ -13,7 +13,7 @@ from fepflow.documents.files import read_text
 from fepflow.documents.loader import parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, dotted
 from fepflow.imports.imported import PLACEHOLDER_URL, Notes
-from fepflow.imports.promptfoo_templates import LogicError, has_template, placeholders, without_logic
+from fepflow.imports.promptfoo_assertions import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source
 from fepflow.imports.values import known, mapping
 from fepflow.json.values import map_leaves
