@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_check import Questioner
 from fepflow.checks.models.judge_prompt import ANSWER, QUESTION, refuse_nothing
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of
@@ -35,14 +34,10 @@ class AnswerRelevancyCheck(ClaimsCheck):
     """
 
     check_type: ClassVar[str] = "answer_relevancy"
+    check_asks: ClassVar[str] = "Does everything that the answer says help with the question?"
 
     question: Any = QUESTION
     answer: Any = ANSWER
-
-    @classmethod
-    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """See JudgeCheck."""
-        return Asked("Does everything that the answer says help with the question?", SCORED)
 
     def check_before(self) -> None:
         """See JudgeCheck."""

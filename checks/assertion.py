@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fepflow.checks.engine import GivenCheck, evaluate, require_list
-from fepflow.checks.explanation import explain
+from fepflow.checks.explanation import complaint
 from fepflow.errors import InputError, Problem
-from fepflow.protocol.results import CheckResult, TestCaseResult
+from fepflow.protocol.results import TestCaseResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.text import as_json, cut, printable
 
@@ -37,18 +37,9 @@ def assert_case(
     case = {name: value for name, value in parts.items() if value is not None or name == "input"}
     answer = output if isinstance(output, Output) else Output(value=output)
     (result,) = evaluate([TestCase.model_validate(case)], [answer], list(checks)).results
-    if lines := [line for check in result.check_results for line in _why_not(check)]:
+    complaints = [(check.check_id, complaint(check)) for check in result.check_results]
+    if lines := [f"{check_id}: {text}" for check_id, text in complaints if text is not None]:
         asked = cut(printable(as_json(input)), MAX_LINE)
         got = cut(printable(as_json(answer.value)), MAX_LINE)
         raise AssertionError("\n".join([*lines, f"  input:  {asked}", f"  output: {got}"]))
     return result
-
-
-def _why_not(check: CheckResult) -> Iterator[str]:
-    """Yield why a check did not pass."""
-    if check.error is not None:
-        yield f"{check.check_id} ended in a {check.error.type}: {explain(check)}"
-    elif check.passed is None:
-        yield f"{check.check_id} gave neither pass nor fail, but {explain(check) or 'nothing'}"
-    elif not check.passed:
-        yield f"{check.check_id}: {explain(check)}"

@@ -53,14 +53,20 @@ def _wants_case(function: Callable[..., Any]) -> bool:
         return False
 
 
+def require_count(value: Any, noun: str, path: str) -> int:
+    """Return a whole number of at least 1. Raises InputError for other values."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(Problem(f"{value!r} is not a number of {noun}", path=path, advice="give 1 or more"))
+    return value
+
+
 def require_repeats(repeats: Any, *, calls: bool) -> int:
     """Return the number of repeats. Raises InputError for none, and for several of existing outputs."""
-    if not isinstance(repeats, int) or isinstance(repeats, bool) or repeats < 1:
-        raise InputError(Problem(f"{repeats!r} is not a number of repeats", path="repeats", advice="give 1 or more"))
+    require_count(repeats, "repeats", "repeats")
     if repeats > 1 and not calls:
         advice = "give the function that makes them, in place of outputs"
         raise InputError(Problem("outputs that are there cannot be repeated", path="repeats", advice=advice))
-    return repeats
+    return int(repeats)
 
 
 def output_of(value: Any, started: float) -> Output:

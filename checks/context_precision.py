@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_check import Questioner
 from fepflow.checks.models.judge_prompt import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text
 from fepflow.checks.models.voting import rounded
 from fepflow.jsonpath.template import Filled
@@ -32,16 +32,12 @@ class ContextPrecisionCheck(ClaimsCheck):
     """
 
     check_type: ClassVar[str] = "context_precision"
+    check_asks: ClassVar[str] = "Is what was retrieved of use to answer the question, and does the useful come first?"
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context", "reference"})
 
     question: Any = QUESTION
     reference: Any = REFERENCE
     context: Any = CONTEXT
-
-    @classmethod
-    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """See JudgeCheck."""
-        return Asked("Is what was retrieved of use to answer the question, and does the useful come first?", SCORED)
 
     def check_before(self) -> None:
         """See JudgeCheck."""

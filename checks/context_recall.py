@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_check import Questioner
 from fepflow.checks.models.judge_prompt import CONTEXT, QUESTION, REFERENCE, contexts_of, says_something
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled
@@ -36,16 +35,12 @@ class ContextRecallCheck(ClaimsCheck):
     """
 
     check_type: ClassVar[str] = "context_recall"
+    check_asks: ClassVar[str] = "Does the context have everything that the expected answer says?"
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context"})
 
     question: Any = QUESTION
     reference: Any = REFERENCE
     context: Any = CONTEXT
-
-    @classmethod
-    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """See JudgeCheck."""
-        return Asked("Does the context have everything that the expected answer says?", SCORED)
 
     def check_before(self) -> None:
         """See JudgeCheck."""

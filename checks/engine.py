@@ -18,7 +18,7 @@ from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.base import meant_argument
-from fepflow.checks.called import outputs_of, require_repeats
+from fepflow.checks.called import outputs_of, require_count, require_repeats
 from fepflow.checks.core.argument_paths import class_of, paths_of
 from fepflow.checks.core.compiled import (
     CompiledCheck,
@@ -153,16 +153,6 @@ def require_list(items: Any, path: str) -> None:
         raise InputError(Problem(message, path=path, advice="write [...] around it"))
 
 
-def read_limit(max_async_concurrent: Any) -> asyncio.Semaphore | None:
-    """Return the limit on checks that wait at once. Raises InputError for an invalid number."""
-    if max_async_concurrent is None:
-        return None
-    if not isinstance(max_async_concurrent, int) or isinstance(max_async_concurrent, bool) or max_async_concurrent < 1:
-        message = f"{max_async_concurrent!r} is not a number of checks"
-        raise InputError(Problem(message, path="max_async_concurrent", advice="give 1 or more, or nothing"))
-    return asyncio.Semaphore(max_async_concurrent)
-
-
 def read_checks(items: Sequence[Any] | None) -> tuple[Sequence[AnyCheck], Sequence[Sequence[AnyCheck]]]:
     """Read checks, shared or for each case; an empty list is shared. A dict is a check in a suite's form."""
     problems: list[Problem] = []
@@ -270,7 +260,9 @@ async def evaluate_async(
         ("checks", checks),
     ):
         require_list(items, path)
-    limit = read_limit(max_async_concurrent)
+    limit = None
+    if max_async_concurrent is not None:
+        limit = asyncio.Semaphore(require_count(max_async_concurrent, "checks", "max_async_concurrent"))
     shared, per_case = read_checks(checks)
     calls, test_cases = callable(outputs), read_test_cases(test_cases)
     repeats = require_repeats(repeats, calls=calls)

@@ -47,6 +47,15 @@ def explain(check: CheckResult) -> str:
     return cut(reason or _from_results(check), MAX_SENTENCE)
 
 
+def complaint(check: CheckResult) -> str | None:
+    """Return why a check did not pass, also if it ended in an error or gave no verdict; None for a pass."""
+    if check.error is not None:
+        return f"{check.error.type}: {explain(check)}"
+    if check.status == "completed" and check.passed is None:
+        return f"gave neither pass nor fail, but {explain(check) or 'nothing'}"
+    return None if check.passed else explain(check)
+
+
 def findings(check: CheckResult, limit: int) -> list[str]:
     """Return results beyond pass or fail in full, each on a line, unless the sentence has them."""
     if check.error is not None:

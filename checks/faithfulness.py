@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner
+from fepflow.checks.models.judge_check import Questioner
 from fepflow.checks.models.judge_prompt import ANSWER, CONTEXT, QUESTION, contexts_of, refuse_nothing
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of
@@ -37,16 +36,12 @@ class FaithfulnessCheck(ClaimsCheck):
     """
 
     check_type: ClassVar[str] = "faithfulness"
+    check_asks: ClassVar[str] = "Does the context support everything that the answer claims?"
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context"})
 
     question: Any = QUESTION
     answer: Any = ANSWER
     context: Any = CONTEXT
-
-    @classmethod
-    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """See JudgeCheck."""
-        return Asked("Does the context support everything that the answer claims?", SCORED)
 
     def check_before(self) -> None:
         """See JudgeCheck."""

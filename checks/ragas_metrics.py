@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from functools import cache, partial
 from importlib.metadata import version
 from typing import Any, ClassVar, Literal
@@ -17,7 +17,7 @@ from fepflow.calls.thread_pool import OTHERS_CALLS
 from fepflow.checks.base import JSONPath
 from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.models.claims import ClaimsCheck, Verdict
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, json_object
+from fepflow.checks.models.judge_check import Questioner, json_object
 from fepflow.checks.models.judge_prompt import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of, says_something
 from fepflow.checks.models.voting import rounded
 from fepflow.errors import CheckArgumentsError, MissingExtraError
@@ -81,15 +81,9 @@ class RagasCheck(ClaimsCheck):
 
     check_metric: ClassVar[str]
     """The class in `ragas.metrics.collections`."""
-    check_asks: ClassVar[str]
     check_words: ClassVar[str]
     """The verdicts of a model in words, for the reason of a score."""
     check_optional_paths: ClassVar[frozenset[str]] = frozenset({"context"})
-
-    @classmethod
-    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
-        """See JudgeCheck."""
-        return Asked(cls.check_asks, SCORED)
 
     def check_config_error(self) -> str | None:
         """See ModelCheck."""

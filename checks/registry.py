@@ -160,7 +160,6 @@ def is_ours(check_class: CheckClass) -> bool:
     return check_class in our_checks(check_class.check_type)
 
 
-@cache
 def our_checks(check_type: str) -> list[CheckClass]:
     """Return the classes of a check type that come with fepflow, oldest first; none for other people's types.
 

@@ -371,8 +371,15 @@ class ScoredJudgeCheck(JudgeCheck):
     """A judge whose response has a `score` from 0 to 1, and `passed`: whether the score is at least `pass_at`."""
 
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+    check_asks: ClassVar[str] = ""
+    """Its question, for people who label its results."""
 
     pass_at: float = Field(default=0.7, strict=True, gt=0, le=1, description="Lowest score that passes, 0 to 1.")
+
+    @classmethod
+    def check_asked(cls, arguments: Mapping[str, Any]) -> Asked:
+        """See JudgeCheck."""
+        return Asked(cls.check_asks, SCORED)
 
     def check_response_schema(self) -> dict[str, Any]:
         """See JudgeCheck."""

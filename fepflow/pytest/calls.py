@@ -15,7 +15,7 @@ from typing import Any, get_args
 import pytest
 
 from fepflow.asyncio_helpers import gather_or_raise
-from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of
+from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of, require_count
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import checks_of, evaluate, evaluate_async, read_checks
 from fepflow.errors import InputError, Problem
@@ -59,8 +59,7 @@ def make_plan(
 ) -> Plan:
     """Return the plan. Raises InputError for what cannot be evaluated: no cases, no checks, a bad threshold."""
     __tracebackhide__ = True
-    if not _is_whole(samples):
-        raise invalid_argument("samples", f"{samples!r} is not a number of samples", "give 1 or more")
+    require_count(samples, "samples", "evaluate: samples")
     if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 <= threshold <= 1:
         raise invalid_argument(
             "success_threshold", f"{threshold!r} is not a share", "give a number from 0 to 1, such as 0.9"
@@ -70,8 +69,8 @@ def make_plan(
         raise invalid_argument("shown", f"no sample can show that a rate reaches or misses {threshold:g}", advice)
     if rule not in get_args(PassRule):
         raise invalid_argument("pass_rule", f"there is no {rule!r}", f"known are {', '.join(get_args(PassRule))}")
-    if concurrency is not None and not _is_whole(concurrency):
-        raise invalid_argument("max_concurrency", f"{concurrency!r} is not a number of calls", "give 1 or more")
+    if concurrency is not None:
+        require_count(concurrency, "calls", "evaluate: max_concurrency")
     cases = _usable_cases(test_cases)
     checks, per_case = read_checks(checks)
     if per_case:
@@ -104,10 +103,6 @@ def rule_of_flex_evals(
 def invalid_argument(path: str, message: str, advice: str | None = None) -> InputError:
     """Return the exception for one argument of the decorator."""
     return InputError(Problem(message, path=f"evaluate: {path}", advice=advice))
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def _usable_cases(test_cases: Sequence[TestCase]) -> list[TestCase]:

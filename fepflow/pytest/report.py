@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fepflow.checks.explanation import Causes, explain
+from fepflow.checks.explanation import Causes, complaint
 from fepflow.pytest.calls import Plan
 from fepflow.text import as_json, cut, plural, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult
@@ -79,14 +79,8 @@ def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
         yield (kind, cut(printable(message), MAX_LINE)) if message else ("reason", cut(printable(kind), MAX_LINE))
         return
     for check in result.checks:
-        if check.error is not None:
-            yield check.check_id, f"{check.error.type}: {explain(check)}"
-        elif check.status != "completed":
-            yield check.check_id, check.status
-        elif check.passed is None:
-            yield check.check_id, f"gave neither pass nor fail, but {explain(check) or 'nothing'}"
-        elif check.passed is False:
-            yield check.check_id, explain(check)
+        if (text := complaint(check)) is not None:
+            yield check.check_id, text
 
 
 def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:

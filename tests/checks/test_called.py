@@ -94,7 +94,7 @@ def test_an_answer_that_passes_is_returned_with_its_results() -> None:
         (
             "5",
             [Check(type="exact_match", arguments={"actual": "$.output.x", "expected": 1})],
-            "ended in a jsonpath_error",
+            ": jsonpath_error: ",
         ),
         (Output(value=None, metadata={"error": {"message": "down"}}), [SAME], "the target gave no output: down"),
         (
