@@ -117,15 +117,10 @@ def _totals(runs: Sequence[tuple[RunRecord, Accumulated]]) -> list[CheckTotals]:
         for check_id, carriers in accumulated.carriers.items():
             before = totals.get(check_id, CheckTotals(check_id, 0))
             counts = accumulated.counted.get(check_id) or CheckCounts(check_id, 0, 0, 0, 0, 0)
-            totals[check_id] = CheckTotals(
-                check_id,
-                before.expected + len(carriers.case_indices) * run.repeats,
-                before.passed + counts.passed,
-                before.failed + counts.failed,
-                before.error + counts.error,
-                before.skipped + counts.skipped,
-                before.unjudged + counts.unjudged,
-            )
+            expected = before.expected + len(carriers.case_indices) * run.repeats
+            names = ("passed", "failed", "error", "skipped", "unjudged")
+            sums = {name: getattr(before, name) + getattr(counts, name) for name in names}
+            totals[check_id] = CheckTotals(check_id, expected, **sums)
     return list(totals.values())
 
 

@@ -114,11 +114,12 @@ def _rules(run: RunRecord) -> Iterator[_Case]:
         yield _Case("verdict", "error", message=f"no verdict: the run is {run.status}", text=run.error or "")
         return
     verdict = run.verdict
-    reasons, rules = "\n".join(verdict["reasons"]), verdict.get("rules", ())
-    if run.outcome == "pass" or any(rule["outcome"] == run.outcome for rule in rules):
+    rules = verdict.get("rules", ())
+    if rules and (run.outcome == "pass" or any(rule["outcome"] == run.outcome for rule in rules)):
         for rule in rules:
             yield _Case(rule["rule"], _kind(run, rule["outcome"]), message=rule["reason"])
-    if not rules or (run.outcome != "pass" and not any(rule["outcome"] == run.outcome for rule in rules)):
+    else:
+        reasons = "\n".join(verdict["reasons"])
         yield _Case(verdict["gate"], _kind(run, run.outcome), message=_decided(run), text=reasons)
 
 
