@@ -164,7 +164,7 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
         if is_rescored and earlier is not None and is_of_passes(accumulator.metric) and is_of_passes(earlier.metric):
             flips += _judged_otherwise(earlier, accumulator, then, now, why_not)
         if earlier is None or why_not is not None:
-            metrics.append(_not_compared(accumulator, why_not))
+            metrics.append(_not_compared(accumulator, why_not or ""))
             continue
         metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate, absent), now.labels))
         if is_rescored:
@@ -218,9 +218,9 @@ def _why_not(
     return None
 
 
-def _not_compared(accumulator: MetricAccumulator, why_not: str | None) -> MetricDifference:
+def _not_compared(accumulator: MetricAccumulator, why_not: str) -> MetricDifference:
     metric = accumulator.metric
-    return MetricDifference(metric.id, metric.check, is_share=is_share_that_passed(metric), why_not=why_not)
+    return MetricDifference.not_compared(metric.id, metric.check, why_not, is_share=is_share_that_passed(metric))
 
 
 def _check(suite: Suite, check_id: str | None) -> Check | None:
@@ -251,7 +251,7 @@ def _difference(
         numbers = None if numbers is None else [numbers[index] for index in known]
     differences = [difference(base, new, scale) for base, new in values]
     if not differences:
-        return MetricDifference(metric.id, metric.check, why_not="no matched case has its check")
+        return MetricDifference.not_compared(metric.id, metric.check, "no matched case has its check")
     halves = sorted(set(earlier.case_indices).intersection(absent))
     differences += [difference(earlier.case_value(index), NO_VALUE, scale) for index in halves]
     if numbers is not None:  # by the clusters of the base, whose numbers are other ones
@@ -268,9 +268,9 @@ def _difference(
     return MetricDifference(
         metric.id,
         metric.check,
+        estimate,
         base=math.fsum(base for base, _ in both) / len(both) if both else None,
         new=math.fsum(new for _, new in both) / len(both) if both else None,
-        estimate=estimate,
         p=estimate.sample.p_value() if isinstance(estimate.sample, Pairs) else None,
         improved=down if less else up,
         worsened=up if less else down,
@@ -282,7 +282,7 @@ def _difference(
 
 def _with_correction(metric: MetricDifference, labels: LabelsByMetric) -> MetricDifference:
     """Return the difference, corrected for a judge's errors if these are known."""
-    if metric.id not in labels or metric.estimate is None:
+    if metric.id not in labels or metric.why_not is not None:
         return metric
     known = labels[metric.id]
     if known is None or known.doubt is not None:
@@ -388,7 +388,7 @@ def _warnings(
         )
     if then.choice:
         yield then.choice
-    if gate.missing == "random" and any(metric.estimate and metric.estimate.counts.missing for metric in metrics):
+    if gate.missing == "random" and any(metric.estimate.counts.missing for metric in metrics):
         yield (
             "Test cases without a result in both runs are left out: the gate states that they are a random sample "
             "(missing: random)."

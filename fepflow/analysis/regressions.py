@@ -95,9 +95,8 @@ def judge_comparisons(
     elif asked:
         outcome = "inconclusive" if "inconclusive" in outcomes else "pass"
     else:
-        estimates = [metric.estimate for compared in comparisons for metric in compared.metrics]
-        has_values = any(estimate is not None and estimate.value is not None for estimate in estimates)
-        outcome = None if has_values else "inconclusive"
+        values = [metric.estimate.value for compared in comparisons for metric in compared.metrics]
+        outcome = None if any(value is not None for value in values) else "inconclusive"
     return JudgedComparisons(runs, asked, outcome)
 
 
@@ -147,7 +146,7 @@ def _verdict(
             outcome=outcomes.get(metric.id),
         )
         for metric in comparison.metrics
-        if metric.estimate is not None
+        if metric.why_not is None
     ]
     matched, base = comparison.matched.sentence, comparison.base.id
     pooled = [base, *(run.id for run in comparison.pooled)] if comparison.pooled else []
@@ -174,7 +173,7 @@ def _margins(
     if unknown := [name for name in margins if name not in metrics]:
         raise UserError(f"There is no metric {unknown[0]} to give a margin: name one of {known_names(metrics)}.")
     if not asked:
-        return {name: 0.0 for name, each in metrics.items() if each.estimate and each.less_is_better is not None}
+        return {name: 0.0 for name, each in metrics.items() if each.why_not is None and each.less_is_better is not None}
     shares = {} if margin is None else {name: margin for name, each in metrics.items() if each.is_share}
     return {**shares, **margins}
 

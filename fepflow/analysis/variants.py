@@ -22,7 +22,7 @@ from fepflow.suite.models import Gate
 from fepflow.suite.variants import label_of
 from fepflow.text import cell, escape_markdown, interval_cell, markdown_table, number, one_line, p_cell, percent, plural
 from fepflow.verdict.metric_rules import as_judged
-from fepflow.verdict.regression_rules import MetricDifference, as_metric, judge_differences
+from fepflow.verdict.regression_rules import MetricDifference, judge_differences
 from fepflow.verdict.verdict import Outcome
 
 Way = Literal["better", "worse", "higher", "lower"]
@@ -133,7 +133,7 @@ class VariantTable:
 
 
 def _has_value(metric: MetricDifference) -> bool:
-    return metric.estimate is not None and metric.estimate.value is not None
+    return metric.estimate.value is not None
 
 
 def _names(runs: Sequence[RunRecord]) -> str:
@@ -210,9 +210,7 @@ def _worse(metrics: Sequence[MetricDifference], gate: Gate, family: int, *, less
 
 
 def _estimate(metric: MetricDifference, gate: Gate) -> Estimate | None:
-    if metric.estimate is None:
-        return None
-    return as_judged(as_metric(metric, metric.estimate), gate.judge).estimate
+    return None if metric.why_not else as_judged(metric, gate.judge).estimate
 
 
 def _in_words(metric: MetricDifference, way: Literal["lower", "higher"] | None) -> Way | None:

@@ -66,7 +66,7 @@ class ComparedRun:
     @property
     def rows(self) -> list[list[str]]:
         """The compared metrics with their figures."""
-        metrics = [metric for metric in self.comparison.metrics if metric.estimate]
+        metrics = [metric for metric in self.comparison.metrics if metric.why_not is None]
         return [[metric.id, *_figures(metric, self.judged.p_values.get(metric.id))] for metric in metrics]
 
     @property
@@ -106,7 +106,7 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
         yield [name, first.base.short_name, cell(base), "·", "·", "·", "·", "·", "the base"]
         for difference in here:
             metric = difference.metric
-            figures = ["·"] * 6 if metric.estimate is None else _figures(metric, difference.p_adjusted)[1:]
+            figures = ["·"] * 6 if metric.why_not else _figures(metric, difference.p_adjusted)[1:]
             shown = "not compared" if metric.why_not else difference.way or "no difference"
             yield [name, difference.run.short_name, *figures, shown]
 
@@ -145,7 +145,6 @@ def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
 def _figures(metric: MetricDifference, p: float | None) -> list[str]:
     """Return base, new, difference, interval, p, and how many cases worsened and improved."""
     estimate = metric.estimate
-    assert estimate is not None
     values = [
         cell(metric.base),
         cell(metric.new),
@@ -236,7 +235,7 @@ def _run(run: RunRecord) -> dict[str, Any]:
 def _metric(metric: MetricDifference, judged: JudgedComparison) -> dict[str, Any]:
     estimate = metric.estimate
     names: dict[str, Any] = {"id": metric.id, "check": metric.check_id, "why_not_compared": metric.why_not}
-    if estimate is None:
+    if metric.why_not is not None:
         return names
     corrected = CorrectedShare.of(metric.corrected)
     return {

@@ -113,6 +113,8 @@ class Sample(Protocol):
         """Return the bounds of a complete sample of this many similar test cases."""
 
 
+USUAL_CONFIDENCE = 0.95
+
 FIGURES = ("low", "high", "confidence", "method", "n_expected", "n_completed")
 """Names of the figures of a difference, beside its value."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from fepflow.statistics.estimate import Estimate
+from fepflow.statistics.estimate import USUAL_CONFIDENCE, Counts, Estimate
 from fepflow.statistics.paired_planning import detectable_regression
 from fepflow.suite.models import Gate
 from fepflow.text import number, plural
@@ -22,30 +22,29 @@ from fepflow.verdict.verdict import RegressionVerdict, RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class MetricDifference:
-    """A metric in two runs, over their matched test cases, and the estimate of new minus base.
+class MetricDifference(MetricEstimate):
+    """A metric in two runs, over their matched test cases; its estimate is that of new minus base.
 
     `improved` and `worsened` count cases whose value is larger or smaller now; the other way round if `less_is_better`,
     which is None where it is not known. `is_share` if the metric is a share that passed. No difference is larger than
-    `largest`, if the metric's range is known. `by_judge`, `corrected` and `doubt` are as of a MetricEstimate. `why_not`
-    says why the values are not compared; then there is no estimate.
+    `largest`, if the metric's range is known. `why_not` says why the values are not compared; then there is no value.
     """
 
-    id: str
-    check_id: str | None
     base: float | None = None
     new: float | None = None
-    estimate: Estimate | None = None
     p: float | None = None
     improved: int = 0
     worsened: int = 0
     less_is_better: bool | None = False
     is_share: bool = True
     largest: float | None = None
-    by_judge: bool = False
-    corrected: Estimate | None = None
-    doubt: str | None = None
     why_not: str | None = None
+
+    @classmethod
+    def not_compared(cls, name: str, check_id: str | None, why_not: str, *, is_share: bool = True) -> MetricDifference:
+        """Return a metric that is not compared."""
+        estimate = Estimate.unknown(USUAL_CONFIDENCE, Counts(0, 0), why_not)
+        return cls(name, check_id, estimate, is_share=is_share, why_not=why_not)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,40 +92,39 @@ def judge_differences(
 
     `family` is the number of differences that are judged together, if these are not all.
     """
-    found = {each.id: each for each in differences}
+    by_id = {difference.id: difference for difference in differences}
     rules = MetricRules(gate, max(family, len(margins)))
     outcomes: list[RuleOutcome] = []
     judged: list[tuple[MetricEstimate, list[Requirement]]] = []
     for metric, margin in margins.items():
-        each = found.get(metric)
-        if each is not None and each.estimate is not None and each.less_is_better is not None:
-            judged.append(
-                (as_metric(each, each.estimate), [NotWorse.by(margin, name, less_is_better=each.less_is_better)])
-            )
+        difference = by_id.get(metric)
+        if difference is None:
+            outcomes.append(_not_compared(metric, None, margin, name, "it was not computed"))
+        elif difference.why_not is not None or difference.less_is_better is None:
+            why = difference.why_not or "whether more or less of it is worse is not known"
+            outcomes.append(_not_compared(metric, difference.check_id, margin, name, why))
         else:
-            why = (each.why_not if each else None) or "whether more or less of it is worse is not known"
-            outcomes.append(_not_compared(metric, each, margin, name, why if each else "it was not computed"))
+            judged.append((difference, [NotWorse.by(margin, name, less_is_better=difference.less_is_better)]))
     by_metric = rules.outcomes(judged)
     warnings = [
         warning
         for metric, required in judged
         for warning in warnings_of_judge(metric, gate, required, by_metric[metric.id])
     ]
-    return [*outcomes, *(rule for each in by_metric.values() for rule in each)], warnings
+    return [*outcomes, *(rule for outcomes_of_metric in by_metric.values() for rule in outcomes_of_metric)], warnings
 
 
 def detectable(metric: MetricDifference, margin: float, gate: Gate, family: int) -> float | None:
     """Return the least regression that such a comparison, of `family` metrics, shows to be beyond the margin in 80 % of
     cases; None where there is no interval, or it is not known which way is worse."""
-    if metric.estimate is None or metric.less_is_better is None:
+    if metric.why_not is not None or metric.less_is_better is None:
         return None
-    estimate = as_judged(as_metric(metric, metric.estimate), gate.judge).estimate.at(1 - (1 - gate.confidence) / family)
+    estimate = as_judged(metric, gate.judge).estimate.at(1 - (1 - gate.confidence) / family)
     return detectable_regression(estimate, margin, less_is_better=metric.less_is_better)
 
 
 def in_words(metric: MetricDifference, least: float, margin: float) -> str:
     """Return what `detectable` has found, as a sentence."""
-    assert metric.estimate is not None
     cases = plural(metric.estimate.counts.expected, "test case")
     beyond = f" to be beyond the margin of {number(margin)}" if margin else ""
     if least <= margin:  # of an interval without width, or at the end of its scale, no power can be told
@@ -137,23 +135,11 @@ def in_words(metric: MetricDifference, least: float, margin: float) -> str:
     return f"{metric.id}: with {cases} like these, {regression} is shown{beyond} in 80 % of such comparisons."
 
 
-def as_metric(difference: MetricDifference, estimate: Estimate) -> MetricEstimate:
-    """Return the difference as a metric is judged."""
-    return MetricEstimate(
-        difference.id,
-        difference.check_id,
-        estimate,
-        by_judge=difference.by_judge,
-        corrected=difference.corrected,
-        doubt=difference.doubt,
-    )
-
-
-def _not_compared(metric: str, difference: MetricDifference | None, margin: float, name: str, why: str) -> RuleOutcome:
+def _not_compared(metric: str, check_id: str | None, margin: float, name: str, why: str) -> RuleOutcome:
     return RuleOutcome(
         rule=f"{metric}: {NotWorse.by(margin, name, less_is_better=False).rule}",
         metric=metric,
-        check=difference.check_id if difference else None,
+        check=check_id,
         outcome="inconclusive",
         reason=f"{metric}: not compared with {name}: {why}.",
     )

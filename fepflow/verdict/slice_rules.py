@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fepflow.statistics.distributions import boundary
-from fepflow.statistics.estimate import Estimate, Scale, describe
+from fepflow.statistics.estimate import USUAL_CONFIDENCE, Estimate, Scale, describe
 from fepflow.statistics.judges import CorrectedSample
 from fepflow.statistics.means import Sums
 from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
@@ -27,8 +27,6 @@ from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
 """Slices that a sentence names."""
-
-USUAL_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def test_a_one_sided_gate_on_regression_passes_about_one_in_twenty_falsely(n: in
             [CaseValue(value, value, value) for value in values], gate.pass_confidence, PROPORTION
         )
         (rule,), _ = judge_differences(
-            [MetricDifference("acc", "check", 0.9, 0.85, estimate)], {"acc": 0.05}, "main", gate
+            [MetricDifference("acc", "check", estimate, base=0.9, new=0.85)], {"acc": 0.05}, "main", gate
         )
         return rule.outcome
 
