@@ -1,4 +1,4 @@
-"""Static validation of checks, the suite's and those that test cases carry, and of what a budget can count of them."""
+"""Static validation of a suite's checks, of the checks of test cases, and of the budget."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def validate_checks(validation: SuiteValidation) -> None:
     if is_manifest:  # what its graders compare with is meant literally, and an error is that grader's alone
         of_graders = (problem for problem in of_checks if problem.message != BRACES_STAY)
         of_checks = [replace(problem, is_confined=True) for problem in of_graders]
-    # What is wrong with a section of the suite is wrong in each check that takes it from there: it is told once.
+    # An error in a section of the suite is also one of each check that uses the section: it is reported once.
     repeated = [problem.message for problem in of_sections]
     validation.problems += of_sections
     validation.problems += (item for item in of_checks if not any(message in item.message for message in repeated))
@@ -68,7 +68,7 @@ def validate_checks(validation: SuiteValidation) -> None:
 
 
 def _validate_declared(validation: SuiteValidation) -> None:
-    """Find a `declared` check of a target that declares nothing; recorded outputs may be those of an MCP server."""
+    """Find a `declared` check of a target that declares nothing. Recorded outputs may come from an MCP server."""
     target = validation.target
     if target is None or not (target.http or target.ecp):
         return
@@ -104,7 +104,7 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
 
 
 def checks_by_id(validation: SuiteValidation) -> dict[str, list[Check]]:
-    """Return all checks that results of an id come from: those of the suite first, then those that cases carry."""
+    """Return all checks by id: those of the suite first, then those of test cases."""
     shared = [check for _, check in validation.checks]
     shared_ids = check_ids(shared)
     # By their text, as each of thousands of cases may have a check of its own under the same id.
@@ -117,7 +117,7 @@ def checks_by_id(validation: SuiteValidation) -> dict[str, list[Check]]:
 
 
 def default_problems(document: Document, defaults: CheckDefaults) -> Iterator[Problem]:
-    """Yield errors in the sections of a suite that say which models its checks ask."""
+    """Yield errors in the sections of a suite for the models of its checks."""
     for kind, section in defaults.sections.items():
         model_config = {"model": "any/model", **section.llm_config}  # each check may name its own
         try:
@@ -156,7 +156,7 @@ def check_problems(
 
 
 LineOf = Callable[[DocumentPath], int | None]
-"""The line of what stands at a path in a test case."""
+"""A function from a path in a test case to its line."""
 
 
 class CaseInFile(NamedTuple):
@@ -168,7 +168,7 @@ class CaseInFile(NamedTuple):
 
 
 def _cases_with_lines(validation: SuiteValidation) -> Iterator[CaseInFile]:
-    """Yield cases that carry checks, with the lines of their parts: in the suite, or that of their record in a file."""
+    """Yield cases that carry checks, with the lines of their parts in the suite, or of their record in a file."""
     if validation.dataset is not None:
         for case, line in validation.cases.with_checks_and_lines():
             yield CaseInFile(case, partial(_same_line, line))

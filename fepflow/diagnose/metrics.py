@@ -168,7 +168,7 @@ def _validate_gate(validation: SuiteValidation, gate: Gate, metrics: Sequence[st
 
 
 def _validate_value(validation: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
-    """Find a metric's value that no result of its check has."""
+    """Find a metric's value that its check's results lack."""
     shapes = [result_shape(check) for check in checks]
     if metric.aggregated.kind == "error_rate":
         return
@@ -188,7 +188,7 @@ def _validate_value(validation: SuiteValidation, index: int, metric: Metric, che
 
 
 def _validate_labels(validation: SuiteValidation, index: int, metric: Metric, checks: Sequence[Check]) -> None:
-    """Find a measure of labels of a check that gives none, and one of a class that no test case expects."""
+    """Find a measure of labels for a check without labels, or for a class that no test case expects."""
     location: DocumentPath = ("metrics", index, "aggregate")
     others = [check for check in checks if check.type != CheckType.CLASSIFICATION]
     if others:
@@ -260,7 +260,7 @@ def _validate_limits(validation: SuiteValidation, metric: Metric, scale: Scale) 
 
 
 def _validate_ranges(validation: SuiteValidation, metric: Metric, scale: Scale) -> None:
-    """Find thresholds of which no bound lies in the metric's range: they are on another scale."""
+    """Find thresholds that are all outside of the metric's range: they are on another scale."""
     ranges: list[Range] = (validation.thresholds.thresholds if validation.thresholds else {}).get(metric.id, [])
     bounds = [bound for item in ranges for bound in (item.min, item.max) if bound is not None]
     beyond = [bound for bound in bounds if not scale.low <= bound <= scale.high]
@@ -277,7 +277,7 @@ def _validate_ranges(validation: SuiteValidation, metric: Metric, scale: Scale) 
 def _validate_slices(
     validation: SuiteValidation, metrics: Sequence[Metric], scales: Mapping[str, Scale | None]
 ) -> None:
-    """Find a field that no case has, minima that no metric can reach, and slices that are too small for theirs."""
+    """Find a field that no case has, minima that no metric can reach, and slices that are too small for a minimum."""
     slices: Slices | None = validation.loaded.section("slices")
     if slices is None:
         return
@@ -340,7 +340,7 @@ def _warn_of_small_slices(
 
 
 def _validate_regression(validation: SuiteValidation, gate: Gate, metrics: Sequence[Metric]) -> None:
-    """Find margins without a metric, and warn where the cases cannot show one even if nothing changes."""
+    """Find margins without a metric, and warn of margins that the cases cannot show even if nothing changes."""
     if gate.regression is None:
         return
     margin, location = gate.regression.margin, ("gate", "regression", "margin")

@@ -52,10 +52,10 @@ _MOST_TRIED = 1_000
 
 @dataclass
 class _Use:
-    """A path, where it stands, and in how many of the values that it was looked up in it finds nothing.
+    """A path with its place, and the number of values in which it finds nothing.
 
-    `file` and `line` are set if it stands in a file of test cases. `reader` is the check's use of it, if the check
-    takes what it finds as it is; `misfits` counts values that the check cannot take.
+    `file` and `line` are set for a path in a file of test cases. `reader` is the check's use of the path, if the check
+    takes the found value unchanged; `misfits` counts values that the check cannot take.
     """
 
     location: DocumentPath
@@ -110,7 +110,7 @@ class _Use:
 
     @property
     def advice(self) -> str | None:
-        """The path that was meant, or what there is in its place."""
+        """The path that was probably meant, or the paths that exist in its place."""
         if not self.names:
             return None
         advice = did_you_mean(dotted(self.keys), self.names)
@@ -209,9 +209,9 @@ def _report(
 
 
 def _fits_context(validation: SuiteValidation, target: Target | None, use: _Use) -> bool:
-    """Report a path that no context has: of another shape, or to metadata that an endpoint's outputs do not have.
+    """Report a path that cannot exist in the context, or that leads to metadata which outputs of the target lack.
 
-    Metadata of an output is what the suite maps, or what a model says of its answer, and what fepflow says of the call.
+    An output's metadata has the suite's mapped values, or a model's own, and fepflow's values of the call.
     """
     misshaped = context_problem(use.keys)
     if misshaped is not None:
@@ -267,7 +267,7 @@ def _look_into_cases(validation: SuiteValidation, uses: Sequence[_Use]) -> None:
 
 
 def _look_into_own_checks(validation: SuiteValidation, target: Target | None) -> None:
-    """Judge the paths of checks that cases carry: each check type's path by the cases that carry it."""
+    """Validate the paths of test cases' own checks: the path of a check type by all cases that have this check."""
     uses: dict[tuple[str, DocumentPath, str], _Use] = {}
     dataset = validation.dataset
     file = None if dataset is None else validation.beside(dataset.path)
@@ -317,7 +317,7 @@ def _report_lacking(validation: SuiteValidation, use: _Use, cases: str) -> None:
 
 
 def _report_misfits(validation: SuiteValidation, use: _Use, what: str) -> None:
-    """Report that a check does not take what its path finds: an error if it never does."""
+    """Report that a check cannot take the values that its path finds: an error if it can take none."""
     if use.first_misfit is None:
         return
     name, kind, misfit = use.first_misfit

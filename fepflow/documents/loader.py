@@ -1,4 +1,4 @@
-"""YAML 1.2 and JSON documents, read so that a hostile one cannot hurt and an error has a line number."""
+"""YAML 1.2 and JSON documents, read safely even if they are hostile, with line numbers for errors."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def parse_document(text: str, file: str, *, nan: bool = False) -> Document:
 
 
 def parse_json(text: str, file: str, *, nan: bool = False) -> Any:
-    """Return the JSON value of a text; with `nan`, floats that are no numbers may stand in it, as Python writes them.
+    """Return the JSON value of a text; with `nan`, it may hold NaN and infinities, as Python writes them.
 
     Raises InputError with the line and the column.
     """

@@ -184,7 +184,7 @@ _SURE = 0.8
 
 
 def closest(name: str, known: Sequence[str]) -> str | None:
-    """Return the known name that was likely meant; None if none is like it."""
+    """Return the known name that was probably meant, or None."""
     return _closest(name[:_LONGEST], tuple(known))
 
 
@@ -223,7 +223,7 @@ def bare_name(name: str) -> str:
 
 
 def names_at(annotation: Any, path: DocumentPath) -> list[str]:
-    """Return the field names of the models that `annotation` allows at `path`; none where no model is."""
+    """Return the field names of the models that `annotation` allows at `path`; an empty list without a model."""
     kinds = list(_alternatives(annotation))
     for step in path:
         kinds = [kind for parent in kinds for kind in _inside(parent, step)]

@@ -1,4 +1,4 @@
-"""YAML 1.2 as JSON values and their places, in one pass and read so that a hostile text cannot hurt; and written."""
+"""A reader of YAML 1.2 as JSON values with their places, safe with hostile texts, and a writer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def parse_yaml(text: str, file: str) -> tuple[Any, Place | None]:
     """Return the value that YAML text holds, and its place; None twice for an empty text.
 
     Raises InputError, with line, column and advice: bad syntax, a duplicate key, aliases that expand without bound,
-    what JSON does not have.
+    values that JSON does not have.
     """
     try:
         return _parsed(text, file)
@@ -102,7 +102,7 @@ def too_deep(file: str, line: int | None = None) -> InputError:
 
 
 class _Part(NamedTuple):
-    """A value with its place, how many values it is with all inside of it, and how many levels."""
+    """A value with its place, the number of values in it, itself included, and the number of its levels."""
 
     value: Any
     place: Place
@@ -111,8 +111,10 @@ class _Part(NamedTuple):
 
 
 class _Builder:
-    """Builds values from the flat stream of events, and counts as it goes: the C composer recurses, and takes the
-    process with it, and aliases make a small text a huge document."""
+    """Builds values from the flat stream of events, and counts them, because aliases make a small text a huge document.
+
+    The C composer is not used: it recurses, and deep nesting crashes the process.
+    """
 
     def __init__(self, events: Iterator[Event], file: str) -> None:
         self._events = events
@@ -275,7 +277,7 @@ def _plain_value(text: str) -> Any:
 
 
 def _merged(value: Any, event: Event) -> dict[str, Any]:
-    """Return the members that `<<` merges into a mapping: of a mapping, or of several, the first one's first."""
+    """Return the members that `<<` merges into a mapping: of a mapping, or of several, where the first wins."""
     mappings = value if isinstance(value, list) else [value]
     if not all(isinstance(mapping, dict) for mapping in mappings):
         raise _error("<< takes a mapping, or a list of mappings", event)

@@ -1,4 +1,4 @@
-"""Imports in fepflow's own terms: test cases with ids, checks of recorded scores, outputs with what was recorded."""
+"""Imports in fepflow's own terms: test cases with ids, checks of recorded scores, and outputs with these scores."""
 
 from __future__ import annotations
 

@@ -302,7 +302,7 @@ def _filled_in(value: Any, variables: Mapping[str, Any]) -> Any:
 
 
 def placeholders(text: str) -> str:
-    """Return a template with placeholders of ours, over the input of a test case. Raises LogicError."""
+    """Return a template with fepflow's placeholders over the input of a test case. Raises LogicError."""
     _require_plain(text)
     return _PLACEHOLDER.sub(lambda match: f"{{{{$.test_case.input.{match[1]}}}}}", text)
 
@@ -333,7 +333,7 @@ def _look_up(name: str, variables: Mapping[str, Any]) -> Any:
 
 
 def _printed(value: Any, filtered: str) -> str:
-    """Return a value as nunjucks prints it: nothing for what is missing, JSON with a filter. Raises LogicError."""
+    """Return a value as nunjucks prints it: nothing for a missing value, JSON with a filter. Raises LogicError."""
     if "dump" in filtered or "tojson" in filtered:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if value is None:

@@ -149,7 +149,7 @@ class _Config:
                         yield _merged(config, test), (*place, "tests", number)
 
     def _of_item(self, test: Any, path: DocumentPath) -> Iterator[tuple[dict[str, Any], DocumentPath]]:
-        """Yield the test that an item is, or those in the files that it names."""
+        """Yield a test, or the tests in the files that the item names."""
         if isinstance(test, dict) and "path" in test and "vars" not in test:
             test = test["path"]
         if isinstance(test, dict):

@@ -94,9 +94,9 @@ def expand(value: Any, path: DocumentPath, env: Mapping[str, str], references: l
 
 
 class UncalledTarget(Mapping[str, str]):
-    """Variables for a suite whose target is not called: those that only its target refers to may be unset.
+    """Variables for a suite whose target is not called: variables that only the target uses may be unset.
 
-    A reference with a default has that, as always.
+    A reference with a default has its default.
     """
 
     def __init__(self, document: Any, variables: Mapping[str, str]) -> None:
@@ -200,10 +200,9 @@ _IN_SUITE = ("a secret must not stand in the suite", "write it as ${NAME}")
 
 
 def is_literal_secret(text: str) -> bool:
-    """Return whether a text for a secret has other words than `${NAME}` references.
+    """Return whether a text for a secret has words other than `${NAME}` references. A default is such a word.
 
-    A default is such a word. `Bearer ${NAME}`, `session=${NAME}` and `${USER}:${PASSWORD}` have none: a scheme, and
-    names in front of references, are allowed.
+    Schemes, and names in front of references, are allowed: `Bearer ${NAME}`, `session=${NAME}`, `${USER}:${PASSWORD}`.
     """
     words = _SEPARATOR.split(_REFERENCE.sub(lambda match: match[2] or _CONTEXT, text).strip())
     followers = [*words[1:], ""]

@@ -1,6 +1,6 @@
-"""Folders in which suites may be, and from which they may read.
+"""Folders for suites of deployments, and for the files that suites read.
 
-Every user who may create runs in Prefect can name a suite, and a suite runs code. So a suite that a deployment
+Everyone who may create runs in Prefect can name a suite, and a suite runs code. So a suite that a deployment
 evaluates must be in a folder that the operator has named: in FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working
 directory, and what its prefect.yaml deploys), or by `fepflow schedule`. Both note their folders in a file of the home
 folder.
@@ -22,7 +22,7 @@ _SHIPPED = (Path(__file__).parents[1] / "deployments" / "suites").resolve()
 
 def allow_below(folders: Iterable[Path]) -> None:
     """Note folders in which deployments of this machine may evaluate suites, for good."""
-    from filelock import FileLock  # only who names a folder wants it
+    from filelock import FileLock  # loaded only where a folder is added
 
     config = settings()
     config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -35,7 +35,7 @@ def allow_below(folders: Iterable[Path]) -> None:
 
 
 def require_allowed(suite: Path) -> None:
-    """Raise UserError for a suite elsewhere, also by a symbolic link."""
+    """Raise UserError for a suite outside of these folders. Symbolic links are followed first."""
     location = suite.resolve()
     if not any(location.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
         raise UserError(

@@ -34,7 +34,7 @@ SPELLED_OUT = 20
 
 @dataclass(frozen=True)
 class LoadedSuite:
-    """A suite as read: validated sections, and what later validation needs to name the right line.
+    """A suite as read: validated sections, and the document for the lines of later errors.
 
     `sections` has every top-level section that is valid by itself; `suite` is set if all are. `snapshot` is the
     document for the store, with its `${NAME}` references unexpanded; `secrets` are the values that must never be shown.
@@ -71,7 +71,7 @@ def load_suite(
 ) -> LoadedSuite:
     """Read a suite file, or an ECP manifest as a suite, with some of its values replaced.
 
-    Raises InputError if it is no document, or has no place for a replacement; other errors are in `problems`.
+    Raises InputError if it is not a document, or lacks the place of a replacement; other errors are in `problems`.
     """
     document, folder = with_replacements(read_document(path), replacements), path.resolve().parent
     if is_manifest(document.data):
@@ -80,7 +80,7 @@ def load_suite(
 
 
 def _load_variants(document: Document, folder: Path, env: Mapping[str, str]) -> LoadedSuite:
-    """Return the suite; one with variants as its first combination, together with all of them."""
+    """Return the suite. If it has variants, return its first combination, with all combinations in `variants`."""
     problems = problems_of_variants(document)
     if problems:
         rest = {name: section for name, section in document.data.items() if name not in ("variants", "variant")}

@@ -66,10 +66,11 @@ def _replaced(value: Any, path: DocumentPath, replacement: Replacement) -> Any:
 
 
 def at_their_option(problems: Iterable[Problem], replacements: Sequence[Replacement]) -> Iterator[Problem]:
-    """Yield the problems; those of a replaced value name its option instead of a line of the file."""
+    """Yield the problems. Problems of a replaced value name its option instead of a line of the file."""
     for problem in problems:
         path = problem.path or ""
-        option = next((each.option for each in replacements if _is_within(path, dotted(each.path))), None)
+        replaced = (replacement for replacement in replacements if _is_within(path, dotted(replacement.path)))
+        option = next((replacement.option for replacement in replaced), None)
         yield problem if option is None else replace(problem, file=option, line=None)
 
 
