@@ -30,6 +30,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
+from prefect.events.schemas.automations import Automation
 from prefect.exceptions import PrefectException
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
@@ -97,7 +98,11 @@ async def register(folder: Path, pool_type: str | None = None, job_template: dic
     """Create the pool if needed, deploy everything, and return the file. Raises FepflowError."""
     own = folder / "prefect.yaml"
     file = own if own.is_file() else SHIPPED
-    document, entries = _with_requested(*_read(file))
+    document = _read(file)
+    deployments = document["deployments"]
+    if not any(entry["name"] == REQUESTED for entry in deployments):  # a file of one's own need not have it
+        deployments += [entry for entry in _read(SHIPPED)["deployments"] if entry["name"] == REQUESTED]
+    entries = [entry for entry in deployments if not _has_template(entry)]
     try:
         schedules = {entry["name"]: schedules_of(entry) for entry in entries}
     except UserError as error:
@@ -111,7 +116,10 @@ async def register(folder: Path, pool_type: str | None = None, job_template: dic
                 deployment = await _deployment(client, entry)
                 if deployment is not None:
                     await put_schedules(client, deployment.id, schedules[entry["name"]])
-            await _switch_off(client, entries, off)
+                    # `prefect deploy` creates all automations of a deployment again.
+                    for automation in await _automations(client, deployment) if off.get(entry["name"]) else ():
+                        if automation.name in off[entry["name"]]:
+                            await client.pause_automation(automation.id)
         suites = [Path(str(entry.get("parameters", {}).get("suite", ""))) for entry in entries]
         allow_below([folder, *(suite.parent for suite in suites if suite.is_absolute())])
     except (httpx.HTTPError, PrefectException) as error:
@@ -119,8 +127,7 @@ async def register(folder: Path, pool_type: str | None = None, job_template: dic
     return file
 
 
-def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the document, and those of its deployments whose schedules have no templates and are registered here."""
+def _read(file: Path) -> dict[str, Any]:
     try:
         document = YAML(typ="safe").load(file.read_text(encoding="utf-8"))
     except (YAMLError, UnicodeDecodeError) as error:
@@ -131,21 +138,12 @@ def _read(file: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     for entry in deployments:
         if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
             raise UserError(f"{file}: each of its deployments needs a name")
-    return document, [entry for entry in deployments if not _has_template(entry)]
+    return dict(document)
 
 
 def _has_template(entry: Mapping[str, Any]) -> bool:
+    """Return whether Prefect fills in the schedules of a deployment, so that they are not registered here."""
     return "{{" in json.dumps([entry["name"], entry.get("schedules")], default=str)
-
-
-def _with_requested(
-    document: dict[str, Any], entries: list[dict[str, Any]]
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Add the deployment of requested runs, which a file copied from an older version does not have."""
-    if any(entry["name"] == REQUESTED for entry in entries):
-        return document, entries
-    shipped = next(entry for entry in _read(SHIPPED)[1] if entry["name"] == REQUESTED)
-    return {**document, "deployments": [*document["deployments"], shipped]}, [*entries, shipped]
 
 
 async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]) -> dict[str, set[str]]:
@@ -154,20 +152,14 @@ async def _switched_off(client: PrefectClient, entries: Sequence[dict[str, Any]]
     for entry in entries:
         deployment = await _deployment(client, entry)
         if deployment is not None:
-            automations = await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
+            automations = await _automations(client, deployment)
             switched_off[entry["name"]] = {automation.name for automation in automations if not automation.enabled}
             entry.setdefault("paused", deployment.paused)
     return switched_off
 
 
-async def _switch_off(client: PrefectClient, entries: Sequence[dict[str, Any]], off: dict[str, set[str]]) -> None:
-    """Pause those automations again, because `prefect deploy` creates all of a deployment's automations again."""
-    for entry in entries:
-        deployment = await _deployment(client, entry) if off.get(entry["name"]) else None
-        if deployment is not None:
-            for automation in await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}"):
-                if automation.name in off[entry["name"]]:
-                    await client.pause_automation(automation.id)
+async def _automations(client: PrefectClient, deployment: DeploymentResponse) -> list[Automation]:
+    return await client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
 
 
 async def _deployment(client: PrefectClient, entry: dict[str, Any]) -> DeploymentResponse | None:
