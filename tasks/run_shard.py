@@ -37,10 +37,6 @@ RERUN_SECONDS = [2.0, 10.0, 30.0]
 RERUNS = len(RERUN_SECONDS)
 
 
-class ShardLostError(InfrastructureError):
-    """A shard's executor is gone, or has failed; another one may succeed."""
-
-
 async def run_shard(context: RunContext, spec: ShardSpec) -> None:
     """Start a flow run for the shard and wait for its end.
 
@@ -62,74 +58,53 @@ async def run_shard(context: RunContext, spec: ShardSpec) -> None:
             f"{name} could not be ordered from Prefect: {type(error).__name__}: {words_of(error)}"
         ) from error
     async with get_client() as client:
-        watch = _Watch(client, context, spec, ordered, before.owner if before else None)
-        state = await watch.end()
-    if not state.is_completed() and not watch.too_late:
-        raise ShardLostError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
+        state = await _end(client, context, spec, ordered, before.owner if before else None)
+    if state is not None and not state.is_completed():
+        raise InfrastructureError(f"{name}: {state.name}: {state.message or 'no reason was given'}")
 
 
 async def _holder(context: RunContext, spec: ShardSpec) -> LeaseHolder | None:
     return await asyncio.to_thread(context.store.leases.shard_holder, context.run.id, spec.shard)
 
 
-class _Watch:
-    """A watch on a shard's flow run until its end; `before` is the shard's last executor, which may have left its
-    lease.
+async def _end(
+    client: PrefectClient, context: RunContext, spec: ShardSpec, ordered: FlowRun, before: str | None
+) -> State[Any] | None:
+    """Wait for the final state of a shard's flow run, and end it if its executor is gone.
+
+    `before` is the shard's last executor, which may have left its lease. Returns None if the run's deadline was over
+    before a worker had begun: the verdict says what is missing. While Prefect or the store is away, the wait goes on.
     """
-
-    def __init__(
-        self, client: PrefectClient, context: RunContext, spec: ShardSpec, ordered: FlowRun, before: str | None
-    ) -> None:
-        self._client = client
-        self._context = context
-        self._spec = spec
-        self._ordered = ordered
-        self._before = before
-        self._stage: tuple[StateType, bool] | None = None
-        self._since = monotonic()
-        self._warned = False
-        self.too_late = False
-        """True if the run's deadline is over, and no worker has begun. The verdict says what is missing."""
-
-    async def end(self) -> State[Any]:
-        """Wait for the final state. While Prefect or the store is away, polling continues, and so does the shard."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                state = await self._look()
-            except (httpx.HTTPError, FepflowError) as error:
-                run_log().debug("%s: %s", label(self._spec), error)
-            else:
-                if state.is_final():
-                    return state
-
-    async def _look(self) -> State[Any]:
-        state = (await self._client.read_flow_run(self._ordered.id)).state or self._ordered.state
-        assert state is not None  # it was ordered with one
-        if state.is_final():
-            return state
-        holder = await _holder(self._context, self._spec)
-        alive = holder is not None and holder.alive
-        if self._stage != (state.type, alive):
-            self._stage, self._since = (state.type, alive), monotonic()
-        waited = monotonic() - self._since
-        if alive:
-            return state
-        if self._spec.ends_at is not None and await asyncio.to_thread(self._context.store.now) > self._spec.ends_at:
-            self.too_late = True
-            return await self._end_as(Cancelled(message="The run's deadline was over before a worker had begun."))
-        if (holder and holder.owner != self._before) or waited > BEGIN_SECONDS.get(state.type, math.inf):
-            more = f"The run has a shard executed {RERUNS} times more at most."
-            return await self._end_as(Crashed(message=f"Its executor is gone. {more}"))
-        if state.is_scheduled() and waited > UNASKED_SECONDS and not self._warned:
-            self._warned = True
-            unasked = "%s: no worker has taken it yet (`prefect worker start --pool fepflow`)"
-            run_log().warning(unasked, label(self._spec))
-        return state
-
-    async def _end_as(self, state: State[Any]) -> State[Any]:
-        await self._client.set_flow_run_state(self._ordered.id, state, force=True)
-        return state
+    stage, since, warned = None, monotonic(), False
+    while True:
+        await asyncio.sleep(LOOK_SECONDS)
+        try:
+            state = (await client.read_flow_run(ordered.id)).state or ordered.state
+            assert state is not None  # it was ordered with one
+            if state.is_final():
+                return state
+            holder = await _holder(context, spec)
+            alive = holder is not None and holder.alive
+            if stage != (state.type, alive):
+                stage, since = (state.type, alive), monotonic()
+            if alive:
+                continue
+            waited = monotonic() - since
+            if spec.ends_at is not None and await asyncio.to_thread(context.store.now) > spec.ends_at:
+                late: State[Any] = Cancelled(message="The run's deadline was over before a worker had begun.")
+                await client.set_flow_run_state(ordered.id, late, force=True)
+                return None
+            if (holder and holder.owner != before) or waited > BEGIN_SECONDS.get(state.type, math.inf):
+                more = f"The run has a shard executed {RERUNS} times more at most."
+                gone: State[Any] = Crashed(message=f"Its executor is gone. {more}")
+                await client.set_flow_run_state(ordered.id, gone, force=True)
+                return gone
+            if state.is_scheduled() and waited > UNASKED_SECONDS and not warned:
+                warned = True
+                unasked = "%s: no worker has taken it yet (`prefect worker start --pool fepflow`)"
+                run_log().warning(unasked, label(spec))
+        except (httpx.HTTPError, FepflowError) as error:
+            run_log().debug("%s: %s", label(spec), error)
 
 
 def label(spec: ShardSpec) -> str:
