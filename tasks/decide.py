@@ -192,14 +192,13 @@ async def top_up(context: RunContext) -> tuple[list[Batch], str]:
         whole = await asyncio.to_thread(end_of_cluster, context.store, context.run, context.suite, size.cases)
         size = size._replace(cases=whole)
     await context.extend(size.cases, size.repeats)
-    more = f"repeat {size.repeats}" if size.cases == had.cases else f"test cases {had.cases + 1} to {size.cases}"
-    return _batches(had, size, context.suite.batch_size), f"Open; next: {more}. {verdict.distinct_reasons[0]}"
-
-
-def _batches(had: Size, size: Size, batch_size: int | None) -> list[Batch]:
+    batch_size = context.suite.batch_size
     if size.cases == had.cases:
-        return split_into_batches(range(size.cases), batch_size, had.repeats)
-    return split_into_batches(range(had.calls, size.calls), batch_size)
+        more, batches = f"repeat {size.repeats}", split_into_batches(range(size.cases), batch_size, had.repeats)
+    else:
+        more = f"test cases {had.cases + 1} to {size.cases}"
+        batches = split_into_batches(range(had.calls, size.calls), batch_size)
+    return batches, f"Open; next: {more}. {verdict.distinct_reasons[0]}"
 
 
 @task(name="top-up", task_run_name="top up", retries=0, cache_policy=NO_CACHE, persist_result=False)

@@ -12,7 +12,7 @@ from pathlib import Path
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
-from fepflow.store.records import RunRecord, RunSummary
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import plural
 
@@ -33,7 +33,7 @@ class Pruned:
 
 def expired(
     store: Store, keep: float | None, keep_last: int, suite: str | None = None, *, labelled: bool = False
-) -> list[RunSummary]:
+) -> list[RunRecord]:
     """Return the runs that `prune` would delete, the oldest first. `keep` is an age in seconds."""
     before = None if keep is None else utc_now() - timedelta(seconds=keep)
     return store.retention.expired(before, keep_last, suite, labelled=labelled)
@@ -82,7 +82,7 @@ def delete_runs(store: Store, runs: Sequence[RunRecord], flow_runs: list[str]) -
     return Pruned(len(runs), 0, store.retention.give_back_space())
 
 
-def _delete(store: Store, run: RunRecord | RunSummary, flow_runs: list[str]) -> None:
+def _delete(store: Store, run: RunRecord, flow_runs: list[str]) -> None:
     store.retention.delete_run(run.id)
     if run.flow_run_id is not None:
         flow_runs.append(run.flow_run_id)

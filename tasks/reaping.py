@@ -50,9 +50,9 @@ PAGE = 200
 """Flow runs, or task runs, of one request: the most that Prefect's API returns."""
 PREFECT_TIMEOUT = 20.0
 UNCLAIMED = timedelta(seconds=30)
-"""Time that a process has from its flow run's last state on until its run must be claimed in the store."""
+"""Time for a process to claim its run in the store, from its flow run's last state on."""
 OWN_TIME = timedelta(seconds=10)
-"""Time that an executor has for telling Prefect by itself how its run ended."""
+"""Time for an executor to tell Prefect by itself how its run ended."""
 
 EVENTS_TIME = timedelta(minutes=5)
 """Time for Prefect's server to hear how the task runs of a living process ended: they come as events."""
@@ -113,8 +113,8 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
     for flow_run in await _flow_runs(client, under_way, FLOWS):
         run = await asyncio.to_thread(store.runs.of_flow_run, str(flow_run.id))
         if run is None:
-            variants = await asyncio.to_thread(store.runs.of_variants, _variants_id(flow_run))
-            if variants:
+            variants_id = flow_run.parameters.get("run_id") or flow_run.id.hex
+            if variants := await asyncio.to_thread(store.runs.of_variants, str(variants_id)):
                 await _report_variants(store, client, flow_run, variants)
             else:
                 await _report_unbegun(store, client, flow_run)
@@ -124,11 +124,6 @@ async def _report_runs(store: Store, client: PrefectClient, marked: Collection[s
             await client.set_flow_run_state(flow_run.id, _state(run))
             if run.status != "cancelled":
                 await mark_flow_run(client, flow_run, run.outcome)
-
-
-def _variants_id(flow_run: FlowRun) -> str:
-    """Return the id that the runs of variants have in common whose parent a flow run is, if it is one."""
-    return str(flow_run.parameters.get("run_id") or flow_run.id.hex)
 
 
 async def _report_variants(
@@ -267,18 +262,20 @@ def _state(run: RunRecord) -> State[Any]:
 
 
 STARTING = timedelta(minutes=10)
-"""Time that a process has from the moment that Prefect has it started until it has taken its run's lease.
+"""Time for a process to take its run's lease, from the moment that Prefect has started it.
 
-Prefect itself says of one that ended before, and of a worker that ended see `worker_is_gone`: this is for a worker
-that still lives and has lost the process. On a machine with ten times more to do than it can, a living process took
-three minutes.
+Prefect itself reports a process that ended before, and `worker_is_gone` notices a worker that ended: this is for a
+worker that still lives and has lost the process. On a machine with ten times too much to do, a process needed three
+minutes.
 """
 HEARTBEAT = timedelta(seconds=35)
-"""A living worker says so every 30 s."""
+"""A living worker sends a heartbeat every 30 s."""
 LONGEST_PAUSE = 60.0
 MOST_DISPATCHES = 30
-"""Dispatches of one takeover, for half an hour, whose flow run came to nothing: then a run that nobody over the
-network waits for is given up."""
+"""Dispatches of one takeover, within half an hour, after which a run is given up if its flow run never reached it.
+
+A run that a caller over the network waits for is never given up.
+"""
 MAX_CAUSE = 300
 
 _STARTED = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
@@ -332,7 +329,7 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
     state = flow_run.state
     if state is None:
         return
-    gone = state.type in _STARTED and await _is_gone(client, flow_run, state)
+    gone = state.type in _STARTED and (state.timestamp + STARTING < utc_now() or await worker_is_gone(client, flow_run))
     if state.is_cancelled() or (gone and state.is_cancelling()):
         await asyncio.to_thread(store.requests.end_unbegun, run.id, "cancelled", "cancelled before it began")
     if gone:  # scheduled again at the next look, if it has not begun until then
@@ -361,10 +358,6 @@ async def _dispatch_again(store: Store, client: PrefectClient, run: RunRecord, f
 def pause(times: int) -> timedelta:
     """Return the time that a run waits after so many dispatches: twice as long each time, up to a minute."""
     return timedelta(seconds=min(2.0 ** min(times, 10), LONGEST_PAUSE))
-
-
-async def _is_gone(client: PrefectClient, flow_run: FlowRun, state: State[None]) -> bool:
-    return state.timestamp + STARTING < utc_now() or await worker_is_gone(client, flow_run)
 
 
 async def worker_is_gone(client: PrefectClient, flow_run: FlowRun) -> bool:

@@ -31,7 +31,7 @@ from fepflow.tasks.local_run import local_run
 from fepflow.text import one_line
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, SpanContext
+    from opentelemetry.trace import Span
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 CAPTURE_CONTENT = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
@@ -130,7 +130,8 @@ class RunSpans:
         record.span = span.get_span_context()
         if record.trace is not None:
             record.trace.call_id = f"{record.span.span_id:016x}"
-        token = traceparent.set(_traceparent(record.span) if record.trace is None else record.trace.traceparent)
+        own = f"00-{record.span.trace_id:032x}-{record.span.span_id:016x}-{record.span.trace_flags:02x}"
+        token = traceparent.set(own if record.trace is None else record.trace.traceparent)
         try:
             with self._trace.use_span(span, record_exception=False, set_status_on_exception=False):
                 yield
@@ -226,10 +227,6 @@ def _ids_of_call(metadata: Mapping[str, Any]) -> tuple[int, int] | None:
     except ValueError:
         return None
     return (trace_id, span_id) if 0 < trace_id < 2**128 and 0 < span_id < 2**64 else None
-
-
-def _traceparent(context: SpanContext) -> str:
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
 
 def _mark_failed(span: Span, kind: str) -> None:

@@ -17,7 +17,7 @@ from fepflow.analysis.judge_reliability import (
     youden_of,
 )
 from fepflow.analysis.labels import Label, LabelSet
-from fepflow.store.records import Calibration, RunRecord, RunSummary
+from fepflow.store.records import Calibration, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import four_digits, plural
 
@@ -128,7 +128,7 @@ class JudgeRow:
     can_label: bool
 
 
-def judges_view(store: Store) -> list[tuple[RunSummary, list[JudgeRow]]]:
+def judges_view(store: Store) -> list[tuple[RunRecord, list[JudgeRow]]]:
     """Return the newest run of each suite that has judges, with them."""
     rows = [(summary, store.runs.get(summary.id)) for summary, _ in store.runs.newest_of_suites()]
     judged = [(summary, list(_judge_rows(store, run))) for summary, run in rows]

@@ -20,7 +20,7 @@ from fepflow.protocol.model import utc_now
 from fepflow.services.baselines import trends_of
 from fepflow.services.prefect_api import ScheduledRuns
 from fepflow.store.check_order import shared_check_ids
-from fepflow.store.records import Outcome, RunRecord, RunSummary
+from fepflow.store.records import Outcome, RunRecord
 from fepflow.store.store import Store
 
 RECENT = 12
@@ -46,7 +46,7 @@ class History:
 class Card:
     """A suite in the overview. `alerts` are sentences about what is wrong with it now."""
 
-    run: RunSummary
+    run: RunRecord
     runs: int
     history: History | None
     next_run: datetime | None
@@ -65,7 +65,7 @@ class Overview:
         cards = [self._card(run, runs, scheduled) for run, runs in self._store.runs.newest_of_suites()]
         return sorted(cards, key=lambda card: not card.alerts)
 
-    def _card(self, run: RunSummary, runs: int, scheduled: ScheduledRuns) -> Card:
+    def _card(self, run: RunRecord, runs: int, scheduled: ScheduledRuns) -> Card:
         judged = run if run.outcome is not None else self._newest_judged(run.name)
         history = self._history(judged.id) if judged is not None else None
         alerts: list[str | Markup] = list(history.alerts) if history else []
@@ -150,7 +150,7 @@ class SuiteView:
     cases: list[CaseHistory]
     others: int
     is_cut: bool
-    newest: RunSummary
+    newest: RunRecord
 
 
 def suite_view(store: Store, suite: str) -> SuiteView:

@@ -27,7 +27,7 @@ from fepflow.settings import Settings, settings
 if TYPE_CHECKING:
     import httpx
 
-    from fepflow.store.records import RunSummary
+    from fepflow.store.records import RunRecord
 
 
 @dataclass(frozen=True)
@@ -343,7 +343,7 @@ class ScheduledRuns:
     known: bool
     runs: list[dict[str, Any]]
 
-    def next_of(self, run: RunSummary) -> datetime | None:
+    def next_of(self, run: RunRecord) -> datetime | None:
         """Return the time of the next run of a run's suite; None if none is scheduled."""
         moments = [scheduled["expected_start_time"] for scheduled in self.runs if _is_of(scheduled, run)]
         return datetime.fromisoformat(moments[0]) if moments else None
@@ -425,7 +425,7 @@ def _client(api: PrefectApi, seconds: float) -> httpx.Client:
     )
 
 
-def _is_of(scheduled: dict[str, Any], run: RunSummary) -> bool:
+def _is_of(scheduled: dict[str, Any], run: RunRecord) -> bool:
     if suite_tag(run.name) in (scheduled.get("tags") or ()):
         return True
     path = (scheduled.get("parameters") or {}).get("suite")

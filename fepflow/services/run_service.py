@@ -23,7 +23,7 @@ from fepflow.text import printable, shortened
 if TYPE_CHECKING:
     from fepflow.analysis.planning import Plan
     from fepflow.diagnose.suite_validation import SuiteValidation
-    from fepflow.store.records import RunRecord, RunSummary
+    from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
     from fepflow.suite.replacements import Replacement
     from fepflow.tasks.create_run import RunOptions
@@ -111,7 +111,7 @@ def with_current_metrics(store: Store, run: RunRecord) -> RunRecord:
     return run.replaced(metrics=metrics_so_far(store, run))
 
 
-def seconds_of(run: RunRecord | RunSummary) -> float | None:
+def seconds_of(run: RunRecord) -> float | None:
     """Return the duration of a run so far; None if it has not started, or if its end is unknown."""
     if run.started_at is None or (run.completed_at is None and run.status != "running"):
         return None

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -63,7 +64,10 @@ def check_integrity(url: str) -> StoreReport:
             if problem := _schema_problem(report):
                 report.problems.append(problem)
                 return report
-            report.rows = {table.name: _count(connection, table) for table in METADATA.sorted_tables}
+            report.rows = {
+                table.name: connection.scalar(select(func.count()).select_from(table)) or 0
+                for table in METADATA.sorted_tables
+            }
             for kind in (_miscounted(connection), _orphans(connection), _unreadable(connection)):
                 report.problems += _shortened(kind)
             used, noted = _blobs(connection)
@@ -106,10 +110,6 @@ def _damage(connection: Connection) -> Iterator[str]:
     if connection.dialect.name == "sqlite":
         lines = connection.exec_driver_sql(f"PRAGMA integrity_check({SPELLED_OUT})").scalars()
         yield from (f"The file is damaged: {line}." for line in lines if line != "ok")
-
-
-def _count(connection: Connection, table: Table) -> int:
-    return connection.scalar(select(func.count()).select_from(table)) or 0
 
 
 def _miscounted(connection: Connection) -> Iterator[str]:
@@ -200,13 +200,8 @@ def _row(table: Table, key: Any) -> str:
 
 
 def _shortened(problems: Iterator[str]) -> Iterator[str]:
-    more = 0
-    for number, problem in enumerate(problems):
-        if number < SPELLED_OUT:
-            yield problem
-        else:
-            more += 1
-    if more:
+    yield from islice(problems, SPELLED_OUT)
+    if more := sum(1 for _ in problems):
         yield f"… and {more:,} more like these."
 
 

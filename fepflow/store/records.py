@@ -250,6 +250,12 @@ class RunRecord(Row, table=True):
         return f"{origin['file']} ({origin['format']}{version}, sha256 {origin['sha256'][:12]})"
 
     @property
+    def reason(self) -> str | None:
+        """The deciding reason of the verdict; without a verdict, the error that stopped the run."""
+        reasons = (self.verdict or {}).get("reasons") or ()
+        return reasons[0] if reasons else self.error
+
+    @property
     def part(self) -> str | None:
         """A phrase for people if the run has only a part of the suite's cases, by filters, a random sample, or both."""
         return "; ".join(filter(None, (self.filtered, self.sample))) or None
@@ -630,33 +636,6 @@ class RunFilter:
     tag: str | None = None
     since: datetime | None = None
     until: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """A run without its suite and its metrics."""
-
-    id: str
-    name: str
-    status: RunStatus
-    outcome: Outcome | None
-    created_at: datetime
-    started_at: datetime | None
-    completed_at: datetime | None
-    n_cases: int
-    repeats: int
-    tags: list[str]
-    suite_path: str | None
-    cause: Cause | None
-    error: str | None
-    flow_run_id: str | None
-    verdict: Any
-
-    @property
-    def reason(self) -> str | None:
-        """The deciding reason of the verdict; without a verdict, the error that stopped the run."""
-        reasons = (self.verdict or {}).get("reasons") or ()
-        return reasons[0] if reasons else self.error
 
 
 class RunFigures(NamedTuple):

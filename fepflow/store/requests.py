@@ -26,14 +26,13 @@ from fepflow.store.records import (
     RunRecord,
     RunRequest,
     RunStatus,
-    RunSummary,
 )
 from fepflow.store.result_rows import insert_results
 from fepflow.store.runs import SUMMARY, find_run, insert_run
 from fepflow.store.totals import count_end
 
 _OF_RUN = RUN_REQUEST.c.run_id == RUN.c.id
-_OPERATIONS = select(*SUMMARY).join(RUN_REQUEST, _OF_RUN).where(RUN_REQUEST.c.kind == OPERATION)
+_OPERATIONS = select(RunRecord).options(*SUMMARY).join(RUN_REQUEST, _OF_RUN).where(RUN_REQUEST.c.kind == OPERATION)
 
 
 class _KeyTakenError(Exception):
@@ -151,15 +150,15 @@ class Requests(Repository):
 
         return self._database.write(end)
 
-    def operation(self, run_id: str) -> RunSummary:
-        """Return the operation with this id. Raises NotFoundError."""
-        for row in self._rows(_OPERATIONS.where(RUN.c.id == run_id)):
-            return RunSummary(*row)
+    def operation(self, run_id: str) -> RunRecord:
+        """Return the operation with this id, without its suite and metrics. Raises NotFoundError."""
+        if operation := self._first(_OPERATIONS.where(RUN.c.id == run_id)):
+            return operation
         raise NotFoundError(f"There is no operation {run_id}.")
 
     def operations(
         self, limit: int, statuses: Sequence[RunStatus] = (), after: tuple[datetime, str] | None = None
-    ) -> list[RunSummary]:
+    ) -> list[RunRecord]:
         """Return the newest operations first, or those `after` the one with this time of creation and id.
 
         Operations created between two calls do not shift the pages.
@@ -171,7 +170,7 @@ class Requests(Repository):
         if after is not None:
             created_at, last = after
             page = page.where(or_(RUN.c.created_at < created_at, and_(RUN.c.created_at == created_at, run_id < last)))
-        return [RunSummary(*row) for row in self._rows(page)]
+        return self._records(page)
 
     def add_test_cases(self, cases: Sequence[TestCase]) -> None:
         """Store test cases in their order; all of them or none. Raises ConflictError if an id already exists."""

@@ -27,7 +27,6 @@ from fepflow.store.records import (
     TEST_CASE,
     Baseline,
     RunRecord,
-    RunSummary,
 )
 from fepflow.store.runs import SUMMARY, find_run
 
@@ -50,7 +49,7 @@ class Retention(Repository):
 
     def expired(
         self, before: datetime | None, keep_last: int, suite: str | None = None, *, labelled: bool = False
-    ) -> list[RunSummary]:
+    ) -> list[RunRecord]:
         """Return the runs that may be deleted, oldest first: created `before` (None: whenever), and not among the
         newest `keep_last` of their suite.
 
@@ -59,7 +58,8 @@ class Retention(Repository):
         place = func.row_number().over(partition_by=RUN.c.name, order_by=(RUN.c.created_at.desc(), RUN.c.id.desc()))
         ranked = select(RUN.c.id, place.label("place")).subquery()
         old = (
-            select(*SUMMARY)
+            select(RunRecord)
+            .options(*SUMMARY)
             .join(ranked, ranked.c.id == RUN.c.id)
             .where(ranked.c.place > keep_last, RUN.c.status.not_in(UNDER_WAY))
             .order_by(RUN.c.created_at, RUN.c.id)
@@ -71,8 +71,7 @@ class Retention(Repository):
         if not labelled:
             old = old.where(RUN.c.id.not_in(select(LABEL.c.run_id)))
         of_baselines = self._of_baselines()
-        runs = (RunSummary(*row) for row in self._rows(old))
-        return [run for run in runs if run.id not in of_baselines]
+        return [run for run in self._records(old) if run.id not in of_baselines]
 
     def require_deletable(self, run: RunRecord, *, labelled: bool) -> None:
         """Raise UserError for a run that is under way, a baseline, or has labels, unless those may go, too."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -12,7 +11,6 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
-    Select,
     Text,
     delete,
     func,
@@ -24,6 +22,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import case as sql_case
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session, defer
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
 from fepflow.json.codec import encode
@@ -46,7 +45,6 @@ from fepflow.store.records import (
     RunFigures,
     RunFilter,
     RunRecord,
-    RunSummary,
 )
 from fepflow.store.result_rows import insert_results
 from fepflow.store.totals import count_end
@@ -55,8 +53,8 @@ LATEST = "latest"
 MIN_PREFIX = 4
 CUT_CASE = sql_case((func.length(CASE.c.case_id, type_=Integer) >= SHORTEST_CUT, CASE.c.data)).label("cut_case")
 """A column beside that of the case ids: the case as JSON, where its id may have been cut; else None."""
-SUMMARY = [RUN.c[item.name] for item in fields(RunSummary)]
-"""The columns of a `RunSummary`, in its order."""
+SUMMARY = [defer(getattr(RunRecord, name), raiseload=True) for name in ("suite", "metrics", "stats")]
+"""Options of a query whose runs are read without their large values."""
 
 _CASES_AT_ONCE = 1_000
 _newest_first = RUN.c.created_at.desc()
@@ -129,7 +127,9 @@ class Runs(Repository):
             if newest := self.newest(limit=1):
                 return newest[0]
             raise NotFoundError("There are no runs yet: `fepflow run SUITE` makes the first.")
-        matches = self._records(_with_prefix(run_id)) if run_id.isascii() and run_id.isprintable() else []
+        # Not LIKE, which on SQLite takes capitals and small letters for the same.
+        begins_so = select(RunRecord).where(func.substr(RUN.c.id, 1, len(run_id)) == run_id).order_by(_newest_first)
+        matches = self._records(begins_so.limit(5)) if run_id.isascii() and run_id.isprintable() else []
         exact = [record for record in matches if record.id == run_id]
         if exact or (len(matches) == 1 and len(run_id) >= MIN_PREFIX):
             return (exact or matches)[0]
@@ -257,11 +257,11 @@ class Runs(Repository):
 
         self._database.write(note)
 
-    def find(self, wanted: RunFilter, limit: int, skip: int = 0) -> list[RunSummary]:
-        """Return the newest of the runs that are wanted, after `skip` of them."""
+    def find(self, wanted: RunFilter, limit: int, skip: int = 0) -> list[RunRecord]:
+        """Return the newest of the wanted runs after `skip` of them, without their suites and metrics."""
         run_id = self._database.by_code_points(RUN.c.id)
-        page = select(*SUMMARY).where(*_conditions(wanted)).order_by(_newest_first, run_id.desc())
-        return [RunSummary(*row) for row in self._rows(page.limit(limit).offset(skip))]
+        page = select(RunRecord).options(*SUMMARY).where(*_conditions(wanted)).order_by(_newest_first, run_id.desc())
+        return self._records(page.limit(limit).offset(skip))
 
     def count(self, wanted: RunFilter) -> int:
         """Count the runs that are wanted."""
@@ -276,17 +276,20 @@ class Runs(Repository):
         """Return the names of all suites that have runs, in order."""
         return sorted(self._scalars(select(RUN.c.name).distinct()))
 
-    def newest_of_suites(self) -> list[tuple[RunSummary, int]]:
-        """Return the newest run of each suite, newest first, and the number of the suite's runs."""
+    def newest_of_suites(self) -> list[tuple[RunRecord, int]]:
+        """Return the newest run of each suite without its suite and metrics, newest first, and the number of the
+        suite's runs."""
         newest = select(RUN.c.name, func.max(RUN.c.created_at).label("created_at"), func.count().label("runs"))
         suite = newest.group_by(RUN.c.name).subquery()
         rows = (
-            select(*SUMMARY, suite.c.runs)
+            select(RunRecord, suite.c.runs)
+            .options(*SUMMARY)
             .join(suite, (RUN.c.name == suite.c.name) & (RUN.c.created_at == suite.c.created_at))
             .order_by(_newest_first, RUN.c.name)
         )
-        pairs = [(RunSummary(*row[:-1]), row[-1]) for row in self._rows(rows)]
-        return list({summary.name: (summary, runs) for summary, runs in reversed(pairs)}.values())[::-1]
+        with self._database.reading() as connection, Session(connection) as session:
+            pairs = [(run, runs) for run, runs in session.execute(rows)]
+        return list({run.name: (run, runs) for run, runs in reversed(pairs)}.values())[::-1]
 
     def cases(self, run_id: str, start: int = 0, stop: int | None = None, *, waiting: bool = False) -> list[TestCase]:
         """Return the run's test cases at the indices from `start` to `stop`; those that it may yet take in only if they
@@ -459,12 +462,6 @@ def taken_in(run_id: str) -> ColumnElement[bool]:
 def whole_id(case_id: str, cut_case: dict[str, Any] | None) -> str:
     """Return a case's whole id, from the column of ids and `CUT_CASE`."""
     return case_id if cut_case is None else str(cut_case["id"])
-
-
-def _with_prefix(prefix: str) -> Select[tuple[RunRecord]]:
-    # Not LIKE, which on SQLite takes capitals and small letters for the same.
-    begins_so = func.substr(RUN.c.id, 1, len(prefix)) == prefix
-    return select(RunRecord).where(begins_so).order_by(_newest_first).limit(5)
 
 
 def _equal(run: RunRecord, *names: str) -> list[ColumnElement[bool]]:

@@ -18,7 +18,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings
-from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, RunStatus, RunSummary
+from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
 from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
@@ -100,9 +100,7 @@ MAX_NAME = 150
 """Characters of a run's name; an experiment's may be longer."""
 
 
-def start_operation(
-    store: Store, request: EvaluationRequest, caller: Caller, idempotency_key: str | None
-) -> RunSummary:
+def start_operation(store: Store, request: EvaluationRequest, caller: Caller, idempotency_key: str | None) -> RunRecord:
     """Request a run of these outputs, which a flow run executes. The same key returns the earlier request's run.
 
     Blocks. Raises ConflictError for a key of another request.
@@ -127,7 +125,7 @@ def start_operation(
     return store.requests.operation(run.id)
 
 
-def find_operation(store: Store, operation_id: str) -> RunSummary:
+def find_operation(store: Store, operation_id: str) -> RunRecord:
     """Return an operation. Blocks. Raises NotFoundError."""
     try:
         return store.requests.operation(canonical(operation_id))
@@ -147,6 +145,6 @@ def cancel_operation(store: Store, operation_id: str) -> bool:
     return True
 
 
-def status_of(operation: RunSummary) -> OperationStatus:
+def status_of(operation: RunRecord) -> OperationStatus:
     """Return FEP's status of an operation's run."""
     return next(status for status, statuses in STATUSES.items() if operation.status in statuses)

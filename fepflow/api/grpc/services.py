@@ -29,7 +29,7 @@ from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from fepflow.api.grpc.messages import progress_message, read_message, result_message, sendable, write_struct
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.model import utc_now
-from fepflow.store.records import RunSummary
+from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import brief
 
@@ -231,7 +231,7 @@ class OperationServicer(fep_pb2_grpc.AsyncEvaluationServiceServicer):
         return fep_pb2.CancelOperationResponse(cancelled=cancelled)
 
 
-def _message(operation: RunSummary) -> fep_pb2.EvaluationOperation:
+def _message(operation: RunRecord) -> fep_pb2.EvaluationOperation:
     status = status_of(operation)
     message = fep_pb2.EvaluationOperation(operation_id=operation.id, status=status)
     for name in ("created_at", "started_at", "completed_at"):
@@ -271,7 +271,7 @@ def _status(request: fep_pb2.ListOperationsRequest) -> OperationStatus | None:
     return cast(OperationStatus, status.strip())
 
 
-def _token(last: RunSummary, shown: str) -> str:
+def _token(last: RunRecord, shown: str) -> str:
     text = json.dumps([last.created_at.isoformat(), last.id, shown])
     return base64.urlsafe_b64encode(text.encode()).decode()
 
