@@ -141,7 +141,7 @@ class RunContext:
         work = BatchWork(batch, self.run.repeats, cases, [self._checks_of(case) for case in cases])
         if self.is_resumed:
             outputs = store.results.outputs(run_id, first, last, whole=False)
-            work.take_in(outputs, store.results.check_outcomes(run_id, first, last))
+            work.take_in(outputs, store.results.check_rows(run_id, first, last, results=False))
             unread = {unit[0] for unit in work.unchecked if outputs[unit].blob is not None}
             if unread:
                 work.take_in(store.results.outputs_at(run_id, unread), ())

@@ -13,7 +13,6 @@ from sqlalchemy import (
     Connection,
     Row,
     Select,
-    Table,
     Text,
     and_,
     case,
@@ -102,7 +101,7 @@ class Results(Repository):
     ) -> dict[tuple[int, int], StoredOutput]:
         """Return the outputs of the cases from `start` to `stop`, by (case index, repeat)."""
         with self._database.reading() as connection:
-            outputs = _outputs_where(connection, run_id, _between(OUTPUT, start, stop))
+            outputs = _outputs_where(connection, run_id, _between(start, stop))
         return self._large_outputs.whole(outputs) if whole else outputs
 
     def outputs_at(self, run_id: str, case_indices: Collection[int]) -> dict[tuple[int, int], StoredOutput]:
@@ -146,13 +145,6 @@ class Results(Repository):
                     newest[row.content_hash] = _stored(row)
         outputs = self._large_outputs.whole(newest)
         return {hashed: (made_by[hashed], stored.output) for hashed, stored in outputs.items() if not stored.failed}
-
-    def check_outcomes(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
-        """Return the check results of the cases from `start` up to, without, `stop`; no `result` is read."""
-        checks = CHECK_RESULT.c
-        columns = checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed, null()
-        rows = select(*columns).where(checks.run_id == run_id, _between(CHECK_RESULT, start, stop))
-        return [CheckRow(*row) for row in self._rows(rows)]
 
     def delete_errors(self, run_id: str) -> int:
         """Delete what resuming an ended run repeats, and return the number of rows deleted.
@@ -263,14 +255,17 @@ class Results(Repository):
         counts = (CheckCounts(check_id, *numbers) for check_id, _, *numbers in rows)
         return sorted(counts, key=lambda row: rank_of(places, row.check_id))
 
-    def check_rows(self, run_id: str, *, results: bool = True, types: Sequence[str] = ()) -> Iterator[CheckRow]:
-        """Yield all check results by case index and repeat, read a hundred cases at a time.
+    def check_rows(
+        self, run_id: str, start: int = 0, stop: int | None = None, *, results: bool = True, types: Sequence[str] = ()
+    ) -> Iterator[CheckRow]:
+        """Yield the check results of the cases from `start` to `stop` by case index and repeat, read a hundred cases at
+        a time.
 
         Those of a case are in the order of their ids, as the cases, which declare another, are not read. Without
         `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
         only = CHECK_RESULT.c.check_type.in_(types) if types else true()
-        for case_indices in chunks(self._all_case_indices(run_id), _CASES_AT_ONCE):
+        for case_indices in chunks(self._all_case_indices(run_id)[start:stop], _CASES_AT_ONCE):
             for row in sorted(self._rows(_checks(run_id, case_indices, results=results).where(only)), key=check_key):
                 yield CheckRow(*row)
 
@@ -517,9 +512,9 @@ def _cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) 
     return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
 
 
-def _between(table: Table, start: int, stop: int | None) -> ColumnElement[bool]:
-    from_start = table.c.case_index >= start
-    return from_start if stop is None else and_(from_start, table.c.case_index < stop)
+def _between(start: int, stop: int | None) -> ColumnElement[bool]:
+    from_start = OUTPUT.c.case_index >= start
+    return from_start if stop is None else and_(from_start, OUTPUT.c.case_index < stop)
 
 
 def _failed_outputs(connection: Connection, run_id: str) -> Iterable[Row[tuple[int, int, Any]]]:

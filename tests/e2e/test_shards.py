@@ -66,7 +66,8 @@ def at_work(endpoint: Endpoint, calls: int) -> bool:
 @pytest.mark.battery
 def test_shards_give_what_one_executor_gives(spread: Workplace, endpoint: Endpoint, pools: list[Pool]) -> None:
     pools[0].start_worker()
-    spread.write_suite([*CASES, "html 1", "fail 2 soon"], repeats=2, target={"retries": 1})
+    # Of another name, as a second run of the same suite says that it is one.
+    spread.write_suite([*CASES, "html 1", "fail 2 soon"], name="whole", repeats=2, target={"retries": 1})
     whole = spread.run("--json").stdout
     asked = dict(endpoint.questions)
     endpoint.asked.clear()
@@ -109,10 +110,10 @@ SOON = "import fepflow.tasks.run_shard as r; r.BEGIN_SECONDS = dict.fromkeys(r.B
 def test_a_shard_waits_for_a_worker_and_a_lost_worker_is_detected(
     spread: Workplace, endpoint: Endpoint, pools: list[Pool]
 ) -> None:
-    spread.write_suite(CASES, shards=2)
+    spread.write_suite(CASES, name="waiting", shards=2)
     at_once = spread.stack.prefect  # the code imports Prefect, which looks at it only then
     with spread.running("run", spread.suite, "--json", code=SOON + MAIN, **at_once) as process:
-        wait_for(lambda: len(shard_runs(spread)) == 2, "the order of both shards")
+        wait_for(lambda: spread.record.name == "waiting" and len(shard_runs(spread)) == 2, "the order of both shards")
         taken, other = shard_runs(spread)
         spread.stack.api.set_state(taken["id"], type="PENDING", name="Pending")  # as a worker says, and no more
         wait_for(lambda: spread.stack.api.state_of(taken["id"])[0] == "CRASHED", "the loss is noticed", 60)

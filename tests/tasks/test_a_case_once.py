@@ -46,7 +46,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, counted)
 
-    for owner, name in ((HttpTarget, "render"), (Results, "outputs"), (Results, "check_outcomes"), (Runs, "cases")):
+    for owner, name in ((HttpTarget, "render"), (Results, "outputs"), (Results, "check_rows"), (Runs, "cases")):
         spy(owner, name)
 
     # The validator's core holds the function itself, so its code is what can be replaced.
@@ -103,7 +103,7 @@ async def test_outputs_and_results_are_read_back_once_a_batch_on_resume(
     seen.clear()
     resume_run(store, run_id)
     _, counts = await work_off(run_id, 3, seen)
-    assert counts == {"render": 1, "cases": 1, "outputs": 1, "check_outcomes": 1}
+    assert counts == {"render": 1, "cases": 1, "outputs": 1, "check_rows": 1}
     assert set(agent.requests.values()) == {1}
     assert store.results.progress(run_id).checks == 6
 
