@@ -12,7 +12,7 @@ from importlib import import_module
 from pydantic import BaseModel
 from sqlalchemy.orm import configure_mappers
 
-from fepflow.checks.registry import CHECKS, ENTRY_POINTS, entries, our_checks
+from fepflow.checks.registry import CHECKS, our_checks
 
 MODULES = (
     "anyio._backends._asyncio",  # loaded by name, when its event loop is first used
@@ -46,7 +46,6 @@ for _model in set(_models(BaseModel)):
     if _model.__module__.startswith("prefect.") and not _model.__pydantic_complete__:
         _model.model_rebuild(raise_errors=False)
 configure_mappers()  # the same of the store's records: 20 ms
-entries(ENTRY_POINTS)  # 20 ms
 # A collection in a run would touch all of these objects, and so copy the pages of memory that the runs share.
 gc.collect()
 gc.freeze()
