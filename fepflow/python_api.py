@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
@@ -335,7 +335,7 @@ def _run_options(options: Options) -> tuple[RunOptions, run_service.Note, bool]:
     if timeout is not None and not 0 < timeout < math.inf:
         raise UserError("timeout is a number of seconds, more than 0")
     env_file = options.get("env_file")
-    note = _print if verbose else logger.info
+    note = partial(print, file=sys.stderr) if verbose else logger.info
     run_service.load_env_file(Path(env_file) if env_file is not None else None)
     run_options = RunOptions(
         limit=limit,
@@ -351,10 +351,6 @@ def _run_options(options: Options) -> tuple[RunOptions, run_service.Note, bool]:
         version=options.get("version"),
     )
     return run_options, note, verbose
-
-
-def _print(message: str) -> None:
-    sys.stderr.write(f"{message}\n")
 
 
 def _number(value: float | None) -> str:

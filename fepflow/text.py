@@ -60,10 +60,9 @@ def known_names(names: Iterable[str]) -> str:
 def is_unicode(text: str) -> bool:
     """Return whether a text has no halves of surrogate pairs, so that it can be sent as UTF-8."""
     try:
-        text.encode()
+        return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-    return True
 
 
 def _escape(char: str) -> str:

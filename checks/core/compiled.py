@@ -380,19 +380,13 @@ class CompiledCheck:
             )
             if self._modifiers is not None:
                 resolved = self._modifiers.extracted(resolved)
+            if self._modifiers is None or not self._modifiers.alternatives:
+                return self._execute_once(resolved, run)
+            alternatives = self._modifiers.alternatives_in(resolved)
         except NotInLoopError:
             raise
         except Exception as error:
             return self.failed(error, None, run.started)
-        return self._execute(resolved, run)
-
-    def _execute(self, resolved: dict[str, Any], run: _Run) -> CheckResult | Awaitable[CheckResult]:
-        if self._modifiers is None or not self._modifiers.alternatives:
-            return self._execute_once(resolved, run)
-        try:
-            alternatives = self._modifiers.alternatives_in(resolved)
-        except CheckArgumentsError as error:
-            return self.failed(error, self._arguments.shown(resolved), run.started)
         name = self._modifiers.alternatives
         answers = (self._execute_once({**resolved, name: item}, run) for item in alternatives)
         choice = AlternativeResults(all_of_them=self._modifiers.all_of_them)

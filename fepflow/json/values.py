@@ -73,7 +73,8 @@ def parse(text: str, *, nan: bool = False) -> Any:
     try:
         value = (loads_with_nan if nan else loads)(text)
     except JSONDecodeError as error:
-        raise ValueError(f"{error.msg.removesuffix(' at')} at {_location(error)}") from None
+        place = f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"{error.msg.removesuffix(' at')} at {place}") from None
     except RecursionError:
         raise ValueError(_TOO_DEEP) from None
     except ValueError as error:
@@ -89,10 +90,6 @@ _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 def syntax_error(error: JSONDecodeError) -> str:
     """Return Python's message about a syntax error without its trailing "at", for a message that has the place."""
     return error.msg.removesuffix(" at").removesuffix(" starting")
-
-
-def _location(error: JSONDecodeError) -> str:
-    return f"column {error.colno}" if error.lineno == 1 else f"line {error.lineno}, column {error.colno}"
 
 
 SMALL_NODES, SMALL_CHARACTERS = 2_000, 50_000

@@ -14,6 +14,7 @@ from fepflow.extras import require
 from fepflow.protocol.model import to_json_data, to_jsonable
 from fepflow.protocol.results import USAGE, CheckResult, EvaluationRunResult, TestCaseResult, score_of
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.text import is_unicode
 
 Kind = Literal["text", "index", "int", "float", "bool", "time"]
 """Type of a column; only an index is in every row. Times have their zone, UTC."""
@@ -214,13 +215,7 @@ def _odd_json(value: Any) -> str:
 
 def _clean(text: str) -> str:
     r"""Return Unicode that any file can hold: half a pair becomes an escape, \ud83d, as it already is inside JSON."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode(errors="backslashreplace").decode()
-    return text
+    return text if is_unicode(text) else text.encode(errors="backslashreplace").decode()
 
 
 def _float(value: Any) -> float | None:
