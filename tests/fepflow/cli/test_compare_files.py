@@ -205,7 +205,7 @@ def test_results_compare_with_each_other_in_python(home: Path) -> None:
     assert "| says\\_so | 0.95 | 0.45 |" in str(found)
     assert before.compare(after).outcome is None
     assert fepflow.compare(before, before).metrics["says_so"]["difference"] == 0
-    with pytest.raises(UserError, match="-1 is no margin"):
+    with pytest.raises(UserError, match="-1 is not a margin"):
         after.compare(before, margin=-1)
     with pytest.raises(TypeError, match="int cannot be compared"):
         after.compare(7)
