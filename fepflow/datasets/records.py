@@ -295,13 +295,9 @@ def csv_records(
         header_line = next(lines, None)
     if header_line is None:
         return
-    delimiter = separator_line[1] if separator_line else _delimiter(header_line[1])
+    bare = _QUOTED.sub("", header_line[1])
+    delimiter = separator_line[1] if separator_line else next((mark for mark in ",;\t|" if mark in bare), ",")
     yield from _rows(chain([header_line], lines), delimiter, offset, errors)
-
-
-def _delimiter(header: str) -> str:
-    bare = _QUOTED.sub("", header)
-    return next((mark for mark in (",", ";", "\t", "|") if mark in bare), ",")
 
 
 def _rows(

@@ -182,13 +182,10 @@ def _excel_record(
             errors.add(f"the cell is the error {brief(str(cell.value), 20)}", number, name)
             return None
     padded = [*cells, *[None] * (len(names) - len(cells))]
-    texts = ["" if value is None else _day(value) for value in padded[: len(names)]]
+    # Excel has a time for each date: midnight.
+    days = [value.date() if isinstance(value, datetime) and value.time() == time() else value for value in padded]
+    texts = ["" if value is None else value for value in days[: len(names)]]
     return _json_record(dict(zip(names, texts, strict=True)), number, errors)
-
-
-def _day(value: Any) -> Any:
-    """Return a date without its time if that is midnight: Excel has a time for each date."""
-    return value.date() if isinstance(value, datetime) and value.time() == time() else value
 
 
 def _json_record(row: dict[str, Any], number: int, errors: ErrorCollector) -> dict[str, Any] | None:

@@ -21,23 +21,12 @@ from fepflow.security.secret_names import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
 from fepflow.text import brief
 
-_MODELS = {
-    "openai": "openai",
-    "anthropic": "anthropic",
-    "google": "gemini",
-    "vertex": "vertex_ai",
-    "ollama": "ollama",
-    "mistral": "mistral",
-    "groq": "groq",
-    "openrouter": "openrouter",
-    "deepseek": "deepseek",
-    "cohere": "cohere",
-    "togetherai": "together_ai",
-    "xai": "xai",
-    "bedrock": "bedrock",
-    "cerebras": "cerebras",
-    "perplexity": "perplexity",
-}
+_SAME_NAMES = (
+    *("openai", "anthropic", "ollama", "mistral", "groq", "openrouter", "deepseek", "cohere", "xai", "bedrock"),
+    *("cerebras", "perplexity"),
+)
+_MODELS = {name: name for name in _SAME_NAMES}
+_MODELS |= {"google": "gemini", "vertex": "vertex_ai", "togetherai": "together_ai"}
 """Providers of promptfoo, with their names in litellm."""
 
 _KINDS = ("chat", "messages", "responses")

@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.loader import Document, read_document
-from fepflow.documents.messages import did_you_mean, validation_messages
+from fepflow.documents.messages import did_you_mean, kind_name, validation_messages
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.jsonpath.path import descend
@@ -61,9 +61,6 @@ class LoadedSuite:
         """Return the suite with other valid sections, and a matching snapshot."""
         suite = self.suite and self.suite.model_copy(update=dict(sections))
         return replace(self, snapshot=snapshot, sections={**self.sections, **sections}, suite=suite)
-
-
-_KINDS = {list: "list", str: "text", bool: "boolean"}
 
 
 def load_suite(
@@ -119,7 +116,7 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
         document = _in_full(document)
     raw = document.data
     if not isinstance(raw, dict):
-        what = "is empty" if raw is None else f"holds a {_KINDS.get(type(raw), 'number')}"
+        what = "is empty" if raw is None else f"holds {kind_name(raw)}"
         advice = "start one with `fepflow init`"
         raise InputError(
             Problem(f"{what}, but a suite is a mapping with name, target, ...", document.file, advice=advice)
@@ -134,10 +131,12 @@ def read_suite(document: Document, folder: Path, env: Mapping[str, str] = SUITE_
         elif info.is_required():
             problems.append(document.problem((), f"{name} is missing", _MISSING_ADVICE.get(name)))
     _add_own_check(document, sections, problems)
-    problems = [*_problems_of_references(document, references), *_without_consequences(references, problems)]
-    for reference in references:
-        if reference.missing:
-            sections.pop(str(reference.path[0]), None)
+    missing = [reference for reference in references if reference.missing]
+    for reference in missing:
+        sections.pop(str(reference.path[0]), None)
+    places = {dotted(reference.path) for reference in missing}  # an error there follows from the missing value
+    others = [problem for problem in problems if problem.path not in places]
+    problems = [*_problems_of_references(document, missing), *others]
     errors = [problem for problem in problems if problem.severity == "error"]
     unknown = any(reference.unavailable for reference in references)
     suite = None if errors or unknown else Suite.model_construct(**sections)
@@ -201,18 +200,12 @@ def _expand_references(raw: dict[str, Any], env: Mapping[str, str]) -> tuple[dic
     return expanded, references
 
 
-def _problems_of_references(document: Document, references: Sequence[Reference]) -> Iterator[Problem]:
+def _problems_of_references(document: Document, missing: Sequence[Reference]) -> Iterator[Problem]:
     """Yield an error for each reference without a value, and a warning for each whose value is not known here."""
-    missing = {(reference.path, reference.name): reference for reference in references if reference.missing}
-    for reference in islice(missing.values(), SPELLED_OUT):
+    distinct = {(reference.path, reference.name): reference for reference in missing}
+    for reference in islice(distinct.values(), SPELLED_OUT):
         problem = document.problem(reference.path, *reference.problem)
         yield replace(problem, severity="warning") if reference.unavailable else problem
-
-
-def _without_consequences(references: Sequence[Reference], problems: list[Problem]) -> list[Problem]:
-    """Return the problems without those of values whose reference has no value, because they follow from that."""
-    missing = {dotted(reference.path) for reference in references if reference.missing}
-    return [problem for problem in problems if problem.path not in missing]
 
 
 def _unknown_sections(document: Document, raw: dict[str, Any]) -> Sequence[Problem]:

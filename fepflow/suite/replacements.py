@@ -69,10 +69,7 @@ def at_their_option(problems: Iterable[Problem], replacements: Sequence[Replacem
     """Yield the problems. Problems of a replaced value name its option instead of a line of the file."""
     for problem in problems:
         path = problem.path or ""
-        replaced = (replacement for replacement in replacements if _is_within(path, dotted(replacement.path)))
-        option = next((replacement.option for replacement in replaced), None)
+        places = ((replacement.option, dotted(replacement.path)) for replacement in replacements)
+        options = (option for option, place in places if path == place or path.startswith((f"{place}.", f"{place}[")))
+        option = next(options, None)
         yield problem if option is None else replace(problem, file=option, line=None)
-
-
-def _is_within(path: str, outer: str) -> bool:
-    return path == outer or path.startswith((f"{outer}.", f"{outer}["))

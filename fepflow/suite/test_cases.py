@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.datasets.records import TRACES, Columns, ErrorCollector, format_of, records
-from fepflow.documents.messages import closest, validation_messages
+from fepflow.documents.messages import bare_name, closest, kind_name, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.codec import NotJsonError
 from fepflow.json.values import parse
@@ -121,8 +121,7 @@ class _Reader:
         for line, record in records:
             self.seen += 1
             if not isinstance(record, dict):
-                what = type(record).__name__
-                self._errors.add(f"a test case is an object, but this is a {_NAMES.get(what, what)}", line)
+                self._errors.add(f"a test case is an object, but this is {kind_name(record)}", line)
                 continue
             data = self._data(record if self._paths or self._maps_metadata else with_our_names(record), line)
             case = None if data is None else self._case(data, line)
@@ -199,7 +198,8 @@ class _Reader:
     def _is_complete(self, data: dict[str, Any], record: Mapping[str, Any], line: int) -> bool:
         if not data.keys() & {"input", *_CONVERSATION}:
             names = [name for name in record if name not in self._known]
-            likely = next((name for name in names if _is_meant_as_input(name)), next(iter(names), "question"))
+            meant = (name for name in names if TEST_CASE.get(bare_name(name)) == "it is input")
+            likely = next(meant, next(iter(names), "question"))
             advice = f"the record has {_keys(record)}; say where the input is, as in `input: $.{likely}`"
             self._errors.add("input is missing", line, advice=advice)
         return bool(data.keys() & {"input", *_CONVERSATION})
@@ -256,19 +256,12 @@ class _Reader:
         return first is None
 
 
-_NAMES = {"list": "list", "str": "text", "int": "number", "float": "number", "bool": "boolean", "NoneType": "null"}
-
-
 def _from_json(text: Any) -> Any:
     """Return the list or object that a cell holds as JSON; any other text as it is."""
     try:
         return parse(text) if isinstance(text, str) and text.lstrip()[:1] in ("[", "{") else text
     except ValueError:
         return text
-
-
-def _is_meant_as_input(name: str) -> bool:
-    return TEST_CASE.get(name.lower().replace("_", "")) == "it is input"
 
 
 def _meant(path: JSONPath, record: Mapping[str, Any]) -> str:

@@ -224,7 +224,7 @@ class TestMistakes:
             ({"input": 1, "metadata": 5}, "1: metadata: must be a mapping"),
             ({"input": 1, "checks": [{"arguments": {}}]}, "1: checks[0].type: is missing (add it)"),
             ("text", "1: a test case is an object, but this is a text"),
-            (None, "1: a test case is an object, but this is a null"),
+            (None, "1: a test case is an object, but this is null"),
         ],
     )
     def test_an_invalid_record_is_refused(self, read: Read, record: Any, mistake: str) -> None:
