@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fepflow.access.caller import Scope
+from fepflow.access.credentials import create_key
+from fepflow.store.store import Store
+
 
 @dataclass(frozen=True)
 class ApiProcess:
@@ -23,6 +27,11 @@ class ApiProcess:
     log: Path
     env: dict[str, str]
     process: subprocess.Popen[bytes]
+
+    def new_key(self, *scopes: Scope) -> str:
+        """A new API key in its store, as `fepflow keys create` makes it."""
+        with Store.open(f"sqlite:///{self.env['FEPFLOW_HOME']}/fepflow.db") as store:
+            return create_key(store, "tests", scopes or ("read", "evaluate"), None)[1]
 
 
 @contextmanager

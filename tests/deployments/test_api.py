@@ -57,12 +57,6 @@ def fepflow(home: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
-def new_key(home: Path, *scopes: str) -> str:
-    """A new API key of the store of this home."""
-    with Store.open(f"sqlite:///{home / 'fepflow.db'}") as store:
-        return create_key(store, "tests", list(scopes), None)[1]
-
-
 @contextmanager
 def stub_of(address: str, trust: bytes | None = None) -> Iterator[Any]:
     channel = (
@@ -173,12 +167,12 @@ def test_a_key_closes_all_interfaces_of_a_running_process(guarded: ApiProcess) -
     home = Path(guarded.env["FEPFLOW_HOME"])
     span = {"traceId": f"{'a1' * 8}{'b2' * 8}", "spanId": "c3" * 8}
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]})
-    sent = {"content": body, "headers": {"Content-Type": "application/json"}}
+    sent: dict[str, Any] = {"content": body, "headers": {"Content-Type": "application/json"}}
     with stub_of(guarded.grpc) as stub, httpx.Client(base_url=guarded.rest, timeout=30) as client:
         assert (status_of(client), code_of(stub.RunEvaluation)) == (200, "OK")
         answer = client.post("/v1/traces", **sent)
         assert (answer.status_code, answer.json()) == (200, {})
-        reader, writer = new_key(home, "read"), new_key(home, "read", "evaluate")
+        reader, writer = guarded.new_key("read"), guarded.new_key()
 
         keys = (None, "fep_no_key", reader, writer)
         assert [status_of(client, key) for key in keys] == [401, 401, 403, 200]
@@ -252,7 +246,8 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path, capsys: py
         return capsys.readouterr().err
 
     assert "neither an active API key" in refused(**tls)
-    key = new_key(home, "read", "evaluate")
+    with Store.open(f"sqlite:///{home / 'fepflow.db'}") as store:
+        key = create_key(store, "tests", ["read", "evaluate"], None)[1]
     assert "FEPFLOW_TLS_CERT" in refused()
 
     with api_process(home, "--host", "0.0.0.0", **tls) as api:

@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,8 +56,7 @@ def test_the_calls_with_curl_work(api: ApiProcess, tmp_path: Path) -> None:
 
 def test_the_python_example_works_with_a_key(api: ApiProcess) -> None:
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-    made = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
-    key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    key = api.new_key()
 
     exec(example.replace(ADDRESS, api.rest), {"API_KEY": key})
 

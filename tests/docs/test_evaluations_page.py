@@ -6,7 +6,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -91,8 +90,7 @@ def test_the_python_example_works_with_a_key(
     url = f"sqlite:///{api.env['FEPFLOW_HOME']}/fepflow.db"
     with Store.open(url) as store, suppress(ConflictError):  # curl's calls add it, too
         store.requests.add_test_cases([TestCase(id="tc-001", input="?", expected="Paris")])
-    made = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
-    key = subprocess.run(made, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    key = api.new_key()
     (example,) = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     monkeypatch.setattr(time, "sleep", lambda _, sleep=time.sleep: sleep(0.05))
     with executed(api):

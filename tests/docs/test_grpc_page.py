@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,8 +35,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 @pytest.fixture(scope="module")
 def key(api: ApiProcess) -> str:
-    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "docs"]
-    return subprocess.run(command, env=api.env, capture_output=True, text=True, timeout=60, check=True).stdout.strip()
+    return api.new_key()
 
 
 def examples() -> list[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,8 +45,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[BaseSchem
     """The document of a process that asks for keys, and the header with one."""
     env = {"FEPFLOW_REQUESTS_PER_MINUTE": "1000000", "FEPFLOW_STARTS_PER_MINUTE": "1000000"}
     with api_process(tmp_path_factory.mktemp("home"), **env) as api:
-        command = [sys.executable, "-P", "-m", "fepflow.cli.main", "keys", "create", "all", "--scope", "admin"]
-        key = subprocess.run(command, env=api.env, capture_output=True, text=True, check=True).stdout.strip()
+        key = api.new_key("admin")
         yield schemathesis.openapi.from_url(f"{api.rest}/openapi.json", config=REFUSALS), {"X-API-Key": key}
 
 
