@@ -31,7 +31,7 @@ checks: [{type: contains, arguments: {text: $.output.value, phrases: [hello]}}]
 
 
 @pytest.fixture(scope="module")
-def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     roots = os.pathsep.join(map(str, (ROOT, tmp_path_factory.getbasetemp())))
     env = {**stack.env, **stack.prefect, "FEPFLOW_SUITE_ROOTS": roots}
     for command in (
@@ -40,18 +40,24 @@ def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[s
     ):
         done = subprocess.run([*PREFECT, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-    worker = subprocess.Popen(
+    return env
+
+
+@pytest.fixture
+def worker(deployed: dict[str, str]) -> Iterator[None]:
+    """A worker of the pool."""
+    process = subprocess.Popen(
         [*PREFECT, "worker", "start", "--pool", "fepflow", "--limit", "1"],
         cwd=ROOT,
-        env={**env, "PREFECT_WORKER_QUERY_SECONDS": "2"},
+        env={**deployed, "PREFECT_WORKER_QUERY_SECONDS": "2"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     try:
-        yield env
+        yield
     finally:
-        worker.kill()  # it would wait for what it runs, and nothing runs any more
-        worker.wait()
+        process.kill()  # it would wait for what it runs, and nothing runs any more
+        process.wait()
 
 
 @pytest.mark.e2e
@@ -108,6 +114,7 @@ def test_the_form_in_the_ui_explains_each_parameter(stack, deployed: dict[str, s
 
 @pytest.mark.e2e
 @pytest.mark.battery
+@pytest.mark.usefixtures("worker")
 def test_a_worker_runs_any_suite_on_demand(stack, deployed: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "suite.yaml").write_text(SUITE, encoding="utf-8")
     (tmp_path / "outputs.jsonl").write_text('{"id": "hello", "value": "hello there"}\n', encoding="utf-8")

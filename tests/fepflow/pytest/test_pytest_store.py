@@ -27,7 +27,7 @@ def test_another_exception_is_an_error():
 """
 
 
-@pytest.mark.parametrize("workers", [["-n2"], pytest.param([], marks=pytest.mark.battery)])
+@pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.battery)])
 def test_results_are_stored_as_completed_runs(project: Project, workers: list[str]) -> None:
     url = f"sqlite:///{project.folder / 'results.db'}"
     result = project.run_alone(STORED, f"--fepflow-store={url}", *workers)

@@ -43,7 +43,7 @@ def test_an_api_elsewhere_is_asked_as_the_environment_has_it(monkeypatch: pytest
     assert "NO_PROXY" not in PrefectApi("https://prefect.corp.example/api", local=False).environment
 
 
-@pytest.mark.parametrize("given", [None, "0"])
+@pytest.mark.parametrize("given", [None, pytest.param("0", marks=pytest.mark.battery)])
 def test_prefects_client_sends_no_telemetry_unless_the_environment_says_so(given: str | None) -> None:
     code = (
         "import os\nfrom fepflow.services.prefect_api import PrefectApi, use\n"
