@@ -5,6 +5,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import cache
 
 import pytest
 
@@ -18,6 +19,7 @@ from fepflow.store.store import Store
 ELSEWHERE = "another-host/1/token"
 
 
+@cache
 def owner_that_has_ended() -> str:
     process = subprocess.run(
         [sys.executable, "-c", "from fepflow.store.leases import new_owner; print(new_owner())"],
