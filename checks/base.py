@@ -288,23 +288,19 @@ def _resolved_only(call: Callable[..., Any], parameters: list[str]) -> Callable[
                 raise CheckArgumentsError(f"{self.check_type}: {name} holds a path ({advice})")
         answer = inner(self)
         if isinstance(answer, Coroutine):
-            answer = _judged_later(self, answer) if _has_score(self) else answer
-            return answer if waits or _has_running_loop() else asyncio.run(answer)
-        return _judged(self, answer) if _has_score(self) else answer
+            later = _judged_later(self, answer)
+            return later if waits or _has_running_loop() else asyncio.run(later)
+        return _judged(self, answer)
 
     return checked
 
 
-def _has_score(check: BaseCheck) -> bool:
-    return "pass_at" in modifier_names(type(check)) and check.check_pass_at is not None
-
-
 def _judged(check: BaseCheck, results: Any) -> Any:
-    """Return the results of a direct call with `passed`, by the type's `check_pass_at`."""
-    from fepflow.checks.core.modifiers import split_modifiers  # which is built on this module
-
-    modifiers, _ = split_modifiers(type(check), check.check_type, {})
-    return modifiers.judged(results) if modifiers is not None and isinstance(results, dict) else results
+    """Return the results of a direct call, with `passed` by the type's `check_pass_at`."""
+    least = check.check_pass_at if "pass_at" in modifier_names(type(check)) else None
+    if least is None or not isinstance(results, dict) or "score" not in results:
+        return results
+    return {**results, "passed": results["score"] >= least}
 
 
 async def _judged_later(check: BaseCheck, answer: Coroutine[Any, Any, Any]) -> Any:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 import warnings
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING
+
+import regex
 
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError
 from fepflow.time_limit import IN_LOOP, NotInLoopError, within
-
-if TYPE_CHECKING:
-    import regex
 
 MAX_PATTERN = 1_000
 MAX_TEXT = 1_000_000
@@ -56,8 +54,6 @@ def find_text(pattern: str, text: str) -> str | None:
 
 
 def _match(pattern: str, flags: int, text: str) -> regex.Match[str] | None:
-    import regex  # takes 20 ms, and many suites have no pattern
-
     if len(text) > MAX_TEXT:
         raise CheckArgumentsError(f"regex searches texts of up to {MAX_TEXT:,} characters; this one has {len(text):,}")
     in_loop = IN_LOOP.get()
@@ -142,8 +138,6 @@ def _portable(pattern: str) -> str:
 
 @lru_cache(maxsize=128)
 def _compiled(pattern: str, flags: int) -> regex.Pattern[str]:
-    import regex
-
     check_pattern(pattern, flags)
     # The module's bit for ASCII differs; Python's would switch on another syntax there.
     bits = (flags & ~re.ASCII) | regex.ASCII if flags & re.ASCII else flags
