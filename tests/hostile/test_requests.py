@@ -236,22 +236,23 @@ def _stop_process_at_work(api: ApiProcess) -> int:
     raise AssertionError("no process was at work")
 
 
-def test_the_processes_end_with_the_one_that_started_them(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with api_process(tmp_path_factory.mktemp("ended")) as api, interfaces_of(api) as interfaces:
-        _, output, check = SLOW
-        caller = threading.Thread(target=_post_in_vain, args=[interfaces, request_of(output, *[check] * 30)])
-        caller.start()
-        time.sleep(1)
-        processes = [child.pid for child in psutil.Process(api.process.pid).children(recursive=True)]
-        assert len(processes) >= 2, "the server that forks, and a process for the request"
-        api.process.send_signal(signal.SIGKILL)
-        api.process.wait()
-        caller.join()
-        deadline = time.monotonic() + 5
-        while any(map(is_running, processes)) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not any(map(is_running, processes))
-        api.process.returncode = 0  # it was killed on purpose
+def test_the_processes_end_with_the_one_that_started_them(interfaces: Interfaces) -> None:
+    """The last of those that share this process."""
+    process = interfaces.api.process
+    _, output, check = SLOW
+    caller = threading.Thread(target=_post_in_vain, args=[interfaces, request_of(output, *[check] * 30)])
+    caller.start()
+    time.sleep(1)
+    children = [child.pid for child in psutil.Process(process.pid).children(recursive=True)]
+    assert len(children) >= 2, "the server that forks, and a process for the request"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    caller.join()
+    deadline = time.monotonic() + 5
+    while any(map(is_running, children)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_running, children))
+    process.returncode = 0  # it was killed on purpose
 
 
 def _post_in_vain(interfaces: Interfaces, request: dict[str, Any]) -> None:
