@@ -80,6 +80,13 @@ def _invalid(message: LiteralString) -> PydanticCustomError:
     return PydanticCustomError("INVALID_REQUEST", message)
 
 
+def _require_some(items: Any, most: int, none: LiteralString, too_many: LiteralString) -> None:
+    if not isinstance(items, list) or not items:
+        raise _invalid(none)
+    if len(items) > most:
+        raise PydanticCustomError("TOO_LARGE", too_many, {"most": f"{most:,}", "count": f"{len(items):,}"})
+
+
 def _matching(pattern: str, message: LiteralString) -> BeforeValidator:
     def require(text: Any) -> Any:
         if not isinstance(text, str) or not re.fullmatch(pattern.removesuffix("$"), text):
@@ -181,12 +188,8 @@ class NewTestCases(Body):
     @model_validator(mode="before")
     @classmethod
     def _require_few(cls, data: Any) -> Any:
-        cases = data["test_cases"]
-        if not isinstance(cases, list) or not cases:
-            raise _invalid("test_cases: a list of one test case or more")
-        if len(cases) > MAX_CASES:
-            text = "a request stores at most {most} test cases, and here are {count}"
-            raise PydanticCustomError("TOO_LARGE", text, {"most": f"{MAX_CASES:,}", "count": f"{len(cases):,}"})
+        too_many: LiteralString = "a request stores at most {most} test cases, and here are {count}"
+        _require_some(data["test_cases"], MAX_CASES, "test_cases: a list of one test case or more", too_many)
         return data
 
     @model_validator(mode="after")
@@ -238,12 +241,9 @@ class NewGrader(Body):
             if data.get(name) is None:
                 text = "{name} is missing: a grader is {id, name, checks}"
                 raise PydanticCustomError("MISSING_FIELD", text, {"name": name})
-        checks = data["checks"]
-        if not isinstance(checks, list) or not checks:
-            raise _invalid("checks: a list of one check or more, each {type, arguments}")
-        if len(checks) > MAX_CHECKS:
-            text = "checks: a grader has at most {most}, and here are {count}"
-            raise PydanticCustomError("TOO_LARGE", text, {"most": MAX_CHECKS, "count": f"{len(checks):,}"})
+        none: LiteralString = "checks: a list of one check or more, each {type, arguments}"
+        too_many: LiteralString = "checks: a grader has at most {most}, and here are {count}"
+        _require_some(data["checks"], MAX_CHECKS, none, too_many)
         return data
 
 
