@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -106,20 +107,18 @@ _REASONS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
 class TokenVerifier:
     """A verifier of tokens. It never takes the algorithm, key, issuer or audience from a token.
 
     No token is valid for longer than `lifetime` seconds, because tokens cannot be revoked.
     """
 
-    def __init__(
-        self, key: bytes | PublicKey, algorithm: JwtAlgorithm, issuer: str, audience: str, lifetime: float
-    ) -> None:
-        self._key = key
-        self._algorithm = algorithm
-        self._issuer = issuer
-        self._audience = audience
-        self._lifetime = lifetime
+    key: bytes | PublicKey = field(repr=False)
+    algorithm: JwtAlgorithm
+    issuer: str
+    audience: str
+    lifetime: float
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
@@ -156,10 +155,10 @@ class TokenVerifier:
         try:
             return jwt.decode(
                 token,
-                self._key,
-                algorithms=[self._algorithm],
-                audience=self._audience,
-                issuer=self._issuer,
+                self.key,
+                algorithms=[self.algorithm],
+                audience=self.audience,
+                issuer=self.issuer,
                 # When it was issued is looked at below: the issuer's clock may be ahead by a little.
                 options={"require": ["exp", "aud", "iss", "sub"], "verify_iat": False},
             )
@@ -173,9 +172,9 @@ class TokenVerifier:
         issued_at = _number(claims["iat"], "iat") if "iat" in claims else now
         if issued_at > now + CLOCKS_DIFFER:
             raise AuthenticationError("The token was issued in the future (iat).")
-        if expires_at - min(issued_at, now) > self._lifetime + CLOCKS_DIFFER:
+        if expires_at - min(issued_at, now) > self.lifetime + CLOCKS_DIFFER:
             raise AuthenticationError(
-                f"The token is valid for longer than {self._lifetime:,.0f} s (exp): have one issued with a shorter "
+                f"The token is valid for longer than {self.lifetime:,.0f} s (exp): have one issued with a shorter "
                 "life, or set FEPFLOW_JWT_MAX_LIFETIME."
             )
 

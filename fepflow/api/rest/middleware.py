@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -46,6 +47,7 @@ NO_RESPONSE = "no response"
 _RESOURCE = re.compile(r"(/[^/]+/[^/]+/)([^/]+)(/.*)?", re.DOTALL)
 
 
+@dataclass(frozen=True, slots=True)
 class AccessMiddleware:
     """Middleware that admits requests and records them. `scope["state"]["caller"]` is the Caller, for the application.
 
@@ -54,11 +56,10 @@ class AccessMiddleware:
     that `render` makes of it, 503. It is the outermost middleware, so that nothing is answered without it.
     """
 
-    def __init__(self, app: ASGIApp, access: Access, render: Render, *, max_body: int) -> None:
-        self.app = app
-        self.access = access
-        self.render = render
-        self.max_body = max_body
+    app: ASGIApp
+    access: Access
+    render: Render
+    max_body: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a request, or the server's lifespan (ASGI 3); websockets are closed."""
