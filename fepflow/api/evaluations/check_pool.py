@@ -57,7 +57,7 @@ START_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A request that has been read, its results that are there, the places of those that are not, and the work on them.
+    """A request that has been read, its results that are there, and the places of those that are not.
 
     Without what runs elsewhere. What is wrong with a check is in its result.
     """
@@ -65,7 +65,6 @@ class Reading:
     request: EvaluationRequest
     results: CaseResults
     places: deque[Place]
-    work: asyncio.Task[None]
 
 
 @dataclass
@@ -74,7 +73,6 @@ class _Work:
 
     task: Task
     begun: asyncio.Future[Reading]
-    work: asyncio.Task[None]
     reading: Reading | None = None
 
     @property
@@ -91,7 +89,7 @@ class _Work:
             reading = self.reading
             if reading is None:
                 places = deque(self.task.places(request))
-                reading = self.reading = Reading(request, CaseResults(request), places, self.work)
+                reading = self.reading = Reading(request, CaseResults(request), places)
                 self.begun.set_result(reading)
                 left = len(places)
             async for results in answers:
@@ -134,8 +132,13 @@ class CheckPool:
         async with self._slow_place(source), aclosing(_answers(task)) as answers:
             return cast(T, await _value(answers))
 
-    async def begin(self, source: Source[EvaluationRequest], elsewhere: frozenset[str]) -> Reading:
-        """Read a request, and begin to run its checks but those of the types `elsewhere`. Raises as `read` does."""
+    async def begin(
+        self, source: Source[EvaluationRequest], elsewhere: frozenset[str]
+    ) -> tuple[Reading, asyncio.Task[None]]:
+        """Read a request, and begin to run its checks but those of the types `elsewhere`. Raises as `read` does.
+
+        Also returns the work, which ends when all these checks have results.
+        """
         begun: asyncio.Future[Reading] = asyncio.get_running_loop().create_future()
         work = asyncio.create_task(self._carry_out(source, elsewhere, begun))
         self._work.add(work)
@@ -148,14 +151,12 @@ class CheckPool:
             raise
         if not begun.done():
             work.result()  # raises
-        return begun.result()
+        return begun.result(), work
 
     async def _carry_out(
         self, source: Source[EvaluationRequest], elsewhere: frozenset[str], begun: asyncio.Future[Reading]
     ) -> None:
-        work = asyncio.current_task()
-        assert work is not None
-        checks = _Work(Task(source, elsewhere), begun, work)
+        checks = _Work(Task(source, elsewhere), begun)
         if len(source.data) <= LARGE:
             with suppress(TimeoutError):
                 async with self._quick_places, asyncio.timeout(QUICK_SECONDS):

@@ -66,6 +66,7 @@ class Evaluation:
 
     id: str
     reading: Reading
+    work: asyncio.Task[None]
     places_here: list[Place]
     caller: Caller
 
@@ -92,9 +93,9 @@ class FepService:
     async def begin(self, source: Source[EvaluationRequest], caller: Caller) -> Evaluation:
         """Read a request, and start its checks. Raises InputError with all mistakes, TooLargeError."""
         types = types_here()
-        reading = await self.pool.begin(source, types)
+        reading, work = await self.pool.begin(source, types)
         here = list(places_of(reading.request, lambda check_type: check_type in types))
-        return Evaluation(uuid4().hex, reading, here, caller)
+        return Evaluation(uuid4().hex, reading, work, here, caller)
 
     async def evaluate(self, source: Source[EvaluationRequest], caller: Caller) -> EvaluationRunResult:
         """Check the outputs and store the results. Raises InfrastructureError when they cannot be stored."""
@@ -161,9 +162,9 @@ class FepService:
             reading.results.tell(tell)
         try:
             await self._run_here(evaluation)
-            await reading.work
+            await evaluation.work
         finally:
-            reading.work.cancel()
+            evaluation.work.cancel()
         return reading.results.all()
 
     async def _run_here(self, evaluation: Evaluation) -> None:
