@@ -143,9 +143,9 @@ def _report(calibration: Calibration) -> Iterator[str]:
     kind = " (quadratic weights)" if statistics["kappa"]["weights"] == "quadratic" else ""
     yield _line("kappa", statistics["kappa"], kind)
     yield _line("agreement", statistics["agreement"])
-    for name, said in (("tpr", "pass"), ("tnr", "fail")):
+    for name, label in (("tpr", "pass"), ("tnr", "fail")):
         if name in statistics:
-            yield _line(name.upper(), statistics[name], f" (of {statistics[name]['n']} that people {said})")
+            yield _line(name.upper(), statistics[name], f" (of {statistics[name]['n']} that people {label})")
     if youden := youden_of(calibration):
         yield _line("J", youden, " (TPR + TNR - 1)")
     yield from _matrix(statistics)
