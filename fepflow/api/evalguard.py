@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -73,17 +73,12 @@ class Catalogue:
 
 def _fingerprint(folder: Path) -> Fingerprint:
     """Return the documents with the times of their last changes and their sizes."""
+    paths = sorted(path for name in FOLDERS for path in (folder / name).rglob("*") if path.name.endswith(SUFFIXES))
     documents = []
-    for name in sorted(FOLDERS):
-        for parent, folders, files in os.walk(folder / name):
-            folders.sort()
-            for path in (Path(parent, file) for file in sorted(files) if file.endswith(SUFFIXES)):
-                try:
-                    status = path.stat()
-                except OSError:
-                    documents.append((str(path), 0, -1))
-                else:
-                    documents.append((str(path), status.st_mtime_ns, status.st_size))
+    for path in paths:
+        with suppress(OSError):  # a link to nothing counts once it leads to a file
+            status = path.stat()
+            documents.append((str(path), status.st_mtime_ns, status.st_size))
     return tuple(documents)
 
 
