@@ -42,7 +42,7 @@ from fepflow.services.prefect_api import PREFECT_MODULE
 from fepflow.suite.folders import allow_below
 
 MARK = "@fepflow-"
-"""The part of a schedule's slug between its key in the file and the hash of its definition there.
+"""The part of a schedule's slug between its key in the file, and whether it is active there with a hash of the rest.
 
 So the server remembers what was registered, and an edit by a person differs from a change of the file.
 """
@@ -65,20 +65,28 @@ def schedules_of(entry: Mapping[str, Any]) -> dict[str, DeploymentScheduleCreate
 async def put_schedules(
     client: PrefectClient, deployment_id: UUID, wanted: Mapping[str, DeploymentScheduleCreate]
 ) -> None:
-    """Apply to the server what has changed in the file since the last registration, but for `active`."""
+    """Apply to the server what has changed in the file since the last registration."""
     existing = await client.read_deployment_schedules(deployment_id)
     registered = {old.slug.partition(MARK)[0]: old for old in existing if old.slug and MARK in old.slug}
     for key, schedule in wanted.items():
         definition = _definition(schedule)
-        slug = f"{key}{MARK}{definition}"
+        active = schedule.active is not False
+        state = f"{key}{MARK}{'on' if active else 'off'}-"
+        slug = f"{state}{definition}"
         known = registered.pop(key, None)
         if known is None:  # `prefect deploy` may have made it
             known = next((old for old in existing if old.slug in (None, key) and _definition(old) == definition), None)
         if known is None:
             await client.create_deployment_schedules(deployment_id, [schedule.model_copy(update={"slug": slug})])
         elif known.slug != slug:
+            is_switched = MARK in (known.slug or "") and not str(known.slug).startswith(state)
             await client.update_deployment_schedule(
-                deployment_id, known.id, schedule=schedule.schedule, parameters=schedule.parameters, slug=slug
+                deployment_id,
+                known.id,
+                active=active if is_switched else None,
+                schedule=schedule.schedule,
+                parameters=schedule.parameters,
+                slug=slug,
             )
     for gone in registered.values():
         await client.delete_deployment_schedule(deployment_id, gone.id)

@@ -33,6 +33,7 @@ deployments:
     schedules:
       - {cron: "0 2 * * *", active: false}
       - {cron: "0 3 * * *", active: true}
+      - {cron: "0 1 * * *", active: false}
 """
 BERLIN_TWICE = ("--timezone", "Europe/Berlin", "--repeats", "2")
 ANOTHER = """
@@ -80,7 +81,7 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
     served.api.patch(path, json={"active": False}).raise_for_status()
     added = served.prefect("deployment", "schedule", "create", "evaluate/first", "--cron", "0 9 * * *")
     assert added.returncode == 0, added.stderr
-    switched = {"0 2 * * *": True, "0 3 * * *": False, "0 9 * * *": True}
+    switched = {"0 2 * * *": True, "0 3 * * *": False, "0 1 * * *": False, "0 9 * * *": True}
     assert schedules(served, "first") == switched
     fepflow(workplace, "schedule", workplace.folder / "one.yaml", "--cron", "0 5 * * *", *BERLIN_TWICE)
     (planned,) = served.deployment("one")["schedules"]
@@ -92,9 +93,11 @@ def test_what_a_person_switched_stays_when_the_stack_starts_again(served: Served
     served.process.send_signal(signal.SIGINT)
     assert served.process.wait(timeout=60) == 0
     file = workplace.folder / "prefect.yaml"
-    file.write_text(FILE.replace("0 3 * * *", "30 3 * * *") + ANOTHER, encoding="utf-8")
+    changed = FILE.replace("0 3 * * *", "30 3 * * *").replace('"0 1 * * *", active: false', '"0 1 * * *", active: true')
+    file.write_text(changed + ANOTHER, encoding="utf-8")
     with serve(workplace) as again:
-        assert schedules(again, "first") == {"0 2 * * *": True, "30 3 * * *": False, "0 9 * * *": True}
+        switched = {"0 2 * * *": True, "30 3 * * *": False, "0 1 * * *": True, "0 9 * * *": True}
+        assert schedules(again, "first") == switched
         assert schedules(again, "second") == {"0 4 * * *": False}
         assert schedules(again, "one") == mine == {"0 5 * * *": True}
         fepflow(workplace, "schedule", "one", "--remove")
