@@ -225,14 +225,15 @@ def _accumulators(
     clusters: ClusteredCases | None,
 ) -> list[MetricAccumulator]:
     no_carriers, every_case = Carriers(array("Q"), []), Carriers(array("Q", range(run.n_cases)), [])
+    look = look_of(run, suite.gate.top_up if suite.gate else None)
     accumulators = []
     for metric in metrics:
         carried = every_case if metric.check is None else carriers.get(metric.check, no_carriers)
+        scale = range_of(metric, carried.declared)
+        labels = carried.labels if metric.aggregated.of_labels else None
         accumulators.append(
-            MetricAccumulator(metric, range_of(metric, carried.declared), carried.case_indices, run.repeats, clusters)
+            MetricAccumulator(metric, scale, carried.case_indices, run.repeats, clusters, look, labels=labels)
         )
-        accumulators[-1].look = look_of(run, suite.gate.top_up if suite.gate else None)
-        accumulators[-1].labels = carried.labels if metric.aggregated.of_labels else None
     return accumulators
 
 
@@ -402,8 +403,9 @@ class MetricAccumulator:
 
     def over(self, case_indices: Sequence[int]) -> MetricAccumulator:
         """Return an accumulator for some of the cases; results must have been added one by one."""
-        part = MetricAccumulator(self.metric, self.scale, case_indices, self.repeats, self.clusters)
-        part.look, part.labels = self.look, self.labels
+        part = MetricAccumulator(
+            self.metric, self.scale, case_indices, self.repeats, self.clusters, self.look, labels=self.labels
+        )
         part._results |= {index: self._results[index] for index in case_indices if index in self._results}
         return part
 

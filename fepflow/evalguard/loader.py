@@ -112,17 +112,22 @@ def _files_of(path: Path, kind: Kind, problems: list[Problem]) -> list[Path]:
     folder = path / kind if (path / kind).is_dir() else path
     if kind == "thresholds" and folder is path and (path / "policies").is_dir():
         folder = path / "policies"
-    files = []
-    for file in sorted(folder.iterdir()):
-        if file.suffix in SUFFIXES and file.is_file():
-            problem = leads_outside(file, folder.resolve())
-            if problem is not None:
-                problems.append(problem)
-            else:
-                files.append(file)
+    files = _documents_in(folder, problems)
     if not files and not problems:
         advice = "name a folder with .yaml, .yml or .json files, or a file"
         raise InputError(Problem(f"there are no {kind} in this folder", str(folder), advice=advice))
+    return files
+
+
+def _documents_in(folder: Path, problems: list[Problem]) -> list[Path]:
+    """Return the files of a folder; links that lead out of it are problems."""
+    files = []
+    for file in sorted(folder.iterdir()):
+        if file.suffix in SUFFIXES and file.is_file():
+            if (problem := leads_outside(file, folder.resolve())) is not None:
+                problems.append(problem)
+            else:
+                files.append(file)
     return files
 
 
@@ -153,9 +158,7 @@ class PolicyMetrics:
 def _metrics_by_task(policies: Path) -> dict[str, list[str]]:
     """Return the metrics of each task. What is wrong with a policy is told where policies are validated."""
     by_task: dict[str, list[str]] = {}
-    for path in sorted(policies.iterdir()):
-        if path.suffix not in SUFFIXES or not path.is_file() or leads_outside(path, policies.resolve()):
-            continue
+    for path in _documents_in(policies, []):
         try:
             data = read_document(path).data
         except InputError:
