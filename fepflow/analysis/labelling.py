@@ -82,7 +82,7 @@ class LabelQueue:
 
 
 LABELS_AT_ONCE = 5
-"""Agreement is told after so many labels more: told after each one, it would tell the judge's verdict on it."""
+"""Number of labels after which agreement is shown again: after each one, it would give the judge's verdict away."""
 
 
 def agreement_so_far(store: Store, run: RunRecord, judge: JudgeSpec, queue: LabelQueue) -> str | None:

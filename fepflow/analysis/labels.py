@@ -25,7 +25,7 @@ YES = ("yes", "true", "1", "pass")
 NO = ("no", "false", "0", "fail")
 
 ENOUGH_OF_A_KIND = 10
-"""Outputs of which a draw has as many, of what the judge passed and of what it failed, if there are so many."""
+"""Least number of outputs in a draw that the judge passed, and that it failed, if the run has as many."""
 
 _IDS = ("id", "case_id")
 

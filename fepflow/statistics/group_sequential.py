@@ -92,7 +92,7 @@ class GroupSequentialSample:
 
     @property
     def cases(self) -> int:
-        """See `estimate.Sample`."""
+        """The number of test cases, as in `Sample`."""
         assert self.plain.sample is not None
         return self.plain.sample.cases
 
@@ -109,7 +109,7 @@ class GroupSequentialSample:
 
 
 def nominal_confidence(look: int, looks: int, confidence: float) -> float:
-    """Return the confidence of the plain interval at one of so many looks, counted from 1."""
+    """Return the confidence of the plain interval at one of the planned `looks`, counted from 1."""
     return 1 - 2 * _NORMAL.cdf(-boundaries(looks, confidence)[look - 1])
 
 

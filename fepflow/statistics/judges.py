@@ -39,12 +39,11 @@ SURPRISE = 0.05
 @dataclass(frozen=True, slots=True)
 class JudgeLabels:
     """People's labels beside a judge's verdicts: of `right` outputs it passed `right_passed`, of `wrong` ones it
-    failed `wrong_failed`. Labels that count for less than one, as several of one document do, need not be whole.
+    failed `wrong_failed`.
 
-    `of_run` if the outputs are of the run that is estimated. `share` is the share that the judge passed where labels
-    were drawn by its verdict, as that among the labels is what the draw made it.
-
-    ValueError on counts that cannot be.
+    Several labels of one document count for less than one each, so counts need not be whole. `of_run` if the outputs
+    are of the run that is estimated. `share` is the share of the run that the judge passed, if labels were drawn by its
+    verdict: the share among the labels is the draw's. Raises ValueError for impossible counts.
     """
 
     right: float
@@ -97,7 +96,7 @@ class JudgeLabels:
 
     def __post_init__(self) -> None:
         if not (0 <= self.right_passed <= self.right and 0 <= self.wrong_failed <= self.wrong):
-            raise ValueError(f"counts of labels that cannot be: {self}")
+            raise ValueError(f"impossible counts of labels: {self}")
 
 
 def label_worth(values: Sequence[tuple[int, float]], confidence: float = 0.95) -> float:
@@ -154,7 +153,7 @@ class CorrectedSample:
 
     @property
     def cases(self) -> int:
-        """See Sample."""
+        """The number of test cases, as in `Sample`."""
         return self.raw.cases
 
     def estimate(self, confidence: float) -> Estimate:

@@ -37,8 +37,8 @@ class Sums:
 
     Shares are values by their place in the scale, from 0 to 1: `share` is the mean of those that completed,
     `least_share` and `most_share` that of all expected ones, with what is missing at its least and most. `units`
-    sums up the shares of the cases that have `answered`; there are so many `values`. `scores` are the moments of these
-    shares and of their distances from 1, where the values are scores of independent cases.
+    sums up the shares of the cases that have `answered`; `values` is the number of values. `scores` are the moments of
+    these shares and of their distances from 1, if the values are scores of independent cases.
     """
 
     scale: Scale | None
@@ -145,8 +145,8 @@ class UnitSums(NamedTuple):
     """Sums over the mean shares p of cases, or of clusters.
 
     Those of different sizes are worth a smaller `number` of equal size, (sum of sizes)² / sum of squared sizes (Kish
-    1965), and the sums are as of so many: `shares` that of p, weighed by sizes; `larger` by how much more it would be
-    with squared sizes as weights; `within` that of p (1 - p), with these.
+    1965), and the sums are those of that number of cases: `shares` that of p, weighed by sizes; `larger` by how much
+    more it would be with squared sizes as weights; `within` that of p (1 - p), with these.
     """
 
     number: float
@@ -156,7 +156,7 @@ class UnitSums(NamedTuple):
 
     @classmethod
     def of(cls, shares: Sequence[float], sizes: Sequence[int]) -> UnitSums:
-        """Sum up cases with these mean shares, of so many values each."""
+        """Sum up cases with these mean shares, and these numbers of values."""
         squares = [size * size for size in sizes]
         number = sum(sizes) ** 2 / sum(squares)
         share, share_by_squares = _weighed(shares, sizes), _weighed(shares, squares)
@@ -164,8 +164,8 @@ class UnitSums(NamedTuple):
         return cls(number, number * share, number * (share_by_squares - share), number * within)
 
     def observations(self, confidence: float, factor: float = 1.0) -> float:
-        """Return how many independent observations of 0 or 1 the values are worth; with a `factor`, those of so many
-        times as many cases.
+        """Return how many independent observations of 0 or 1 the values are worth; with a `factor`, those of
+        that many times as many cases.
 
         Cases whose values are all at either end of the scale are worth one each; values in between, and repeats that
         scatter within their case, more: number / (1 - W / T), with W the mean variance within a case, taken as that of

@@ -69,11 +69,10 @@ def difference(base: CaseValue, new: CaseValue, scale: Scale | None) -> CaseValu
 
 @dataclass(frozen=True, slots=True)
 class _Complete:
-    """Differences of which none is missing, summed up for an interval at any confidence.
+    """The `n` differences of test cases, or of clusters, none of which is missing.
 
-    There are `n`, each that of a test case, or of a cluster of them.
-    Which interval it is follows from what is there: `improved` and `worsened` count yes or no, `sums` are those of
-    values with a range; without either it is a t interval by `stderr`.
+    If `binary`, `improved` and `worsened` give Tango's interval. `sums` give that of values with a range. Without
+    `sums` it is a t interval by `stderr`.
     """
 
     n: int
@@ -111,8 +110,8 @@ class _Complete:
 class Pairs:
     """The differences of matched test cases, from which an interval of any confidence is computed.
 
-    `known` are those that are there; `least` and `most` are of all, with what is missing at its worst and best, and
-    None where nothing bounds it.
+    `known` are the complete ones; `least` and `most` are of all, with what is missing at its worst and best; None where
+    nothing bounds it.
     """
 
     counts: Counts
@@ -122,7 +121,7 @@ class Pairs:
 
     @property
     def cases(self) -> int:
-        """See Sample."""
+        """The number of test cases, as in `Sample`."""
         return self.counts.clusters.number if self.counts.clusters else self.counts.expected
 
     def estimate(self, confidence: float) -> Estimate:
@@ -222,7 +221,7 @@ class CorrectedPairs:
 
     @property
     def cases(self) -> int:
-        """See Sample."""
+        """The number of test cases, as in `Sample`."""
         return self.raw.cases
 
     def estimate(self, confidence: float) -> Estimate:

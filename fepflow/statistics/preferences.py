@@ -172,7 +172,7 @@ def strengths(
     seed: int = 0,
     draws: int = DRAWS,
 ) -> list[Strength]:
-    """Return the Bradley-Terry strengths of so many runs beside the first one, with intervals.
+    """Return the Bradley-Terry strengths of the runs beside the first one, with intervals.
 
     A preference that is missing counts against a run for its low bound, and for it for the high one.
     """

@@ -33,7 +33,7 @@ class QuantileSample:
 
     @property
     def cases(self) -> int:
-        """See Sample."""
+        """The number of test cases, as in `Sample`."""
         return len(self.values_by_case)
 
     def estimate(self, confidence: float) -> Estimate:

@@ -38,7 +38,7 @@ class Moments(NamedTuple):
         return cls(n, mean, square, cube)
 
     def low(self, kind: IntervalKind, confidence: float, factor: float = 1.0) -> float:
-        """Return the low bound of the mean; with a `factor`, that of so many times as many scores.
+        """Return the low bound of the mean; with a `factor`, that of that many times as many scores.
 
         The exact kind, and scores that lean to an unknown side, get that of the worst case: each score is 0 or one
         other number, the mean of squares divided by the mean.

@@ -141,8 +141,11 @@ def _log_limit(confidence: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SequentialSample:
-    """Shares of the scale, from 0 to 1: of what completed (`seen`), and of all that was expected, with what is missing
-    at its least and at its most. `plain` is the estimate of which the interval is replaced."""
+    """Shares of the scale, from 0 to 1: of completed results (`seen`), and of all expected ones, with the missing at
+    their least and at their most.
+
+    `plain` is the estimate whose interval is replaced.
+    """
 
     plain: Estimate
     scale: Scale
@@ -192,7 +195,7 @@ def sequential_estimate(
 ) -> Estimate:
     """Return the estimate with an interval that holds at every look.
 
-    `values_by_case` is as for `mean_estimate`; each case was to have so many `repeats`. With `clusters` it is by
+    `values_by_case` is as for `mean_estimate`; each case was to have this number of `repeats`. With `clusters` it is by
     cluster. Without a value: as it is.
     """
     if plain.value is None:

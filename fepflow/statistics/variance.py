@@ -30,8 +30,8 @@ class VarianceParts:
         return self.case + (self.run or 0.0) + self.repeat
 
     def narrowing(self, repeats: int) -> dict[str, float]:
-        """Return by which part an interval over cases with so many repeats narrows with twice as many cases, repeats,
-        or samples of the judge."""
+        """Return the part by which an interval over cases with this number of repeats narrows with twice as many
+        cases, repeats, or samples of the judge."""
         now = self.case + self.repeat / repeats
         then = {"cases": now / 2, "repeats": self.case + self.repeat / (2 * repeats)}
         if self.judge is not None:

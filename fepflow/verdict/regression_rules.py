@@ -72,7 +72,7 @@ class NotWorse(Bound):
 
     @property
     def rule(self) -> str:
-        """See Requirement."""
+        """The requirement in a few words."""
         return f"not {self._worse}"
 
     def standing(self, value: float | None) -> str:

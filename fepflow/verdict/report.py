@@ -75,7 +75,9 @@ def reported_estimate(
     assert stderr is not None
     share, error = scale.share(value), stderr / (scale.high - scale.low)
     number, square = float(n), share**2 + error**2 * (n - 1)
-    if square > share and not is_share:  # repeats, say: so many results of their own have this standard error
+    if (
+        square > share and not is_share
+    ):  # of repeats, for example: this many independent results have the same standard error
         number, square = max(share * (1 - share) / error**2 + 1, 1.0), share
     scores = Moments(number, share, square, None), Moments(number, 1 - share, 1 - 2 * share + square, None)
     return Sums(

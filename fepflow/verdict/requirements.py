@@ -50,7 +50,7 @@ class Bound:
 
     @property
     def rule(self) -> str:
-        """See Requirement."""
+        """The requirement in a few words."""
         return f"at {'most' if self.is_maximum else 'least'} {number(self.limit)}"
 
     def judge(self, low: float, high: float) -> Outcome:
@@ -85,12 +85,12 @@ class ImpactAtMost:
 
     @property
     def rule(self) -> str:
-        """See Requirement."""
+        """The requirement in a few words."""
         return f"impact at most {self.worst_allowed}"
 
     @property
     def limit(self) -> None:
-        """See Requirement."""
+        """No single number: impacts are compared."""
 
     def judge(self, low: float, high: float) -> Outcome:
         """Implement `Requirement.judge`."""
