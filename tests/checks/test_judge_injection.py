@@ -107,16 +107,17 @@ def test_there_are_forty():
     assert len(ATTACKS) == 40
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=range(len(ATTACKS)))
-def test_an_attack_in_an_output_stays_data(sent, attack):
-    attacked, usual = sent(attack)[0], sent("Paris")[1]
-    system, nonce, text = parts_of(attacked)
-    usual_system, usual_nonce, usual_text = parts_of(usual)
-    assert (system, usual_text) == (usual_system, "Paris")
-    assert nonce != usual_nonce
-    assert not READS_LIKE_A_TAG.search(text.replace("\u200b", "").replace("\u00ad", ""))
-    assert EXPECTED not in json.dumps(attacked)
-    assert "sk-of-the-judge" not in json.dumps(attacked)
+def test_an_attack_in_an_output_stays_data(sent, subtests):
+    for attack in ATTACKS:
+        with subtests.test(attack=attack):
+            attacked, usual = sent(attack)[0], sent("Paris")[1]
+            system, nonce, text = parts_of(attacked)
+            usual_system, usual_nonce, usual_text = parts_of(usual)
+            assert (system, usual_text) == (usual_system, "Paris")
+            assert nonce != usual_nonce
+            assert not READS_LIKE_A_TAG.search(text.replace("\u200b", "").replace("\u00ad", ""))
+            assert EXPECTED not in json.dumps(attacked)
+            assert "sk-of-the-judge" not in json.dumps(attacked)
 
 
 @pytest.mark.parametrize("attack", ATTACKS[22:39])

@@ -53,9 +53,9 @@ class TestAdding:
         (found,) = store.labels.current(run.id, CHECK_ID)
         assert (found.label, type(found.label), found.note, found.case_id) == (read, type(read), "why", "c0")
 
-    @pytest.mark.parametrize(
-        ("changes", "error", "says"),
-        [
+    def test_what_is_no_label_is_refused_and_nothing_is_stored(self, store: Store, subtests: pytest.Subtests):
+        run = run_with_failed_output(store)
+        for changes, error, says in [
             ({"case": 7}, NotFoundError, "has no case with the id 'c7'"),
             ({"repeat": 1}, NotFoundError, "has no output 2 of the case 'c0'"),
             ({"repeat": -1}, NotFoundError, "has no output 0"),
@@ -73,14 +73,12 @@ class TestAdding:
             ({"who": "x" * 201}, UserError, "needs its author's name"),
             ({"label": None}, UserError, "ann has no label .* to withdraw"),
             ({"draw_id": "d"}, NotFoundError, "No draw 'd' of run"),
-        ],
-    )
-    def test_what_is_no_label_is_refused_and_nothing_is_stored(self, store: Store, changes, error, says):
-        run = run_with_failed_output(store)
-        with pytest.raises(error, match=says) as caught:
-            say(store, run, **{"case": 0, **changes})
-        assert type(caught.value) is error
-        assert store.labels.current(run.id) == []
+        ]:
+            with subtests.test(changes=changes, error=error, says=says):
+                with pytest.raises(error, match=says) as caught:
+                    say(store, run, **{"case": 0, **changes})
+                assert type(caught.value) is error
+                assert store.labels.current(run.id) == []
 
     def test_of_an_unknown_run(self, store: Store):
         with pytest.raises(NotFoundError, match="nowhere"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any
 from uuid import UUID
 
 import httpx
@@ -40,9 +39,10 @@ def test_test_cases_are_stored_listed_and_deleted(client: httpx.Client) -> None:
     assert error_of(client.delete("/api/test-cases/a"), 404) == ("NOT_FOUND", "Test case not found")
 
 
-@pytest.mark.parametrize(
-    ("document", "status", "code"),
-    [
+def test_test_cases_that_are_refused_leave_nothing(
+    client: httpx.Client, cases: list[str], subtests: pytest.Subtests
+) -> None:
+    for document, status, code in [
         ({}, 400, "MISSING_FIELD"),
         ({"input": 1, "id": ""}, 400, "INVALID_REQUEST"),
         ({"input": 1, "id": 7}, 400, "INVALID_REQUEST"),
@@ -56,13 +56,10 @@ def test_test_cases_are_stored_listed_and_deleted(client: httpx.Client) -> None:
         ([{"input": 1, "id": "n"}, {"input": 1, "id": "tc-001"}], 409, "CONFLICT"),
         ([{"input": 1}, 5], 400, "INVALID_REQUEST"),
         ({"test_cases": "x"}, 400, "INVALID_REQUEST"),
-    ],
-)
-def test_test_cases_that_are_refused_leave_nothing(
-    client: httpx.Client, cases: list[str], document: Any, status: int, code: str
-) -> None:
-    assert error_of(client.post("/api/test-cases", json=document), status)[0] == code
-    assert client.get("/api/test-cases").json()["data"]["total"] == 2
+    ]:
+        with subtests.test(document=document, status=status, code=code):
+            assert error_of(client.post("/api/test-cases", json=document), status)[0] == code
+            assert client.get("/api/test-cases").json()["data"]["total"] == 2
 
 
 def test_graders_are_stored_listed_and_deleted(client: httpx.Client) -> None:

@@ -117,9 +117,10 @@ def test_the_summary_is_of_all_results_and_not_of_the_page(
     assert data["summary"]["grader_fail_counts"] == {"string-match": 2}
 
 
-@pytest.mark.parametrize(
-    ("error", "message"),
-    [
+def test_an_agent_without_an_answer_is_a_result_in_error(
+    client: httpx.Client, store: Store, cases: list[str], subtests: pytest.Subtests
+) -> None:
+    for error, message in [
         ({"type": "unknown_error", "message": "connection refused by a:1"}, "Connection refused"),
         (
             {"type": "timeout_error", "message": "no complete answer within 30 s (target.timeout)"},
@@ -130,26 +131,23 @@ def test_the_summary_is_of_all_results_and_not_of_the_page(
             "Timeout after 30 seconds; before that: HTTP 429: x",
         ),
         ({"type": "unknown_error", "message": "name not found: a"}, "name not found: a"),
-    ],
-)
-def test_an_agent_without_an_answer_is_a_result_in_error(
-    client: httpx.Client, store: Store, cases: list[str], error: dict[str, str], message: str
-) -> None:
-    run_id = create(client)["id"]
-    executor = Executor(store, run_id)
-    executor.fail(0, kind="connect", recoverable=True, **error)
-    executor.check(0, "string-match--1", None, None)
-    executor.finish()
-    data = client.get(f"/api/evaluations/{run_id}/results").json()["data"]
-    (result,) = data["results"]
-    assert (result["response_status"], result["agent_response"]) == ("error", None)
-    assert (result["response_latency_ms"], result["error_message"]) == (None, message)
-    (score,) = result["scores"]
-    assert (score["score_status"], score["score_value"]) == ("error", None)
-    assert score["error_message"] == "Grader timeout"
-    assert (data["summary"]["successful_responses"], data["summary"]["failed_responses"]) == (0, 1)
-    assert data["summary"]["grader_pass_counts"] == data["summary"]["grader_fail_counts"] == {"string-match": 0}
-    assert client.get(f"/api/evaluations/{run_id}").json()["data"]["status"] == "completed"
+    ]:
+        with subtests.test(error=error, message=message):
+            run_id = create(client)["id"]
+            executor = Executor(store, run_id)
+            executor.fail(0, kind="connect", recoverable=True, **error)
+            executor.check(0, "string-match--1", None, None)
+            executor.finish()
+            data = client.get(f"/api/evaluations/{run_id}/results").json()["data"]
+            (result,) = data["results"]
+            assert (result["response_status"], result["agent_response"]) == ("error", None)
+            assert (result["response_latency_ms"], result["error_message"]) == (None, message)
+            (score,) = result["scores"]
+            assert (score["score_status"], score["score_value"]) == ("error", None)
+            assert score["error_message"] == "Grader timeout"
+            assert (data["summary"]["successful_responses"], data["summary"]["failed_responses"]) == (0, 1)
+            assert data["summary"]["grader_pass_counts"] == data["summary"]["grader_fail_counts"] == {"string-match": 0}
+            assert client.get(f"/api/evaluations/{run_id}").json()["data"]["status"] == "completed"
 
 
 def test_a_grader_says_why_there_is_no_response_as_the_result_does(

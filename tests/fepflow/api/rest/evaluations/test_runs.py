@@ -47,11 +47,12 @@ def test_list_evaluations(client: httpx.Client, cases: list[str]) -> None:
     assert list(data["evaluations"][0]) == FIELDS
 
 
-@pytest.mark.parametrize("path", ["", "/results"])
-@pytest.mark.parametrize("run_id", ["550e8400-e29b-41d4-a716-446655440010", "x", "latest", "%00", "9" * 4_400])
-def test_an_unknown_run_is_not_found(client: httpx.Client, run_id: str, path: str) -> None:
-    found = error_of(client.get(f"/api/evaluations/{run_id}{path}"), 404)
-    assert found == ("NOT_FOUND", "Evaluation run not found")
+def test_an_unknown_run_is_not_found(client: httpx.Client, subtests: pytest.Subtests) -> None:
+    for run_id in ["550e8400-e29b-41d4-a716-446655440010", "x", "latest", "%00", "9" * 4_400]:
+        for path in ["", "/results"]:
+            with subtests.test(path=path, run_id=run_id):
+                found = error_of(client.get(f"/api/evaluations/{run_id}{path}"), 404)
+                assert found == ("NOT_FOUND", "Evaluation run not found")
 
 
 def test_a_run_of_another_interface_is_not_found(client: httpx.Client, store: Store) -> None:
