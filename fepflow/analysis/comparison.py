@@ -166,7 +166,12 @@ def compare_results(then: RunResults, now: RunResults, *, metrics_needed: bool =
         if earlier is None or why_not is not None:
             metrics.append(_not_compared(accumulator, why_not or ""))
             continue
-        metrics.append(_with_correction(_difference(earlier, accumulator, matched, gate, absent), now.labels))
+        try:
+            difference_of_metric = _difference(earlier, accumulator, matched, gate, absent)
+        except (ArithmeticError, ValueError):  # of numbers at the end of what a float can hold
+            metrics.append(_not_compared(accumulator, "its values are too large to be compared"))
+            continue
+        metrics.append(_with_correction(difference_of_metric, now.labels))
         if is_rescored:
             continue
         if is_of_passes(accumulator.metric) and accumulator.metric.aggregated.kind != "error_rate":

@@ -182,6 +182,17 @@ def test_a_file_that_is_none_of_results_is_refused_by_name_and_line(
     assert "Traceback" not in done.stderr
 
 
+def test_scores_at_the_end_of_what_a_float_holds_are_not_compared(cli: Cli, home: Path) -> None:
+    text = evaluated(["yes"] * 3).model_dump_json()
+    for name, scores in (("a", [1.7e308, 1.7e308, 1.0]), ("b", [-1.7e308, 1.7e308, 2.0])):
+        document = json.loads(text)
+        for result, score in zip(document["results"], scores, strict=True):
+            result["check_results"][0]["results"] = {"score": score}
+        (home / f"{name}.json").write_text(json.dumps(document))
+    done = cli("compare", "a.json", "b.json")
+    assert (done.exit_code, "its values are too large to be compared" in done.stderr) == (2, True)
+
+
 def test_a_file_never_says_which_model_judges_it_nor_where(
     cli: Cli, ran: Ran, store: Store, home: Path, model_server: ModelServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
