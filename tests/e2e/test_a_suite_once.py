@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -29,27 +30,26 @@ spy(reader, "read_suite")
 atexit.register(lambda: Path("counts.json").write_text(json.dumps(counts)))
 """
 COMMAND = f"{SPY}\nfrom fepflow.cli.main import main\nmain()\n"
+ONCE = {"parse_yaml": 1, "read_suite": 1}
 FLOW = f"{SPY}\nfrom fepflow.flows.evaluate import evaluate\nasyncio.run(evaluate(sys.argv[1], return_state=True))\n"
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    "words",
     [
-        pytest.param(COMMAND, ["run"], marks=pytest.mark.battery),  # what options add is on top of it
-        (COMMAND, ["run", "--repeats", "2", "--max-concurrency", "3", "--timeout", "9s", "--verdict", "point"]),
-        (COMMAND, ["validate"]),
-        (FLOW, []),
+        pytest.param(["run"], marks=pytest.mark.battery),  # what options add is on top of it
+        ["run", "--repeats", "2", "--max-concurrency", "3", "--timeout", "9s", "--verdict", "point"],
+        ["validate"],
     ],
-    ids=["run", "run with options", "validate", "flow of a worker"],
+    ids=["run", "run with options", "validate"],
 )
-def test_a_suite_is_parsed_and_validated_once(workplace: Workplace, code: str, words: list[str]) -> None:
+def test_a_suite_is_parsed_and_validated_once(workplace: Workplace, words: list[str]) -> None:
     workplace.write_suite(["a", "b"], gate={"min": {"exact_match": 0.1}}, baseline="previous")
-    env = {} if code is COMMAND else workplace.stack.prefect
     verb, options = words[:1], words[1:]
-    with workplace.running(*verb, workplace.suite, *options, code=code, **env) as process:
+    with workplace.running(*verb, workplace.suite, *options, code=COMMAND) as process:
         _, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors
-    assert json.loads((workplace.folder / "counts.json").read_text()) == {"parse_yaml": 1, "read_suite": 1}
+    assert json.loads((workplace.folder / "counts.json").read_text()) == ONCE
 
 
 @pytest.mark.battery
@@ -61,10 +61,12 @@ def test_a_resumed_run_reads_the_suite_of_the_store_once(workplace: Workplace) -
     assert json.loads((workplace.folder / "counts.json").read_text()) == {"read_suite": 1}
 
 
-def test_a_run_of_a_worker_has_the_name_and_the_tags_of_its_suite(workplace: Workplace) -> None:
-    workplace.write_suite(["a"], name="refund answers", tags=["nightly"])
+def test_a_worker_parses_a_suite_once_and_names_its_run_after_it(workplace: Workplace) -> None:
+    gated: dict[str, Any] = {"gate": {"min": {"exact_match": 0.1}}, "baseline": "previous"}
+    workplace.write_suite(["a"], name="refund answers", tags=["nightly"], **gated)
     with workplace.running(workplace.suite, code=FLOW, **workplace.stack.prefect) as process:
         process.communicate(timeout=120)
+    assert json.loads((workplace.folder / "counts.json").read_text()) == ONCE
     flow_run = workplace.stack.api.get(f"/flow_runs/{workplace.record.flow_run_id}").json()
     assert flow_run["name"] == f"refund answers · {workplace.record.outcome}"
     assert "nightly" in flow_run["tags"]

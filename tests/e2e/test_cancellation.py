@@ -116,14 +116,13 @@ def flow_run_states(workplace: Workplace, stack: Stack) -> list[tuple[str, str]]
     return [(flow_run["state"]["type"], flow_run["state"]["name"]) for flow_run in ours]
 
 
+@pytest.mark.battery
 @pytest.mark.parametrize(
     ("request_with", "exit_code", "status", "state"),
     [
-        pytest.param('"flow_id":', 130, "cancelled", CANCELLED, marks=pytest.mark.battery, id="creates-the-flow-run"),
+        pytest.param('"flow_id":', 130, "cancelled", CANCELLED, id="creates-the-flow-run"),
         pytest.param('"state":{"type":"RUNNING"', 130, "cancelled", CANCELLED, id="begins-it"),
-        pytest.param(
-            ' · pass"', 0, "completed", ("COMPLETED", "Completed"), marks=pytest.mark.battery, id="shows-the-verdict"
-        ),
+        pytest.param(' · pass"', 0, "completed", ("COMPLETED", "Completed"), id="shows-the-verdict"),
     ],
 )
 def test_ctrl_c_while_prefects_engine_waits_for_an_answer(

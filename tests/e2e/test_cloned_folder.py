@@ -119,11 +119,10 @@ def clone(workplace: Workplace) -> Iterator[Clone]:
     "command",
     [
         "status",
-        "alert --list",
         "run suite.yaml",
         *(
             pytest.param(more, marks=pytest.mark.battery)
-            for more in ("up", "schedule --list", "limits", "validate suite.yaml")
+            for more in ("up", "alert --list", "schedule --list", "limits", "validate suite.yaml")
         ),
     ],
 )

@@ -158,17 +158,22 @@ def test_the_page_about_ci_has_all_inputs_and_no_others() -> None:
                 assert step["with"].keys() <= ACTION["inputs"].keys()
 
 
+def ran_on_main(stack: Stack, tmp_path: Path, api: GitHubAPI) -> tuple[Runner, Path]:
+    """A run on the main branch, and the baseline that it keeps."""
+    main = Runner(stack, tmp_path / "main", api, "push", wrong=2)
+    assert main.run_action(**{"save-baseline": "main", "inconclusive": "neutral"}) == 0, main.printed
+    return main, Path(main.used["Keep the baseline"]["path"]) / "baseline.zip"
+
+
 def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     stack: Stack, tmp_path: Path, api: GitHubAPI
 ) -> None:
-    main = Runner(stack, tmp_path / "main", api, "push", wrong=2)
-    assert main.run_action(**{"save-baseline": "main", "inconclusive": "neutral"}) == 0, main.printed
+    main, baseline = ran_on_main(stack, tmp_path, api)
     assert main.outputs["outcome"] == "inconclusive"
     assert "nothing has passed" in main.summary
     assert "No comment: the event push is of no pull request" in main.printed
     kept = main.used["Keep the baseline"]
     assert (kept["name"], kept["path"]) == ("fepflow-baseline", str(main.temp / "fepflow-baseline"))
-    baseline = Path(kept["path"]) / "baseline.zip"
     with zipfile.ZipFile(baseline) as zipped:
         assert all(TOKEN.encode() not in zipped.read(name) for name in zipped.namelist())
     assert len(api.requests) == 0
@@ -202,6 +207,17 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert "### PASS: refunds" in api.of_bot()[0]
     assert api.requests[-1].startswith("PATCH ")
 
+    for runner in (main, first, second):
+        assert TOKEN not in runner.printed + runner.summary
+
+
+@pytest.mark.battery
+def test_suites_in_error_forks_and_wrong_inputs_are_told_from_a_fail(
+    stack: Stack, tmp_path: Path, api: GitHubAPI
+) -> None:
+    _, baseline = ran_on_main(stack, tmp_path, api)
+    second = Runner(stack, tmp_path / "second", api, "pull_request", wrong=2)
+    assert second.run_action(baseline=str(baseline)) == 0, second.printed
     (second.repository / "suite.yaml").write_text("name: refunds\ntarget: {}\n", encoding="utf-8")
     assert second.run_action(baseline=str(baseline)) == 2
     assert second.outputs["outcome"] == "error"
@@ -220,7 +236,7 @@ def test_a_pull_request_is_gated_on_the_baseline_of_main_with_one_comment(
     assert "has a quote that is not closed" in fork.printed
     assert fork.run_action(inconclusive="sometimes", version="1.2.0", extras="serve,mcp") == 2
     assert (fork.folder / "pip.log").read_text().endswith("--quiet fepflow[serve,mcp]==1.2.0\n")
-    for runner in (main, first, second, fork):
+    for runner in (second, fork):
         assert TOKEN not in runner.printed + runner.summary
 
 

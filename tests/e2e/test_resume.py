@@ -145,7 +145,6 @@ def test_a_run_that_is_killed_again_and_again_ends_as_an_undisturbed_one(
 ) -> None:
     killed = Killed(workplace, endpoint, CASES)
     killed.kill(killed.calls(random.randint(1, 60)))
-    killed.kill(killed.checks(random.randint(1, 60)))
     killed.kill((workplace.folder / "deciding").exists, DECIDES_SLOWLY + MAIN)
     asked_before, checked_before = endpoint.questions, checked(workplace)
     killed.finish()

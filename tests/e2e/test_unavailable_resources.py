@@ -35,7 +35,8 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     return out, err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.battery)])
+@pytest.mark.battery
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_and_sigterm_stop_a_run_and_keep_its_results(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
 ) -> None:
@@ -160,8 +161,8 @@ def test_a_completed_run_that_prefect_does_not_begin_again_is_an_error(
     [
         (nowhere, 3, "the Prefect API that PREFECT_API_URL names does not answer: start it, or unset"),
         (no_prefect, 3, "/no-such-api cannot be used"),
-        (below_a_file, 3, "name a writable folder in FEPFLOW_HOME"),
-        (no_number, 2, "FEPFLOW_PORT: must be a whole number"),
+        pytest.param(below_a_file, 3, "name a writable folder in FEPFLOW_HOME", marks=pytest.mark.battery),
+        pytest.param(no_number, 2, "FEPFLOW_PORT: must be a whole number", marks=pytest.mark.battery),
     ],
 )
 def test_a_run_that_cannot_start_is_an_error_in_one_line(

@@ -202,7 +202,6 @@ def test_a_scheduled_run_is_on_the_pages_for_who_has_a_key(
         browser.open("/")
         browser.shows("recurring", "Fail", "Next run", "UTC")
         assert "Prefect does not answer" not in browser.text
-        schedule(served, "recurring", "--remove")
         browser.all("header form button")[0].click()
         browser.shows("Sign in")
         assert "Traceback" not in served.log
