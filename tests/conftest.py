@@ -90,7 +90,17 @@ class Stack:
 REAL_PARTS = {"stack", "new_home", "new_store", "serve", "serve_raw", "model_server", "served", "pytester"}
 """Fixtures that start a server, a browser or other processes, or make a database."""
 PLACES_OF_REAL_PARTS = {
-    *("e2e", "deployments", "hostile", "docs", "fundamentals", "store", "pages", "grpc", "ecp", "python", "typing"),
+    *("e2e", "deployments", "hostile", "docs", "fundamentals", "observability", "store", "pages", "grpc"),
+    *(
+        "ecp",
+        "mcp",
+        "python",
+        "typing",
+        "test_github.py",
+        "test_prefect_api.py",
+        "test_spans.py",
+        "test_entry_points.py",
+    ),
     *("test_installation.py", "test_loading.py", "test_platforms.py", "test_prefect_settings.py", "test_env_file.py"),
 }
 """Folders and files of tests that do so without these fixtures."""

@@ -42,7 +42,7 @@ def test_power_at_the_ends() -> None:
     assert power_of_pairs(73, 0.05, 0.0) == 1, "none differs"
     assert power_of_pairs(72, 0.05, 0.0) == 0
     assert power_of_pairs(10, 0.05, 1.0) == pytest.approx(56 / 1024), "all differ, and eight at least are better"
-    assert pairs_for_power(lambda cases: power_of_pairs(cases, 0.0001, 0.2), 0.8, 10_000) is None
+    assert pairs_for_power(lambda cases: power_of_pairs(cases, 0.0001, 0.2), 0.8, 30_000) is None
 
 
 def test_repeats_are_simulated_with_the_interval_that_judges_them() -> None:
