@@ -17,6 +17,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import ThreadingHTTPServer
@@ -267,6 +268,7 @@ class Composed:
         check = SERVICES[service]["healthcheck"]["test"][1:]
 
         def is_healthy() -> bool:
+            time.sleep(0.5)  # each look starts a process, while the service computes
             return all(one.process.poll() is None and one.execute(check).returncode == 0 for one in self.of(service))
 
         self.wait_for(is_healthy, f"{service} that is healthy")
