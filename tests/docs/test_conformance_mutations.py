@@ -229,7 +229,7 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/access/credentials.py", '"require": ["exp", "aud", "iss", "sub"]', '"require": []'
     ),
     f"{MIDDLEWARE}/test_admission.py::test_without_a_valid_key_nothing_reaches_the_application": OPEN_DOOR,
-    "tests/deployments/test_api.py::test_a_key_closes_both_interfaces_of_a_running_process": OPEN_DOOR,
+    "tests/deployments/test_api.py::test_a_key_closes_all_interfaces_of_a_running_process": OPEN_DOOR,
     f"{OPENAPI}::test_no_series_of_requests_is_a_fault_of_the_server": Mutation(
         "fepflow/api/rest/errors.py", "for kind in (FepflowError, ", "for kind in ("
     ),
