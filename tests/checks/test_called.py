@@ -67,6 +67,7 @@ def test_what_the_function_raises_is_an_error_of_its_case_and_no_fail() -> None:
 
 
 def test_what_cannot_be_repeated_is_refused_before_anything_is_called() -> None:
+    arguments: Any
     for arguments, says in [
         ({"outputs": [1, 2], "repeats": 2}, "outputs that are there cannot be repeated"),
         ({"outputs": len, "repeats": 0}, "0 is not a number of repeats"),

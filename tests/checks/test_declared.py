@@ -29,6 +29,7 @@ def test_it_passes_for_a_result_that_fits_and_needs_no_arguments() -> None:
 
 
 def test_it_fails_for_what_does_not_fit() -> None:
+    metadata: Any
     for metadata, sentence in [
         ({"structuredContent": {"total": "9"}}, "total: '9' is not of type 'number'"),
         ({"structuredContent": {}}, "'total' is a required property"),

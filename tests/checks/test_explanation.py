@@ -386,6 +386,7 @@ HUGE = {"items": ["long"] * 100_000}
 
 
 def test_a_large_value_is_cut_and_one_that_was_left_out_is_named() -> None:
+    arguments: Any
     for check_type, arguments, filled_in, left_out in [
         (
             "contains",

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from fepflow.checks.text_match import TextMatchCheck
@@ -46,6 +48,7 @@ def test_an_empty_text_meets_no_condition(passed):
 
 def test_wrong_arguments_are_refused_whatever_the_text_is(refused):
     for answer in [TEXT, None]:
+        arguments: Any
         for arguments, why in [
             ({"condition": "contains"}, "value is missing: contains needs it"),
             ({"condition": "equals", "pattern": "a"}, "value is missing: equals needs it"),

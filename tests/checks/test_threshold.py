@@ -1,9 +1,12 @@
+from typing import Any
+
 import pytest
 
 from fepflow.checks.threshold import ThresholdCheck
 
 
 def test_a_number_is_compared_with_its_bounds(passed):
+    bounds: Any
     for value, bounds, within in [
         (0.8, {"min_value": 0.8}, True),
         (0.8, {"min_value": 0.8, "min_inclusive": False}, False),

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from fepflow.checks.tool_usage import ToolUsageCheck
@@ -113,6 +115,7 @@ def test_a_value_that_is_not_a_list_of_calls_is_refused_with_its_path(refused):
 
 
 def test_wrong_arguments_are_refused(refused):
+    arguments: Any
     for arguments, why in [
         ({"min_count": -1}, "min_count: must be at least 0"),
         ({"min_count": 1.5}, "min_count: must be a whole number"),

@@ -3,6 +3,7 @@
 import random
 import time
 from itertools import permutations
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -159,6 +160,7 @@ def test_the_calls_of_all_steps_are_one_list(results):
 
 
 def test_a_step_that_does_not_tell_its_calls_is_no_trouble_where_more_calls_change_nothing(results):
+    arguments: Any
     for arguments, passes in [
         ({"expected": ["search"], "match": "any_order"}, True),
         ({"expected": ["lookup"], "match": "any_order"}, False),
@@ -190,6 +192,7 @@ SPAN = {"name": "search", "arguments": None, "result": None, "error": None, "ms"
 
 
 def test_a_span_need_not_tell_arguments_that_are_not_compared(passed):
+    arguments: Any
     for arguments, passes in [
         ({"expected": ["search"]}, True),
         ({"expected": [SEARCH], "match_arguments": "ignore"}, True),
@@ -220,6 +223,7 @@ def test_nothing_expected_is_not_met_by_calls_that_are_not_told(refused, match):
 
 
 def test_wrong_expectations_are_refused(refused):
+    arguments: Any
     for arguments, why in [
         ({"expected": "search"}, "expected: must be a list"),
         ({"expected": [5]}, "expected[0]"),
@@ -240,6 +244,7 @@ def test_wrong_expectations_are_refused(refused):
 
 
 def test_a_trajectory_that_does_not_match_is_explained(ask):
+    arguments: Any
     for calls, arguments, sentence in [
         (
             [SEARCH, REFUND],

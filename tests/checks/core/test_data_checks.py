@@ -59,6 +59,7 @@ def test_forbidden_settings_in_data_are_an_error_of_that_check(
 
 
 def test_settings_of_how_to_judge_are_allowed_in_data() -> None:
+    arguments: Any
     for arguments in [
         {},
         {"model_config": {"temperature": 0.5}},

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 from fepflow.checks.constants import SCORED_JUDGES
 from fepflow.checks.core.argument_paths import with_default_paths
@@ -42,6 +43,7 @@ def test_it_is_identified_without_the_environment():
 
 
 def test_what_changes_no_verdict_is_the_same_judge():
+    changes: Any
     for changes in [
         {"model_config": {"model": "openai/gpt-4o-mini", "temperature": 0.0}},
         {"model_config": {"model": "gpt-4o-mini"}, "provider_config": {"provider_name": "openai", **BASE}},
@@ -53,6 +55,7 @@ def test_what_changes_no_verdict_is_the_same_judge():
 
 
 def test_another_model_is_another_judge_and_another_question_another_rubric():
+    changes: Any
     for changes, other_judge in [
         ({"model_config": {"model": "openai/gpt-4o"}}, True),
         ({"model_config": {"model": "openai/gpt-4o-mini", "temperature": 0.5}}, True),

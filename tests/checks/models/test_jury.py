@@ -1,6 +1,7 @@
 """Juries: several models, one judgement. The rules in memory, the rest over a real socket."""
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -137,6 +138,7 @@ RUBRIC = {"criteria": "Polite", "model_config": {"model": "openai/a"}}
 
 
 def test_a_jury_that_is_none_is_refused(refused):
+    changes: Any
     for changes, why in [
         ({"judges": ["openai/a", "openai/b"]}, "must be an odd number"),
         ({"judges": ["openai/a", "openai/b", "openai/a"]}, "openai/a appears twice"),

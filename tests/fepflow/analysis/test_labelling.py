@@ -55,6 +55,7 @@ class TestAdding:
 
     def test_what_is_no_label_is_refused_and_nothing_is_stored(self, store: Store, subtests: pytest.Subtests):
         run = run_with_failed_output(store)
+        changes: Any
         for changes, error, says in [
             ({"case": 7}, NotFoundError, "has no case with the id 'c7'"),
             ({"repeat": 1}, NotFoundError, "has no output 2 of the case 'c0'"),

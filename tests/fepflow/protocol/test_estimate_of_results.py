@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from fepflow import EqualsCheck, EvaluationRunResult, TestCase, evaluate
@@ -17,6 +19,7 @@ def results(questions: int) -> EvaluationRunResult:
 
 
 def test_the_interval_counts_clusters_and_contents() -> None:
+    cluster: Any
     for questions, cluster, units in [
         (200, None, 200),
         (200, DOCUMENT, 20),

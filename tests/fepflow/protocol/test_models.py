@@ -2,6 +2,7 @@
 
 import json
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -140,6 +141,7 @@ class TestCheckResult:
 
 
 def test_an_error_outweighs_a_skip_and_a_skip_the_rest():
+    statuses: Any
     for statuses, status in [
         ([], "completed"),
         (["completed"], "completed"),

@@ -148,6 +148,7 @@ def token(*parts: Any) -> str:
 
 
 async def test_lists_that_cannot_be_are_refused(served: Served, subtests: pytest.Subtests) -> None:
+    options: Any
     for options in [
         {"filter": "status=interrupted"},
         {"filter": "status"},

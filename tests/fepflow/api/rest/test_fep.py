@@ -264,6 +264,7 @@ def test_a_request_with_more_checks_than_are_taken_is_too_large(client: httpx.Cl
 
 
 def test_only_models_that_the_operator_allows_are_asked(client: httpx.Client, subtests: pytest.Subtests):
+    arguments: Any
     for arguments, expected in [
         ({"model_config": {"model": "openai/gpt-4o"}}, "FEPFLOW_MODELS"),
         ({"model_config": {"model": "openai/gpt-4o", "api_base": "http://127.0.0.1:1"}}, "FEPFLOW_MODELS"),
