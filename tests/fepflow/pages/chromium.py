@@ -60,6 +60,7 @@ def watching(root: str, profile: Path, *, scripts: bool = True) -> Iterator[Watc
         options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(driver_path))
+    driver.set_script_timeout(120)  # an audit of a large page takes 10 s, and more than 30 on a busy machine
     try:
         yield Watched(driver, root)
     finally:
