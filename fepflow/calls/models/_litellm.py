@@ -115,7 +115,7 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
     """Return the body, or nothing in place of a large one that is not JSON.
 
     An error with a status of its own, as gateways send it with HTTP 200, gives the exchange this status. Raises
-    httpx.ProtocolError for one without, and for JSON with too many values.
+    httpx.ProtocolError for one without, for JSON with too many values, and for choices of which none is the first.
     """
     is_small = len(body) <= SMALL_BYTES
     if not is_small and has_more_values(body.decode("utf-8", "replace"), exchange.most_values):
@@ -133,10 +133,10 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
             return body
         why = f"answers HTTP {exchange.status} with an error: {error.get('message') or status}"
         raise exchange.refuse("failed", why, request, retryable=True)
-    choices = answer.get("choices")
+    simple = _with_a_text(_with_one_choice(answer, exchange, request))
+    choices = simple.get("choices")
     if isinstance(choices, list) and choices:
         exchange.tells_end = isinstance(choices[0], dict) and bool(choices[0].get("finish_reason"))
-    simple = _with_a_text(answer)
     return body if simple is answer else json.dumps(simple).encode()
 
 
@@ -168,6 +168,26 @@ def _with_a_text(answer: dict[str, Any]) -> dict[str, Any]:
 
 def _is_text(part: Any) -> bool:
     return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _with_one_choice(answer: dict[str, Any], exchange: Exchange, request: httpx.Request) -> dict[str, Any]:
+    """Return an answer of several choices with the one of index 0 only; any other answer as it is.
+
+    litellm numbers the choices anew, in the order in which they are listed. Raises httpx.ProtocolError where it cannot
+    be said which choice is meant.
+    """
+    for name in ("choices", "candidates"):  # OpenAI's name, and Google's
+        choices = answer.get(name)
+        if not isinstance(choices, list) or len(choices) < 2:
+            continue
+        indexes = [choice.get("index") if isinstance(choice, dict) else None for choice in choices]
+        first = [choice for choice, index in zip(choices, indexes, strict=True) if index == 0 and index is not False]
+        if all(index is None for index in indexes):
+            first = choices[:1]
+        if len(first) != 1:
+            raise exchange.refuse("invalid", f"gives {len(choices)} choices, and not one of index 0", request)
+        return {**answer, name: first}
+    return answer
 
 
 def _joined(here: str, location: str) -> str:
@@ -411,7 +431,7 @@ _NEEDED = {
     "ollama_chat": "OLLAMA_API_BASE",
     "hosted_vllm": "HOSTED_VLLM_API_BASE",
 }
-"""What the most usual providers need, so that `fepflow validate` does not load litellm, which takes seconds."""
+"""Variable that each usual provider needs: with it, `fepflow validate` does not load litellm, which takes seconds."""
 
 
 def _has_what_it_needs(model: Model) -> bool:

@@ -66,6 +66,49 @@ async def test_a_response_without_completion_tokens_has_no_known_cost(
     assert whole.usage.cost_usd is not None
 
 
+def choices(*answers: tuple[Any, str]) -> dict[str, Any]:
+    """An answer of several choices: the index of each (None: it has none), and what it says."""
+    listed = [
+        {**({} if index is None else {"index": index}), "finish_reason": "stop", "message": {"content": said}}
+        for index, said in answers
+    ]
+    for choice in listed:
+        choice["message"]["role"] = "assistant"
+    return {**chat(), "choices": listed}
+
+
+@pytest.mark.parametrize("name", ["openai/gpt-4o-mini", "deepseek/deepseek-chat", "mistral/mistral-small"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        choices((1, "no"), (0, "yes")),
+        choices((0, "yes"), (1, "no")),
+        choices((2, "no"), (1, "no"), (0, "yes")),
+        choices((None, "no"), (0, "yes")),
+        choices((False, "no"), (0, "yes")),
+        choices((None, "yes"), (None, "no")),
+        choices((1, "yes")),
+        choices((None, "yes")),
+        choices((1, "no" * 50_000), (0, "yes")),
+    ],
+)
+async def test_the_choice_of_index_0_counts_wherever_it_is_listed(
+    answering: Answering, requests: ModelRequests, name: str, answer: dict[str, Any]
+) -> None:
+    assert (await complete(requests, model(await answering(answer), name))).text == "yes"
+
+
+@pytest.mark.parametrize(
+    "answer", [choices((1, "no"), (2, "no")), choices((0, "no"), (0, "yes")), choices((None, "no"), (1, "yes"))]
+)
+async def test_choices_of_which_none_is_the_first_are_no_answer(
+    answering: Answering, requests: ModelRequests, answer: dict[str, Any]
+) -> None:
+    with pytest.raises(ModelError, match="gives 2 choices, and not one of index 0") as failure:
+        await complete(requests, model(await answering(answer)))
+    assert failure.value.kind == "invalid"
+
+
 @pytest.mark.parametrize("indexes", [[0, 1, 2], [0], [0, 0], [1, 2]])
 async def test_there_is_one_vector_for_each_text(
     answering: Answering, requests: ModelRequests, indexes: list[int]
