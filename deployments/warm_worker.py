@@ -89,10 +89,11 @@ class Job:
             RESOURCE_CACHE[f"{kind}.{key}"] = {"kind": kind, "object": record}, DateTime.now("UTC")
 
     def load_flow(self) -> Flow[..., Any]:
-        """Load the flow. Of a module, from the folder that its deployment names, without an event of that."""
-        match self.deployment.pull_steps, self.deployment.entrypoint:
-            case [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}], str(entrypoint) if (
-                ":" not in entrypoint
+        """Load the flow. A module's flow is imported in the folder that the deployment names, without an event."""
+        entrypoint = self.deployment.entrypoint or ""
+        match self.deployment.pull_steps:
+            case [{"prefect.deployments.steps.set_working_directory": {"directory": str(folder)}}] if (
+                entrypoint and ":" not in entrypoint
             ):
                 os.chdir(folder)
                 return load_flow_from_entrypoint(entrypoint, use_placeholder_flow=False)

@@ -23,7 +23,7 @@ OF_STACK = (
 )
 """Beginnings of the names of files whose tests use the `stack` fixture."""
 STACKS = 2
-"""How many of the processes run these: each has a stack, which costs 25 s of computing before it runs anything."""
+"""Number of processes that run these: each has a stack, which costs 25 s of computing before it runs anything."""
 
 
 def unit_of(nodeid: str) -> str:

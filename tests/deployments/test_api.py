@@ -240,7 +240,7 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path, capsys: py
     home = tmp_path / "home"
 
     def refused(**env: str) -> str:
-        """What it says when it may not listen there."""
+        """Return the message with which it refuses to listen there."""
         with at_home(home, FEPFLOW_API_PORT="0", FEPFLOW_GRPC_PORT="0", **env):
             assert api_module.main(["--host", "0.0.0.0"]) == 2
         return capsys.readouterr().err

@@ -83,7 +83,7 @@ def _sum(one: Any, other: Any) -> Any:
 
 
 Mode = Literal["json_schema", "json_object", "prompt"]
-"""How a response in the form of a JSON Schema is asked for."""
+"""A way to ask for a response in the form of a JSON Schema."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ KINDS = {
 
 
 EVERYWHERE = ["thread", pytest.param("process", marks=pytest.mark.battery), "interpreter"]
-"""Where a function is called. A process of the run's interpreter and one of another run the same code."""
+"""Places in which a function is called. A process runs the same code with the run's interpreter or another one."""
 
 
 @pytest.mark.parametrize("isolate", EVERYWHERE)

@@ -15,7 +15,7 @@ from tests.fepflow.api.rest.evaluations.conftest import add_cases, body, called_
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], str]) -> Iterator[httpx.Client]:
-    """Of one server for all tests here: what is refused changes nothing."""
+    """Yield a client of one server for all tests here: refused requests change nothing."""
     url = new_store(f"sqlite:///{tmp_path_factory.mktemp('refusals') / 'store.db'}")
     with Store.open(url) as store, called_by(store, "read", "evaluate") as client:
         yield client
