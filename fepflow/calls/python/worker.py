@@ -523,12 +523,17 @@ def unloadable(error: BaseException, folder: Path, file: Path | None, interprete
     return Unusable(message, shown(Path(place)) if place else None, line, None if place else "target.python", advice)
 
 
-def _form(config: dict[str, Any]) -> Form:
-    """Return fepflow's own form if the agent runs in the run's interpreter."""
+def _form(config: dict[str, Any], *, wants_case: bool) -> Form:
+    """Return fepflow's own form if the agent runs in the run's interpreter.
+
+    Test cases take 0.2 s to load, so only a function that takes them waits for them.
+    """
     if config["root"] is None:
         return Form(encode, _case, config["reserved"])
-    sys.path.append(config["root"])
     from fepflow.json.codec import encode as fepflow_encode
+
+    if not wants_case:
+        return Form(fepflow_encode, _case, config["reserved"])
     from fepflow.protocol.test_case import TestCase
 
     return Form(fepflow_encode, TestCase.model_validate, config["reserved"])
@@ -550,12 +555,14 @@ def main() -> None:
         replies.write(text.encode("ascii") + b"\n")
         replies.flush()
 
+    if config["root"] is not None:
+        sys.path.append(config["root"])
     try:
-        form = _form(config)
         module, file = load(config)
         entry = entry_of(module, file, config["name"], config["names"])
     except Unusable as error:
         return reply(json.dumps({"problems": [error.problem]}))
+    form = _form(config, wants_case=entry.arguments.wants_case)
     reply(json.dumps({"wants_case": entry.arguments.wants_case, "file": str(file)}))
     loop = asyncio.new_event_loop()  # one for all calls, which may share clients
     asyncio.set_event_loop(loop)

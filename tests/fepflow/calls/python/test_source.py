@@ -88,8 +88,8 @@ async def test_a_function_of_a_package_is_found_beside_the_suite_and_among_what_
 def test_code_that_cannot_be_called_is_refused_before_any_call(
     tmp_path: Path, code: str, function: str, says: str, isolate: str, request: pytest.FixtureRequest
 ) -> None:
-    if isolate != "thread" and function != "agent.py:answer":
-        pytest.skip("found before a process is started")
+    if isolate != "thread" and not any(mark in says for mark in ("not valid", "Module", "SystemExit", "answre")):
+        pytest.skip("found before a process is started, or by the same code as in a thread")
     (tmp_path / "agent.py").write_text(code)
     where = {"isolate": isolate}
     if isolate == "interpreter":
