@@ -182,7 +182,7 @@ async def test_text_of_an_event_may_hold_line_ends_of_unicode(serve, open_target
             "incompatible",
             "names no supported interface",
         ),
-        (lambda _: web.Response(text=" " * 50_000_000), "too_large", "larger than 1,000,000 bytes"),
+        (lambda _: web.Response(text=" " * 1_100_000), "too_large", "larger than 1,000,000 bytes"),
         (lambda _: web.Response(text=f'{{"x": {DEEP}}}'), "malformed", "nested deeper"),
         (lambda _: web.Response(status=404), "http_status", "check target.a2a.card"),
         (lambda _: web.Response(status=302, headers={"Location": "http://evil.example/"}), "redirect", "evil.example"),

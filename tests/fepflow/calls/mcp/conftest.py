@@ -16,6 +16,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.suite.target import Target
 
 ORDERS = [sys.executable, str(Path(__file__).parent / "orders.py")]
+HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
 
 Open = Callable[..., TargetClient]
 

@@ -69,6 +69,10 @@ def exits(request: dict[str, Any]) -> None:
     os._exit(4)
 
 
+def exits_if_told_to(request: dict[str, Any]) -> None:
+    (exits if request["params"]["arguments"] else act)(request)
+
+
 def flood(request: dict[str, Any]) -> None:
     note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x" * 10_000}}
     while True:
@@ -145,8 +149,9 @@ ODD: dict[str, dict[str, Callable[[dict[str, Any]], None]]] = {
     },
     "half line": {"tools/call": half_line},
     "exits": {"tools/call": exits},
+    "exits if told to": {"tools/call": exits_if_told_to},
     "exits at once": {"initialize": exits},
-    "large": {"tools/call": lambda request: answer(request, text("x" * 2_000_000))},
+    "large": {"tools/call": lambda request: answer(request, text("x" * 400_000))},
     "flood": {"tools/call": flood},
     "many values": {
         "tools/call": lambda request: answer(request, {"content": [], "structuredContent": {"a": [0] * 250_000}})

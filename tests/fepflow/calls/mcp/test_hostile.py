@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from time import monotonic
 
 import pytest
 
-from tests.fepflow.calls.mcp.conftest import Open, ask, error_of
+from tests.fepflow.calls.mcp.conftest import HOSTILE, Open, ask, error_of
 
-HOSTILE = [sys.executable, "-I", "-S", str(Path(__file__).parent / "hostile.py")]
 PRINTED = "(stdout is for the protocol only: print to stderr)"
 
 
@@ -42,8 +39,8 @@ PRINTED = "(stdout is for the protocol only: print to stderr)"
         ("half line", "crashed", True, "the server exited with code 0"),
         ("exits", "crashed", True, "the server exited with code 4; the end of its stderr: database is gone"),
         ("exits at once", "crashed", True, "initialize: the server exited with code 4; the end of its stderr: data"),
-        ("large", "too_large", False, "the server wrote more than 1,000,000 bytes without an answer (target.mcp.max_"),
-        ("flood", "too_large", False, "the server wrote more than 1,000,000 bytes without an answer (target.mcp.max_"),
+        ("large", "too_large", False, "the server wrote more than 200,000 bytes without an answer (target.mcp.max_"),
+        ("flood", "too_large", False, "the server wrote more than 200,000 bytes without an answer (target.mcp.max_"),
         ("many values", "too_large", False, "the result holds more than 200,000 JSON values"),
         ("nan", "malformed", False, "the result is not JSON: it has NaN"),
         ("no content", "malformed", False, "the result does not fit the protocol: content: Field required"),
@@ -60,7 +57,7 @@ PRINTED = "(stdout is for the protocol only: print to stderr)"
 async def test_what_breaks_the_protocol_is_an_error_of_its_case(
     mode: str, kind: str, recoverable: bool, words: str, open_server: Open
 ) -> None:
-    client = open_server(command=[*HOSTILE, mode], max_bytes=1_000_000 if mode in ("large", "flood") else 16_000_000)
+    client = open_server(command=[*HOSTILE, mode], max_bytes=200_000 if mode in ("large", "flood") else 16_000_000)
     began = monotonic()
     error = error_of(await ask(client, "act"))
     assert (error["kind"], error["recoverable"]) == (kind, recoverable), error

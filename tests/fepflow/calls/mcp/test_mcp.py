@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fepflow.calls.base import traceparent
+from fepflow.calls.client import TargetClient
 from tests.fepflow.calls.mcp import orders
-from tests.fepflow.calls.mcp.conftest import ORDERS, Open, ask, error_of
+from tests.fepflow.calls.mcp.conftest import HOSTILE, ORDERS, Open, ask, error_of
 from tests.http_server import serving
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -44,8 +46,19 @@ def where(request: pytest.FixtureRequest, address: str) -> dict[str, Any]:
     return {"command": ORDERS} if request.param == "command" else {"url": address}
 
 
-async def test_a_case_calls_a_tool_and_all_cases_share_one_session(where: dict[str, Any], open_server: Open) -> None:
-    client = open_server(**where)
+async def test_all_cases_call_tools_in_one_session(
+    where: dict[str, Any], open_server: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORDERS_TOKEN", "a-token-of-orders")
+    monkeypatch.setenv("UNNAMED", "not for the server")
+    extra = {"env": ["ORDERS_TOKEN"]} if "command" in where else {"headers": {"Authorization": "Bearer word-of-mine"}}
+    client = open_server(**where, **extra, secrets=frozenset({"word-of-mine"}))
+    await results_are_outputs(client)
+    await requests_carry_the_trace_and_secrets_come_back_masked(client, is_program="command" in where)
+    await a_late_call_is_cancelled_at_the_server(client)
+
+
+async def results_are_outputs(client: TargetClient) -> None:
     structured, text, refused, unexpected, unknown = await asyncio.gather(
         ask(client, "get_order", order_id="A100"),
         ask(client, "greet", name="Ada"),
@@ -77,25 +90,16 @@ async def test_a_case_calls_a_tool_and_all_cases_share_one_session(where: dict[s
     assert (error_of(unknown)["kind"], unknown.metadata and unknown.metadata["attempts"]) == ("request", 1)
 
 
-async def test_a_call_over_its_time_is_cancelled_at_the_server_and_says_how_far_it_was(
-    where: dict[str, Any], open_server: Open
-) -> None:
-    client = open_server(**where, timeout=5.0)
+async def a_late_call_is_cancelled_at_the_server(client: TargetClient) -> None:
     before = int((await ask(client, "was_cancelled")).value)
-    client = open_server(**where, timeout=5.0)
-    late = error_of(await ask(client, "wait", seconds=50))
-    assert late["message"] == "at 1 of 3: began: no complete answer within 5 s (target.timeout)"
+    hurried = TargetClient(client._target, replace(client._policy, timeout=2.0))
+    late = error_of(await ask(hurried, "wait", seconds=50))
+    assert late["message"] == "at 1 of 3: began: no complete answer within 2 s (target.timeout)"
     assert (late["type"], late["recoverable"]) == ("timeout_error", True)
     assert int((await ask(client, "was_cancelled")).value) == before + 1
 
 
-async def test_requests_carry_the_trace_context_and_secrets_come_back_masked(
-    where: dict[str, Any], open_server: Open, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ORDERS_TOKEN", "a-token-of-orders")
-    monkeypatch.setenv("UNNAMED", "not for the server")
-    extra = {"env": ["ORDERS_TOKEN"]} if "command" in where else {"headers": {"Authorization": "Bearer word-of-mine"}}
-    client = open_server(**where, **extra, secrets=frozenset({"word-of-mine"}))
+async def requests_carry_the_trace_and_secrets_come_back_masked(client: TargetClient, *, is_program: bool) -> None:
     token = traceparent.set(TRACE)
     seen.clear()
     output = await ask(client, "environment")
@@ -103,7 +107,7 @@ async def test_requests_carry_the_trace_context_and_secrets_come_back_masked(
     texts = [part["text"] for part in (output.metadata or {})["content"]]
     assert TRACE in texts
     assert "a-token-of-orders" not in str(output)
-    if "command" in where:
+    if is_program:
         assert texts[0] == "***"
         assert "not for the server" not in texts
     else:
@@ -113,9 +117,9 @@ async def test_requests_carry_the_trace_context_and_secrets_come_back_masked(
 
 
 async def test_a_process_that_dies_is_started_anew_and_its_last_words_are_kept(open_server: Open) -> None:
-    client = open_server(command=ORDERS, attempts=2)
-    died = await ask(client, "crash")
-    assert error_of(died)["message"] == "the server exited with code 3; the end of its stderr: out of orders"
+    client = open_server(command=[*HOSTILE, "exits if told to"], attempts=2)
+    died = await ask(client, "act", exit=True)
+    assert error_of(died)["message"] == "the server exited with code 4; the end of its stderr: database is gone"
     assert (error_of(died)["kind"], error_of(died)["recoverable"]) == ("crashed", True)
     assert (died.metadata or {})["attempts"] == 2
-    assert (await ask(client, "greet")).value == "Hello you"
+    assert (await ask(client, "act")).value == "done"

@@ -11,8 +11,7 @@ from ruamel.yaml import YAML
 from fepflow.calls.mcp.starter import sample, suite_text
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.protocol.check import to_check
-from tests.fepflow.calls.mcp.conftest import ORDERS
-from tests.fepflow.calls.mcp.test_hostile import HOSTILE
+from tests.fepflow.calls.mcp.conftest import HOSTILE, ORDERS
 from tests.fepflow.conftest import Cli
 
 
