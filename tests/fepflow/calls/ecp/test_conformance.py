@@ -234,21 +234,21 @@ async def test_a_fault_is_found_and_no_other(tmp_path: Path, name: str) -> None:
 
 async def test_an_agent_that_does_not_answer_a_method_is_given_up(tmp_path: Path) -> None:
     code = "inner = answer\ndef answer(request):\n    'unknown' in request['method'] or inner(request)\n"
-    report = await check(tmp_path, code, seconds=3)
-    assert failed(report) == {"unknown_method": "no answer within 3 s"}
+    report = await check(tmp_path, code, seconds=2)
+    assert failed(report) == {"unknown_method": "no answer within 2 s"}
 
 
 @pytest.mark.parametrize(
     ("code", "why"),
     [
         ("sys.exit('no key')\n", "the agent exited with code 1; the end of its stderr: no key"),
-        ("def initialize(params):\n    time.sleep(1000)\n", "no answer within 3 s"),
+        ("def initialize(params):\n    time.sleep(1000)\n", "no answer within 1 s"),
         ("def initialize(params):\n    raise LookupError(-32000)\n", '{"code": -32000, "message": "refused"}'),
         ("def initialize(params):\n    return 'hello'\n", '"hello"'),
     ],
 )
 async def test_without_a_start_nothing_else_is_tried(tmp_path: Path, code: str, why: str) -> None:
-    report = await check(tmp_path, code, seconds=3 if "sleep" in code else 60)
+    report = await check(tmp_path, code, seconds=1 if "sleep" in code else 60)
     assert failed(report) == {"initialize": why}
     assert {status for name, status in status_of(report).items() if name != "initialize"} == {"skip"}
 
@@ -260,8 +260,8 @@ async def test_an_agent_that_takes_its_time_to_end_is_told_so(tmp_path: Path) ->
 
 
 async def test_an_agent_that_writes_without_end_does_not_get_round_the_deadline(tmp_path: Path) -> None:
-    report = await check_conformance(target_of("yes"), tmp_path, "hello", 2)
-    assert failed(report)["initialize"] == "no answer within 2 s"
+    report = await check_conformance(target_of("yes"), tmp_path, "hello", 0.3)
+    assert failed(report)["initialize"] == "no answer within 0.3 s"
     assert failed(report)["only_answers"].startswith("this came, too: y (and ")
 
 

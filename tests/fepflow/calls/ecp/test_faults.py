@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+from typing import Any
 
 import pytest
+
+from fepflow.calls.ecp.protocol import step_result
+from fepflow.errors import TargetError
 
 from .bad_steps import at_bad
 from .conftest import Open, metadata_of, run, said
@@ -114,42 +118,7 @@ FAULTS: dict[str, tuple[str, str, str, bool]] = {
         "malformed",
         False,
     ),
-    "another status": (
-        at_bad("answer(request, {'status': 'failed'})"),
-        r"the result's status is 'failed', and not done or paused",
-        "malformed",
-        False,
-    ),
-    "an output that is no text": (
-        at_bad("answer(request, done({'text': 'fine'}))"),
-        r"the result's public_output is an object with the keys text, and not a text or null",
-        "malformed",
-        False,
-    ),
-    "a tool call without a name": (
-        at_bad("answer(request, done('', tool_calls=[{'name': 'a'}, {'arguments': {}}]))"),
-        r"the result's tool_calls\[1\] is not an object with a name",
-        "malformed",
-        False,
-    ),
 }
-
-
-USAGES = {
-    "input_tokens: -5": "-5, and not a whole number",
-    "output_tokens: 1.5": "1.5, and not a whole number",
-    "total_tokens: '12'": "'12', and not a whole number",
-    "input_tokens: True": "True, and not a whole number",
-    "cached_tokens: []": r"\[\], and not a whole number",
-    "total_tokens: 10 ** 400": "10{20,}.*, and not a whole number",
-    "cost_usd: -0.5": "-0.5, and not a number",
-    "usd: '1'": "'1', and not a number",
-    "seconds: -1": "-1, and not a number",
-}
-for given, told in USAGES.items():
-    name, _, value = given.partition(": ")
-    fault = f"answer(request, done('', usage={{{name!r}: {value}}}))"
-    FAULTS[f"usage {given}"] = (at_bad(fault), rf"the result's usage\.{name} is {told} from 0 on", "malformed", False)
 
 
 @pytest.mark.parametrize(("code", "message", "kind", "retryable"), FAULTS.values(), ids=FAULTS)
@@ -166,6 +135,45 @@ async def test_a_fault_is_the_error_of_its_step_and_the_rest_goes_on(
     assert (said(good), metadata_of(good)["completed"]) == (["fine", "fine"], 2)
 
 
+RESULTS: dict[str, Any] = {
+    "the result is a text, and not an object with status and public_output": "fine",
+    "the result's status is 'failed', and not done or paused": {"status": "failed"},
+    "the result's public_output is an object with the keys text, and not a text or null": {
+        "status": "done",
+        "public_output": {"text": "fine"},
+    },
+    "the result's tool_calls[1] is not an object with a name": {
+        "status": "done",
+        "tool_calls": [{"name": "a"}, {"arguments": {}}],
+    },
+    **{
+        f"the result's usage.{name} is {value!r}, and not {wanted} from 0 on": {
+            "status": "done",
+            "usage": {name: value},
+        }
+        for name, value, wanted in (
+            ("input_tokens", -5, "a whole number"),
+            ("output_tokens", 1.5, "a whole number"),
+            ("total_tokens", "12", "a whole number"),
+            ("input_tokens", True, "a whole number"),
+            ("cached_tokens", [], "a whole number"),
+            ("cost_usd", -0.5, "a number"),
+            ("usd", "1", "a number"),
+            ("seconds", -1, "a number"),
+        )
+    },
+}
+
+
+def test_a_result_that_does_not_fit_is_malformed(subtests: pytest.Subtests) -> None:
+    for message, result in RESULTS.items():
+        with subtests.test(message), pytest.raises(TargetError) as refused:
+            step_result(result)
+        assert (str(refused.value), refused.value.kind, refused.value.retryable) == (message, "malformed", False)
+    with pytest.raises(TargetError, match=r"usage\.total_tokens is 10{20,}.*, and not a whole number from 0 on"):
+        step_result({"status": "done", "usage": {"total_tokens": 10**400}})
+
+
 STARTS = {
     "crash": (
         "sys.exit('no key')",
@@ -174,7 +182,7 @@ STARTS = {
     ),
     "hang": (
         "def initialize(request):\n    time.sleep(1000)",
-        r"no complete answer within 2 s \(target\.timeout\)",
+        r"no complete answer within 1 s \(target\.timeout\)",
         True,
     ),
     "refusal": (
@@ -194,7 +202,7 @@ STARTS = {
 async def test_a_fault_at_the_start_is_an_error_before_the_first_step(
     open_agent: Open, code: str, message: str, retryable: bool
 ) -> None:
-    _, client = open_agent(f"print('starting', flush=True)\n{code}", timeout=2 if "2 s" in message else 60)
+    _, client = open_agent(f"print('starting', flush=True)\n{code}", timeout=1 if "1 s" in message else 60)
     output = await run(client, "good", "good")
     error = metadata_of(output)["error"]
     assert re.fullmatch(f"before step 1 of 2: {message}", error["message"]), error["message"]

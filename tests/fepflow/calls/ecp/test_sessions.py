@@ -157,7 +157,7 @@ def step(request):
 
 @pytest.mark.parametrize("ending", ["time-out", "cancel", "close", "kill of the keeper"])
 async def test_nothing_is_left_of_an_agent(open_agent: Open, tmp_path: Path, ending: str) -> None:
-    target, client = open_agent(SPAWNING, step_timeout=2 if ending == "time-out" else 100)
+    target, client = open_agent(SPAWNING, step_timeout=1 if ending == "time-out" else 100)
     call = asyncio.create_task(client.ask(scenario("a")))
     await until(lambda: (tmp_path / "spawned").exists())
     if ending == "cancel":
@@ -202,7 +202,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.battery)])
 async def test_nothing_is_left_when_the_process_that_runs_the_target_is_killed(tmp_path: Path, number: int) -> None:
     folder = tmp_path / "agent"
     folder.mkdir()
