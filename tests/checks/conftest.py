@@ -95,10 +95,10 @@ def conforming_results(monkeypatch):
     monkeypatch.setattr(engine, "run_result", finish_and_keep)
     yield
     for result in seen:
+        if len(result.results) > 40:  # the cases of such a test are alike
+            result = result.model_copy(update={"results": [*result.results[:20], *result.results[-20:]]})
         text = result.model_dump_json()
         data = json.loads(text)
-        if len(data["results"]) > 200:  # the speed of the validator, not ours; the cases of such a test are alike
-            data["results"] = data["results"][:100] + data["results"][-100:]
         FEP.validate(data)
         assert EvaluationRunResult.model_validate(json.loads(text)).model_dump_json() == text
 

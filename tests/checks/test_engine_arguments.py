@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.checks.contains import ContainsCheck
@@ -96,8 +96,8 @@ class TestOddArguments:
         small = evaluate([capital(metadata={"n": 1})], [Output(value=items[:2])], [check])
         assert small.results[0].check_results[0].error.type == "jsonpath_error"
 
-    def test_ten_megabytes_of_text_are_checked_like_any_other(self):
-        text = "Paris " * 1_700_000
+    def test_megabytes_of_text_are_checked_like_any_other(self):
+        text = "Paris " * 500_000
         checks = [says("Paris"), SAME, Check(type="is_empty", arguments={"value": "$.output.value"})]
         result = evaluate([capital()], [Output(value=text)], checks)
         assert [passed for _, _, passed in results_of(result)] == [True, False, False]
@@ -131,8 +131,7 @@ class TestTypedChecks:
         with pytest.raises(ValueError, match="frozen"):
             setattr(check, "actual", "b")  # noqa: B010  # a type checker refuses the assignment, too
 
-    @settings(max_examples=20)
-    @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=1, max_size=20))
+    @given(st.lists(st.tuples(st.text(max_size=5), st.text(max_size=5)), min_size=1, max_size=8))
     def test_one_instance_serves_many_cases_without_remembering_any(self, pairs):
         check = ExactMatchCheck(actual="$.output.value", expected="$.test_case.expected")
         before = check.model_dump()

@@ -127,10 +127,10 @@ def test_one_instance_serves_many_cases_and_stays_what_it_was():
         example = examples()[name]
         declared, typed = checks_of_example(name)
         before, arguments = typed.model_dump(), copy.deepcopy(yaml_safe(declared.arguments))
-        cases = [case_of(example, str(index)) for index in range(50)]
-        result = evaluate(cases, [Output(value=example["output"])] * 50, [typed, declared])
+        cases = [case_of(example, str(index)) for index in range(5)]
+        result = evaluate(cases, [Output(value=example["output"])] * 5, [typed, declared])
         answers = [item.results for case in result.results for item in case.check_results]
-        assert answers == [example["results"]] * 100
+        assert answers == [example["results"]] * 10
         assert typed.model_dump() == before
         assert yaml_safe(declared.arguments) == arguments
 
@@ -225,7 +225,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.lists(json_values, min_size=1, max_size=4))
 def test_whatever_an_agent_answers_each_check_ends_in_a_result_and_no_other_is_touched(answers):
     checks = [checks_of_example(name)[1] for name in CHECKS if name != "custom_function"]
@@ -243,12 +243,12 @@ def test_whatever_an_agent_answers_each_check_ends_in_a_result_and_no_other_is_t
 
 async def test_all_of_them_at_once_over_many_cases():
     checks = [checks_of_example(name)[1] for name in HERE]
-    names = HERE
+    names = HERE[::4]
     cases = [case_of(examples()[name], name) for name in names]
     outputs = [Output(value=examples()[name]["output"]) for name in names]
     first, second = await asyncio.gather(*[evaluate_async(cases, outputs, checks) for _ in range(2)])
     for index, name in enumerate(names):
-        assert first.results[index].check_results[index].results == examples()[name]["results"]
+        assert first.results[index].check_results[4 * index].results == examples()[name]["results"]
     assert [[without_times(item) for item in case.check_results] for case in first.results] == [
         [without_times(item) for item in case.check_results] for case in second.results
     ]

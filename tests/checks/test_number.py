@@ -119,11 +119,11 @@ def test_a_tolerance_may_be_in_percent_of_the_expected_number() -> None:
         assert result("18", tolerance=wrong).error is not None
 
 
-def test_a_long_text_is_read_in_a_second_or_two() -> None:
-    for text in ("9" * 300_000, "1 " * 150_000, "1," * 150_000, "-" * 300_000, "1e" * 150_000):
+def test_a_long_text_is_read_in_a_second() -> None:
+    for text in ("9" * 100_000, "1 " * 50_000, "1," * 50_000, "-" * 100_000, "1e" * 50_000):
         start = time.process_time()
         assert result(text).status == "completed"
-        assert time.process_time() - start < 2
+        assert time.process_time() - start < 1
 
 
 @pytest.mark.skipif("FEPFLOW_TEST_DATA" not in os.environ, reason="FEPFLOW_TEST_DATA names no folder with test data")

@@ -21,24 +21,29 @@ MINIMAL = {
 }
 
 
-def schema_errors(*checks, **more):
-    validator = Draft202012Validator(complete_suite_schema())
+@pytest.fixture(scope="module")
+def validator():
+    """A validator of suites with checks of ours."""
+    return Draft202012Validator(complete_suite_schema())
+
+
+def schema_errors(validator, *checks, **more):
     errors = validator.iter_errors({**MINIMAL, "checks": list(checks), **more})
     return ["/".join(map(str, error.absolute_path)) for error in errors]
 
 
-def test_the_suites_schema_is_one():
-    Draft202012Validator.check_schema(complete_suite_schema())
-    assert json.loads(json.dumps(complete_suite_schema())) == complete_suite_schema()
-    assert schema_errors() == []
+def test_the_suites_schema_is_one(validator):
+    Draft202012Validator.check_schema(validator.schema)
+    assert json.loads(json.dumps(validator.schema)) == validator.schema
+    assert schema_errors(validator) == []
 
 
-def test_the_shipped_suites_are_as_the_schema_says():
+def test_the_shipped_suites_are_as_the_schema_says(validator):
     for suite in SUITES:
-        Draft202012Validator(complete_suite_schema()).validate(read_document(suite).data)
+        validator.validate(read_document(suite).data)
 
 
-def test_a_mistake_in_a_check_is_shown_where_it_is():
+def test_a_mistake_in_a_check_is_shown_where_it_is(validator):
     for check, location in [
         ({"type": "contains", "arguments": {"text": 5, "phrases": ["a"]}}, "checks/0/arguments/text"),
         ({"type": "regex", "arguments": {"text": "a"}}, "checks/0"),
@@ -57,15 +62,15 @@ def test_a_mistake_in_a_check_is_shown_where_it_is():
         ({"type": "contains", "argument": {}}, "checks/0"),
         ({"type": ""}, "checks/0/type"),
     ]:
-        assert location in schema_errors(check)
+        assert location in schema_errors(validator, check)
 
 
-def test_a_mistake_in_a_test_cases_own_check_is_shown_too():
+def test_a_mistake_in_a_test_cases_own_check_is_shown_too(validator):
     cases = [{"input": "?", "checks": [{"type": "is_empty", "arguments": {"values": 1}}]}]
-    assert schema_errors(test_cases=cases)
+    assert schema_errors(validator, test_cases=cases)
 
 
-def test_paths_and_types_and_versions_of_other_people_are_fine():
+def test_paths_and_types_and_versions_of_other_people_are_fine(validator):
     for check in [
         {
             "type": "contains",
@@ -85,7 +90,7 @@ def test_paths_and_types_and_versions_of_other_people_are_fine():
         {"type": "tool_usage", "calls": "$.output.value", "arguments": {"arguments": {"city": "Paris"}}},
         {"type": "contains", "version": "3.0.0", "arguments": {"words": 5}},
     ]:
-        assert schema_errors(check) == []
+        assert schema_errors(validator, check) == []
 
 
 def test_a_registered_check_is_in_the_schema_in_all_its_versions():
@@ -98,11 +103,12 @@ def test_a_registered_check_is_in_the_schema_in_all_its_versions():
         new: list[int] | JSONPath
         thing: object = object()
 
-    assert schema_errors({"type": "mine", "arguments": {"new": [1], "thing": "?"}}) == []
-    assert schema_errors({"type": "mine", "arguments": {"old": 1}})
-    assert schema_errors({"type": "mine", "version": "1.0.0", "arguments": {"old": 1}}) == []
-    assert schema_errors({"type": "mine", "version": "1.0.0", "arguments": {"new": [1]}})
-    assert schema_errors({"type": "mine", "new": [1]}) == []
+    validator = Draft202012Validator(complete_suite_schema())
+    assert schema_errors(validator, {"type": "mine", "arguments": {"new": [1], "thing": "?"}}) == []
+    assert schema_errors(validator, {"type": "mine", "arguments": {"old": 1}})
+    assert schema_errors(validator, {"type": "mine", "version": "1.0.0", "arguments": {"old": 1}}) == []
+    assert schema_errors(validator, {"type": "mine", "version": "1.0.0", "arguments": {"new": [1]}})
+    assert schema_errors(validator, {"type": "mine", "new": [1]}) == []
     assert check_schema("mine", "1.0.0")["properties"]["arguments"]["required"] == ["old"]
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from fepflow import Check, ContainsCheck
 from fepflow.checks.base import BaseCheck
+from fepflow.checks.core import patterns
 from fepflow.checks.registry import register
 from fepflow.errors import CheckArgumentsError
 
@@ -72,7 +73,8 @@ def test_what_does_not_match_is_an_error_also_with_negate(refused):
             assert says in refused("exact_match", answer=answer, **arguments)
 
 
-def test_a_pattern_that_takes_long_is_a_timeout_and_holds_up_nothing(ask):
+def test_a_pattern_that_takes_long_is_a_timeout_and_holds_up_nothing(ask, monkeypatch):
+    monkeypatch.setattr(patterns, "TIME_LIMIT", 0.1)
     extract = {"regex": r"(?:a|a|aa)+(b)$"}
     result = ask("exact_match", answer="a" * 5000, actual="$.output.value", expected="b", extract=extract)
     assert (result.status, result.error.type) == ("error", "timeout_error")

@@ -20,6 +20,7 @@ from fepflow.checks.registry import load_plugin
 from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.protocol.check import Check
+from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
@@ -160,7 +161,8 @@ def test_the_one_of_the_docs_works(tmp_path):
     assert result.results["response"]["score"] == pytest.approx(1)
 
 
-MODULE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in texts]\nnumber = 5\n"
+SOURCE = "def embed(texts):\n    return [[1.0, float(len(text))] for text in texts]\n"
+MODULE = f"{SOURCE}number = 5\n"
 POINTS = "[fepflow.embedders]\nlength = vectors:embed\nbroken = vectors:missing\nnumber = vectors:number\n"
 USE = """
 from fepflow import *
@@ -178,18 +180,15 @@ print(embedders.sender(Model("local:length"))[1])
 def test_a_package_offers_one_and_its_version_is_in_the_cache_key(tmp_path):
     (tmp_path / "vectors.py").write_text(MODULE)
 
-    def told(version):
-        info = tmp_path / "vectors-1.0.dist-info"
-        info.mkdir(exist_ok=True)
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vectors\nVersion: {version}\n")
-        (info / "entry_points.txt").write_text(POINTS)
-        env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-        done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
-
-    results, broken, number, misspelt, version = told("1.0")
+    info = tmp_path / "vectors-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vectors\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", USE], env=env, capture_output=True, text=True, check=True)
+    results, broken, number, misspelt, version = done.stdout.splitlines()
     assert "'score': 1.0" in results
     assert "the embedder broken of vectors cannot be loaded: AttributeError" in broken
     assert "the embedder number of vectors is not a function" in number
     assert "there is no embedder lenght here (known are broken, length, number;" in misspelt
-    assert told("1.0")[-1] == version != told("1.1")[-1]
+    assert version == content_hash("vectors", "1.0", SOURCE)

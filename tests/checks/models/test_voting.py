@@ -129,7 +129,7 @@ class TestCombining:
         assert metadata == {"cost_usd": None, "attempts": 4, "seconds": 1.25, "cached": False}
         assert combine([*known, DOWN], SCHEMA).metadata["cost_usd"] is None
 
-    @given(st.integers(0, 7).flatmap(lambda half: st.lists(answers, min_size=2 * half + 1, max_size=2 * half + 1)))
+    @given(st.integers(0, 3).flatmap(lambda half: st.lists(answers, min_size=2 * half + 1, max_size=2 * half + 1)))
     def test_a_verdict_is_that_of_more_than_half_and_fits_the_schema(self, responses):
         passes = Counter(response["passed"] for response in responses)
         one: Sample | ModelError
