@@ -66,41 +66,41 @@ async def test_a_random_sample_has_a_verdict_and_says_so(plan: Plan) -> None:
 
 
 async def test_calls_that_hang_and_are_retried_count_with_all_that_they_took(plan: Plan, agent: Agent) -> None:
-    cases = [f"q{n}" for n in range(100)]
+    cases = [f"q{n}" for n in range(40)]
     agent.hanging = set(cases[::5])
     times = [{"id": name, "value": f"$.output.metadata.{name}_ms", "aggregate": "p95"} for name in LATENCIES]
     gate = {"max": {"latency": 500}}
     run_id = plan(cases, target={"timeout": "500ms", "concurrency": 50}, metrics=times, gate=gate)
-    verdict = await verdict_on(run_id, 100, 100)
+    verdict = await verdict_on(run_id, 40, 40)
     whole, last = (metric.value or 0.0 for metric in verdict.metrics)
     assert (verdict.outcome, whole > 500 > last) == ("fail", True)
 
 
 async def test_a_small_slice_in_which_everything_is_wrong_fails(plan: Plan, store: Store, agent: Agent) -> None:
-    cases = [{"id": f"q{n}", "input": f"q{n}", "metadata": {"topic": "rare" if n < 15 else "usual"}} for n in range(65)]
+    cases = [{"id": f"q{n}", "input": f"q{n}", "metadata": {"topic": "rare" if n < 15 else "usual"}} for n in range(35)]
     agent.wrong = {f"q{n}" for n in range(15)}
     metrics = [{"id": "acc", "check": "exact_match"}]
     run_id = plan(cases, slices={"by": "topic", "min": 0.8, "small": "ignore"}, metrics=metrics)
-    verdict = await verdict_on(run_id, 65, 65)
+    verdict = await verdict_on(run_id, 35, 35)
     assert (verdict.outcome, verdict.blocks) == ("fail", True)
     assert "1 of 2 slices is below the minimum of 0.8: rare 0 " in verdict.reasons[0]
     write_junit(store, store.runs.get(run_id), file := StringIO())
     assert '<failure message="acc by topic: 1 of 2 slices is below' in file.getvalue()
 
 
-@pytest.mark.parametrize(("broken", "least", "words"), [(10, 0.8, "it would not pass"), (2, 0.5, "it would pass all")])
+@pytest.mark.parametrize(("broken", "least", "words"), [(5, 0.8, "it would not pass"), (2, 0.5, "it would pass all")])
 async def test_a_resumed_run_says_how_many_results_are_second_tries(
     plan: Plan, store: Store, broken: int, least: float, words: str
 ) -> None:
-    cases = [f"fail 2 q{n}" if n < broken else f"q{n}" for n in range(60)]
+    cases = [f"fail 2 q{n}" if n < broken else f"q{n}" for n in range(30)]
     run_id = plan(cases, metrics=[{"id": "acc", "check": "exact_match"}], gate={"min": {"acc": least}})
-    first = await verdict_on(run_id, 60, 60)
+    first = await verdict_on(run_id, 30, 30)
     assert (first.metrics[0].n_error, first.second_tries) == (broken, None)
     for _ in range(2):
         resume_run(store, run_id)
-        again = await verdict_on(run_id, 60, 60)
-        assert (again.outcome, again.second_tries, again.metrics[0].n_completed) == ("pass", broken, 60)
-        assert again.warnings[0].startswith(f"{broken} of 60 results are second tries: the first ended in an error")
+        again = await verdict_on(run_id, 30, 30)
+        assert (again.outcome, again.second_tries, again.metrics[0].n_completed) == ("pass", broken, 30)
+        assert again.warnings[0].startswith(f"{broken} of 30 results are second tries: the first ended in an error")
         assert f"If the first tries counted as errors, {words}" in again.warnings[0]
 
 

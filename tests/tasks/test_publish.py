@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from fepflow.analysis import verdict_page as page_module
 from fepflow.analysis.causes import causes_of
-from fepflow.analysis.verdict_page import MAX_ROWS, failed_cases, verdict_page, verdict_summary
+from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
@@ -138,15 +139,16 @@ async def test_the_rows_of_the_check_that_decided_come_first(plan: Plan) -> None
     ]  # fmt: skip
 
 
-async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan) -> None:
-    wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(MAX_ROWS + 7)]
+async def test_the_table_is_cut_and_says_how_much_is_left_out(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_module, "MAX_ROWS", 3)
+    wrong = [{"id": str(number), "input": "no", "expected": "yes"} for number in range(10)]
     async with open_run(plan([*wrong, "good"])) as context:
-        work = await context.begin(Batch(0, MAX_ROWS + 8))
+        work = await context.begin(Batch(0, 11))
         await call_target(context, work)
         await run_checks_of_batch(context, work)
         failed = failed_cases(context.store, context.run, await decide_run(context))
-    assert len(failed.rows) == MAX_ROWS
-    assert f"107 of 108 cases did not pass ({MAX_ROWS} of them are here, 7 are left out)" in failed.about
+    assert len(failed.rows) == 3
+    assert "10 of 11 cases did not pass (3 of them are here, 7 are left out)" in failed.about
 
 
 async def test_the_page_shows_the_baseline_beside_the_metrics(plan: Plan, agent: Agent) -> None:

@@ -107,25 +107,18 @@ async def test_outputs_are_judged_by_the_checks_of_now_and_the_agent_is_asked_no
     assert now == before
 
 
-async def test_a_check_with_other_arguments_or_another_type_is_computed(
-    plan: Plan, store: Store, edit: Callable[..., Path]
-) -> None:
-    first = plan(["a", "b"])
-    await ran(first)
-    edit(checks=[LENIENT])
-    taken, computed, verdict = await rescored(new_run(store, first).id)
-    assert (taken.checks, computed, verdict.outcome) == (0, 2, "fail")
-    assert any("Checks that have changed since: exact_match." in warning for warning in verdict.warnings)
-
-
-async def test_a_case_with_another_expected_is_checked_again(
+async def test_a_check_and_a_case_that_have_changed_are_checked_again(
     plan: Plan, store: Store, edit: Callable[..., Path]
 ) -> None:
     first = plan(cases("a", "b"))
     assert (await ran(first)).outcome == "pass"
-    edit(test_cases=cases("a", "b", b={"expected": "B"}))
+    edit(checks=[LENIENT])
     taken, computed, verdict = await rescored(new_run(store, first).id)
-    assert (taken.outputs, taken.checks, computed, verdict.outcome) == (2, 1, 1, "fail")
+    assert (taken.checks, computed, verdict.outcome) == (0, 2, "fail"), "other arguments, and another type"
+    assert any("Checks that have changed since: exact_match." in warning for warning in verdict.warnings)
+    edit(checks=[SAME], test_cases=cases("a", "b", b={"expected": "B"}))
+    taken, computed, verdict = await rescored(new_run(store, first).id)
+    assert (taken.outputs, taken.checks, computed, verdict.outcome) == (2, 1, 1, "fail"), "what a case expects"
 
 
 async def test_a_case_that_asks_something_else_counts_as_missing_and_so_does_a_new_one(
@@ -158,20 +151,18 @@ async def test_what_a_request_reads_of_a_case_is_a_part_of_the_question(
     assert "count as missing: b." in " ".join(verdict.warnings)
 
 
-@pytest.mark.parametrize("gate_only", [False, True])
 async def test_outputs_of_another_target_are_no_verdict_of_the_suite(
-    plan: Plan, store: Store, edit: Callable[..., Path], gate_only: bool
+    plan: Plan, store: Store, edit: Callable[..., Path]
 ) -> None:
     first = plan(["a"])
     await ran(first)
-    target = {
-        "http": {"url": "http://127.0.0.1:9/other", "body": {"question": "$.test_case.input"}, "output": "$.answer"}
-    }
-    edit(target=target)
-    run = new_run(store, first, gate_only=gate_only)
-    _, _, verdict = await rescored(run.id)
-    assert verdict.outcome == "inconclusive"
-    assert "another one by now (target.http.url)" in verdict.reasons[0]
+    http = {"url": "http://127.0.0.1:9/other", "body": {"question": "$.test_case.input"}, "output": "$.answer"}
+    edit(target={"http": http})
+    for gate_only in (False, True):
+        run = new_run(store, first, gate_only=gate_only)
+        _, _, verdict = await rescored(run.id)
+        assert verdict.outcome == "inconclusive"
+        assert "another one by now (target.http.url)" in verdict.reasons[0]
     again = new_run(store, run.id)
     assert "another one by now" in (await rescored(again.id))[2].reasons[0], "rescoring twice hides nothing"
 
@@ -231,17 +222,20 @@ async def test_the_gate_alone_needs_no_check(plan: Plan, store: Store, agent: Ag
         new_run(store, first, gate_only=True)
 
 
-async def test_a_failing_check_that_is_removed_is_named(
+async def test_a_check_and_a_case_that_failed_and_are_removed_are_named(
     plan: Plan, store: Store, agent: Agent, edit: Callable[..., Path]
 ) -> None:
     agent.wrong = {"b"}
-    first = plan(["a", "b"], checks=[PASSES, SAME])
+    first = plan(cases("a", "b"), checks=[PASSES, SAME])
     assert (await ran(first)).outcome == "fail"
     edit(checks=[PASSES])
     _, _, verdict = await rescored(new_run(store, first).id)
     assert verdict.outcome == "pass"
     assert "Checks of run" in " ".join(verdict.warnings)
     assert "exact_match (1 had failed)" in " ".join(verdict.warnings)
+    edit(test_cases=cases("a"))
+    _, _, verdict = await rescored(new_run(store, first).id)
+    assert "not in the suite any more (1 of them had not passed): b." in " ".join(verdict.warnings)
 
 
 async def test_a_failing_check_of_a_case_that_is_removed_is_named(
@@ -264,17 +258,6 @@ async def test_a_failing_check_of_a_case_that_is_removed_is_named(
     assert [(flip.case_id, flip.same_output) for flip in compared.improved] == [
         ("a", "what the case expects, its own data, or its own check has changed")
     ]
-
-
-async def test_a_failed_case_that_is_removed_is_named(
-    plan: Plan, store: Store, agent: Agent, edit: Callable[..., Path]
-) -> None:
-    agent.wrong = {"b"}
-    first = plan(cases("a", "b"))
-    await ran(first)
-    edit(test_cases=cases("a"))
-    _, _, verdict = await rescored(new_run(store, first).id)
-    assert "not in the suite any more (1 of them had not passed): b." in " ".join(verdict.warnings)
 
 
 async def test_a_part_of_the_suite_stays_a_part(plan: Plan, store: Store, agent: Agent) -> None:
@@ -330,28 +313,27 @@ async def test_a_run_under_way_one_without_outputs_and_one_of_no_suite_are_refus
         find_rescorable(store, waiting, None)
 
 
-@pytest.mark.parametrize(
-    ("target", "cause", "made"),
-    [
+async def test_runs_of_no_suite_file_are_judged_by_a_suite_that_is_named(
+    plan: Plan, store: Store, tmp_path: Path
+) -> None:
+    plan(["a"])
+    case = TestCase(id="a", input="a", expected="a")
+    sources: list[tuple[dict[str, Any], Cause, str]] = [
         ({"pytest": "t"}, "pytest", "by a test"),
         ({"evaluate": "t"}, "evaluate", "by a request to evaluate outputs"),
         ({"imported": {"format": "promptfoo"}}, "import", "by an import"),
         ({"given": {}}, "network", "over the network"),
-    ],
-)
-async def test_a_run_of_no_suite_file_is_judged_by_a_suite_that_is_named(
-    plan: Plan, store: Store, tmp_path: Path, target: dict[str, Any], cause: Cause, made: str
-) -> None:
-    plan(["a"])
-    case = TestCase(id="a", input="a", expected="a")
-    run = RunRecord(
-        id="f" * 32, name="theirs", suite={"name": "theirs", "target": target, "checks": []}, repeats=1, cause=cause
-    )
-    outputs = [NewOutput(0, 0, "0" * 64, Output(value="a"))]
-    store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
-    with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):
-        find_rescorable(store, run.id, None)
-    taken, computed, verdict = await rescored(new_run(store, run.id, tmp_path / "suite.json").id)
+    ]
+    for number, (target, cause, made) in enumerate(sources):
+        suite = {"name": "theirs", "target": target, "checks": []}
+        run = RunRecord(id=f"{number}" * 32, name="theirs", suite=suite, repeats=1, cause=cause)
+        outputs = [NewOutput(0, 0, "0" * 64, Output(value="a"))]
+        store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
+        with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):
+            find_rescorable(store, run.id, None)
+        new = new_run(store, run.id, tmp_path / "suite.json")
+        assert new.rescoring["target"] is None
+    taken, computed, verdict = await rescored(new.id)
     assert (taken.outputs, computed, verdict.outcome) == (1, 1, "pass")
 
 

@@ -22,18 +22,18 @@ from fepflow.verdict.verdict import Verdict
 
 from .conftest import SAME, Agent, Plan
 
-PERFECT = [f"case {number}" for number in range(200)]
+PERFECT = [f"case {number}" for number in range(40)]
 METRIC = {"id": "acc", "check": "exact_match"}
 
 
 def wrong(*numbers: int) -> list[Any]:
-    """13 cases, of which those with these numbers are answered wrongly."""
+    """Three cases, of which those with these numbers are answered wrongly."""
     return [
-        {"id": case, "input": case, "expected": "x" if n in numbers else case} for n, case in enumerate(PERFECT[:13])
+        {"id": case, "input": case, "expected": "x" if n in numbers else case} for n, case in enumerate(PERFECT[:3])
     ]
 
 
-def gate(least: float = 0.9, **top_up: int) -> dict[str, Any]:
+def gate(least: float = 0.5, **top_up: int) -> dict[str, Any]:
     return {"metrics": [METRIC], "gate": {"min": {"acc": least}, "top_up": top_up}}
 
 
@@ -56,38 +56,39 @@ async def decided(run_id: str) -> tuple[Verdict, list[str]]:
 
 
 async def test_repeats_are_added_until_the_results_suffice(store: Store, plan: Plan, agent: Agent) -> None:
-    run_id = plan(PERFECT[:13], **gate(max_repeats=6))
+    run_id = plan(PERFECT[:2], **gate(max_repeats=6))
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
-    assert set(agent.requests.values()) == {4}, "52 passes in a row show 0.9, and 39 do not"
+    assert set(agent.requests.values()) == {4}, "8 passes in a row show 0.5, and 6 do not"
     assert [words.partition(". ")[0] for words in said] == [
         "Open; next: repeat 2",
         "Open; next: repeat 3",
         "Open; next: repeat 4",
-        "Decided after 4 of at most 6 repeats: 52 of 78 calls; 26 were not needed.",
+        "Decided after 4 of at most 6 repeats: 8 of 12 calls; 4 were not needed.",
     ]
     assert verdict.top_up is not None
-    assert (verdict.top_up.calls, verdict.top_up.max_calls, verdict.top_up.summary) == (52, 78, said[-1])
+    assert (verdict.top_up.calls, verdict.top_up.max_calls, verdict.top_up.summary) == (8, 12, said[-1])
     (metric,) = verdict.metrics
-    assert (metric.n_expected, metric.n_completed, metric.method) == (52, 52, "sequential-these-cases")
-    assert metric.low == pytest.approx(0.9, abs=0.005)
+    assert (metric.n_expected, metric.n_completed, metric.method) == (8, 8, "sequential-these-cases")
+    assert metric.low is not None
+    assert 0.5 <= metric.low < 0.56
     assert "about these test cases alone" in verdict.gate
     assert store.runs.get(run_id).repeats == 4
-    assert len(list(store.results.by_case(run_id))) == 52
+    assert len(list(store.results.by_case(run_id))) == 8
 
 
 async def test_cases_are_added_in_random_order(store: Store, plan: Plan, agent: Agent) -> None:
-    run_id = plan(PERFECT, **gate(0.95, max_cases=150))
-    assert store.runs.get(run_id).n_cases == 107, "so many passes in a row are the first to show 0.95"
+    run_id = plan(PERFECT, **gate(max_cases=30))
+    assert store.runs.get(run_id).n_cases == 8, "so many passes in a row are the first to show 0.5"
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
-    assert said == ["Decided after 107 of at most 150 test cases: 107 of 150 calls; 43 were not needed."]
-    assert agent.requests.total() == 107
+    assert said == ["Decided after 8 of at most 30 test cases: 8 of 30 calls; 22 were not needed."]
+    assert agent.requests.total() == 8
     assert verdict.metrics[0].method == "sequential"
     asked = [case.id for case in store.runs.cases(run_id)]
-    assert len(asked) == 107
-    assert set(asked) != set(PERFECT[:107]), "a sorted file is sampled from all over"
-    assert "a random sample of 107 of 200" in str(store.runs.get(run_id).sample)
+    assert len(asked) == 8
+    assert set(asked) != set(PERFECT[:8]), "a sorted file is sampled from all over"
+    assert "a random sample of 8 of 40" in str(store.runs.get(run_id).sample)
     assert check_integrity(settings().store_address).problems == []
 
 
@@ -104,11 +105,11 @@ def questions(documents: int, each: int) -> list[Any]:
 
 
 async def test_clusters_are_drawn_and_looked_at_as_a_whole(store: Store, plan: Plan, agent: Agent) -> None:
-    run_id = plan(questions(60, 4), cluster=CLUSTER, **gate(0.8, max_cases=210))
+    run_id = plan(questions(20, 4), cluster=CLUSTER, **gate(max_cases=70))
     run = store.runs.get(run_id)
-    assert run.options["sample"]["cases"] == 208, "52 whole documents; another one would be more than 210 cases"
-    assert run.n_cases == 100, "25 documents in a row are the first to show 0.8"
-    agent.wrong.add(store.runs.cases(run_id)[3].input)
+    assert run.options["sample"]["cases"] == 68, "17 whole documents; another one would be more than 70 cases"
+    assert run.n_cases == 32, "8 documents in a row are the first to show 0.5"
+    agent.wrong |= {case.input for case in store.runs.cases(run_id)[:4]}
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
     (metric,) = verdict.metrics
@@ -123,89 +124,89 @@ async def test_clusters_are_drawn_and_looked_at_as_a_whole(store: Store, plan: P
 
 
 async def test_the_same_question_under_several_ids_is_drawn_and_looked_at_as_one(store: Store, plan: Plan) -> None:
-    cases = [{"id": f"{number}", "input": f"question {number % 20}"} for number in range(200)]
-    run_id = plan(cases, **gate(0.9, max_cases=200))
-    assert store.runs.get(run_id).n_cases == 200, "52 questions in a row are the first to show 0.9"
+    cases = [{"id": f"{number}", "input": f"question {number % 4}"} for number in range(20)]
+    run_id = plan(cases, **gate(max_cases=20))
+    assert store.runs.get(run_id).n_cases == 20, "8 questions in a row are the first to show 0.5"
     verdict, _ = await decided(run_id)
     (metric,) = verdict.metrics
-    assert (verdict.outcome, metric.method, metric.n_clusters) == ("inconclusive", "sequential-clustered", 20)
-    assert "200 of 200 test cases are only 20 different ones" in verdict.warnings[0]
+    assert (verdict.outcome, metric.method, metric.n_clusters) == ("inconclusive", "sequential-clustered", 4)
+    assert "20 of 20 test cases are only 4 different ones" in verdict.warnings[0]
 
 
 async def test_clusters_do_not_matter_to_a_verdict_about_these_cases(plan: Plan, agent: Agent) -> None:
-    verdict, _ = await decided(plan(questions(2, 7), cluster=CLUSTER, **gate(max_repeats=6)))
+    verdict, _ = await decided(plan(questions(1, 2), cluster=CLUSTER, **gate(max_repeats=6)))
     (metric,) = verdict.metrics
     assert (verdict.outcome, metric.method, metric.n_clusters) == ("pass", "sequential-these-cases", None)
 
 
 async def test_one_wrong_case_takes_more_cases(store: Store, plan: Plan, agent: Agent) -> None:
-    run_id = plan(PERFECT, **gate(max_cases=200))
+    run_id = plan(PERFECT, **gate(max_cases=40))
     agent.wrong.add(store.runs.cases(run_id)[3].input)
     verdict, said = await decided(run_id)
     assert verdict.outcome == "pass"
     assert len(said) > 1
-    assert 52 < agent.requests.total() < 200
+    assert 8 < agent.requests.total() < 40
     assert store.runs.get(run_id).n_cases == agent.requests.total()
     assert set(agent.requests.values()) == {1}
 
 
 async def test_few_looks_are_at_equal_parts_of_the_cases(store: Store, plan: Plan, agent: Agent) -> None:
-    """The last of four looks is almost as sharp as a single one: 190 of 200 show 0.9, and one by one they do not."""
-    run_id = plan(PERFECT, **gate(max_cases=200, looks=4))
-    agent.wrong |= set(PERFECT[5::20])
+    """The last of four looks is almost as sharp as a single one: 35 of 40 show 0.7, and one by one they do not."""
+    run_id = plan(PERFECT, **gate(0.7, max_cases=40, looks=4))
+    agent.wrong |= set(PERFECT[5::7])
     verdict, said = await decided(run_id)
     assert [words.partition(". ")[0] for words in said] == [
-        "Open; next: test cases 51 to 100",
-        "Open; next: test cases 101 to 150",
-        "Open; next: test cases 151 to 200",
-        "Decided after all 200 test cases.",
+        "Open; next: test cases 11 to 20",
+        "Open; next: test cases 21 to 30",
+        "Open; next: test cases 31 to 40",
+        "Decided after all 40 test cases.",
     ]
-    assert verdict.gate == "acc must be at least 0.9 (95 % intervals that hold at all 4 looks)."
+    assert verdict.gate == "acc must be at least 0.7 (95 % intervals that hold at all 4 looks)."
     (metric,) = verdict.metrics
     assert (verdict.outcome, metric.method, metric.confidence) == ("pass", "sequential-few-looks", 0.95)
-    assert (metric.value, metric.low) == pytest.approx((0.95, 0.9088), abs=1e-4)
+    assert (metric.value, metric.low) == pytest.approx((0.875, 0.7279), abs=1e-4)
 
 
 async def test_a_bad_agent_fails_at_the_first_look(plan: Plan, agent: Agent) -> None:
-    verdict, said = await decided(plan(wrong(*range(13)), **gate(max_repeats=6)))
+    verdict, said = await decided(plan(wrong(0, 1, 2), **gate(0.9, max_repeats=20)))
     assert verdict.outcome == "fail"
-    assert said == ["Decided after 1 of at most 6 repeats: 13 of 78 calls; 65 were not needed."]
-    assert agent.requests.total() == 13
+    assert said == ["Decided after 1 of at most 20 repeats: 3 of 60 calls; 57 were not needed."]
+    assert agent.requests.total() == 3
 
 
 async def test_what_is_not_decided_at_the_limit_is_inconclusive(plan: Plan, agent: Agent) -> None:
-    verdict, said = await decided(plan(wrong(0), **gate(max_repeats=3)))
+    verdict, said = await decided(plan(wrong(0), **gate(max_repeats=2)))
     assert verdict.outcome == "inconclusive"
-    assert said[-1] == "Still open after all 3 repeats."
-    assert set(agent.requests.values()) == {3}
+    assert said[-1] == "Still open after all 2 repeats."
+    assert set(agent.requests.values()) == {2}
 
 
 async def test_an_open_verdict_that_more_results_cannot_decide_is_left(plan: Plan, agent: Agent) -> None:
     """The metric has passed, and a check that every case must pass has an error."""
-    suite = gate(0.5, max_repeats=6)
+    suite = gate(max_repeats=6)
     suite["gate"]["checks"] = "all"
-    verdict, said = await decided(plan([*PERFECT[:20], "fail 9"], **suite))
+    verdict, said = await decided(plan([*PERFECT[:12], "fail 9"], **suite))
     assert verdict.outcome == "inconclusive"
     assert said == ["Still open after 1 of at most 6 repeats."]
 
 
 async def test_what_is_missing_counts_at_its_worst(plan: Plan, agent: Agent) -> None:
-    """12 cases that pass and one without an answer: 52 passes beside four results that may have failed."""
-    verdict, _ = await decided(plan([*PERFECT[:12], "fail 99"], **gate(max_repeats=4)))
+    """Two cases that pass and one without an answer: 8 passes beside four results that may have failed."""
+    verdict, _ = await decided(plan([*PERFECT[:2], "fail 99"], target={"attempts": 1}, **gate(max_repeats=4)))
     (metric,) = verdict.metrics
     assert verdict.outcome == "inconclusive"
-    assert (metric.value, metric.n_completed, metric.n_expected) == (1, 48, 52)
+    assert (metric.value, metric.n_completed, metric.n_expected) == (1, 8, 12)
 
 
 async def test_a_run_without_time_left_asks_for_nothing(plan: Plan, agent: Agent) -> None:
-    verdict, said = await decided(plan(PERFECT[:13], deadline="1ms", **gate(max_repeats=6)))
+    verdict, said = await decided(plan(PERFECT[:3], deadline="1ms", **gate(max_repeats=6)))
     assert verdict.outcome == "inconclusive"
     assert len(said) == 1
     assert agent.requests.total() == 0
 
 
 async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Plan, agent: Agent) -> None:
-    run_id = plan(PERFECT[:13], **gate(max_repeats=6))
+    run_id = plan(PERFECT[:2], **gate(max_repeats=6))
 
     async def first_round() -> None:
         async with open_run(run_id) as context:
@@ -217,7 +218,7 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Pla
         await first_round()
     assert store.runs.get(run_id).repeats == 2
     verdict, _ = await decided(run_id)
-    assert (verdict.outcome, verdict.metrics[0].n_completed) == ("pass", 52)
+    assert (verdict.outcome, verdict.metrics[0].n_completed) == ("pass", 8)
     assert set(agent.requests.values()) == {4}, "nothing was asked twice"
 
 
@@ -231,27 +232,33 @@ async def test_a_run_that_broke_off_goes_on_where_it_was(store: Store, plan: Pla
             "give max_repeats or max_cases",
         ),
         ({"gate": {"min": {"acc": 0.9}, "top_up": {"max_repeats": 1}}}, "gate.top_up.max_repeats"),
-        ({**gate(max_repeats=3), "repeats": 3}, "the suite begins with 3 repeats"),
-        ({**gate(max_repeats=3), "shards": 2}, "a run that is topped up is executed whole"),
-        ({**gate(max_repeats=9), "cluster": CLUSTER}, "cluster: the verdict is about these test cases only"),
-        ({**gate(max_cases=9), "slices": {"by": "topic", "min": 0.5}}, "slices.min: minima of slices"),
-        ({"gate": {**gate(max_cases=9)["gate"], "verdict": "point"}}, "gate.verdict: verdict is not judged"),
-        ({"gate": {**gate(max_cases=9)["gate"], "fail": "value"}}, "gate.fail: fail is not judged"),
-        ({"gate": {**gate(max_cases=9)["gate"], "regression": {"margin": 0.1}}}, "gate.regression: regression is not"),
+        ({**gate(0.9, max_repeats=3), "repeats": 3}, "the suite begins with 3 repeats"),
+        ({**gate(0.9, max_repeats=3), "shards": 2}, "a run that is topped up is executed whole"),
+        ({**gate(0.9, max_repeats=9), "cluster": CLUSTER}, "cluster: the verdict is about these test cases only"),
+        ({**gate(0.9, max_cases=9), "slices": {"by": "topic", "min": 0.5}}, "slices.min: minima of slices"),
+        ({"gate": {**gate(0.9, max_cases=9)["gate"], "verdict": "point"}}, "gate.verdict: verdict is not judged"),
+        ({"gate": {**gate(0.9, max_cases=9)["gate"], "fail": "value"}}, "gate.fail: fail is not judged"),
         (
-            {**gate(max_cases=9), "metrics": [{**METRIC, "aggregate": "p95", "value": "$.score"}]},
+            {"gate": {**gate(0.9, max_cases=9)["gate"], "regression": {"margin": 0.1}}},
+            "gate.regression: regression is not",
+        ),
+        (
+            {**gate(0.9, max_cases=9), "metrics": [{**METRIC, "aggregate": "p95", "value": "$.score"}]},
             "acc is a p95, and top_up is for means and rates (a limit on p95 is aggregate: rate",
         ),
-        ({**gate(max_cases=9), "metrics": [{**METRIC, "value": "$.score"}]}, "the range of acc is not known"),
-        (gate(max_cases=9), "2 test cases cannot show acc of at least 0.9, however good they are (it takes 52 at 95%)"),
-        (gate(max_repeats=9, looks=3), "looks are those of max_cases"),
-        (gate(max_cases=9, looks=11), "gate.top_up.looks"),
+        ({**gate(0.9, max_cases=9), "metrics": [{**METRIC, "value": "$.score"}]}, "the range of acc is not known"),
         (
-            gate(max_cases=9, looks=3),
+            gate(0.9, max_cases=9),
+            "2 test cases cannot show acc of at least 0.9, however good they are (it takes 52 at 95%)",
+        ),
+        (gate(0.9, max_repeats=9, looks=3), "looks are those of max_cases"),
+        (gate(0.9, max_cases=9, looks=11), "gate.top_up.looks"),
+        (
+            gate(0.9, max_cases=9, looks=3),
             "acc of at least 0.9, however good they are (it takes 36 at 95%)",
         ),
-        (gate(max_repeats=9), "18 results of 2 test cases cannot show acc of at least 0.9"),
-        (gate(max_cases=9), "there are 2 test cases, so there cannot be 9"),
+        (gate(0.9, max_repeats=9), "18 results of 2 test cases cannot show acc of at least 0.9"),
+        (gate(0.9, max_cases=9), "there are 2 test cases, so there cannot be 9"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_called(tmp_path: Path, sections: dict[str, Any], says: str) -> None:

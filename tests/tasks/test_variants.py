@@ -127,8 +127,8 @@ async def test_what_one_variant_spent_is_missing_to_the_next(store: Store, suite
 async def test_the_table_claims_a_difference_only_where_it_is_shown_over_all(
     store: Store, suite: Any, agent: Agent
 ) -> None:
-    path = suite(cases=40, variants={"v": ["a", "good", "same", "down"]})
-    agent.wrong_for = {"a": 20, "same": 20}
+    path = suite(cases=16, variants={"v": ["a", "good", "same", "down"]})
+    agent.wrong_for = {"a": 8, "same": 8}
     runs = create(store, path, LONG)
     agent.down_for = {"down"}
     await finished(store, runs)
@@ -178,7 +178,7 @@ async def test_many_comparisons_are_held_to_more_than_one(store: Store, suite: A
     """A difference that one comparison shows is none among twenty."""
     from fepflow.analysis.comparison import compare_results, results_with_verdict
 
-    path = suite(cases=40, variants={"v": ["a", "good"]})
+    path = suite(cases=16, variants={"v": ["a", "good"]})
     agent.wrong_for = {"a": 7}
     first, good = await finished(store, create(store, path, LONG))
     comparison = compare_results(results_with_verdict(store, first), results_with_verdict(store, good))

@@ -35,7 +35,7 @@ SEEDS = [
 THRESHOLDS = {"qa": Thresholds.model_validate(COMPLETE["threshold"])}
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_it_is_taken_or_refused_with_reasons(data: st.DataObject) -> None:
     document = data.draw(st.sampled_from(SEEDS))

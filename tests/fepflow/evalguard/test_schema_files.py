@@ -47,7 +47,7 @@ def agree(name: str, document: Any) -> bool:
     return not errors
 
 
-RANGES = [{"impact": impact, "min": 0.25, "max": 1, "interpretation": "text"} for impact in IMPACTS]
+RANGES = [{"impact": impact, "min": 0.25, "max": 1, "interpretation": "text"} for impact in (IMPACTS[0], IMPACTS[-1])]
 
 COMPLETE: dict[str, Any] = {
     "task": {
@@ -169,6 +169,11 @@ VALUES = st.recursive(
     | st.dictionaries(TEXT | st.sampled_from(FIELDS), inner, max_size=3),
     max_leaves=6,
 )  # fmt: skip
+
+
+def test_every_impact_is_accepted_by_both():
+    for impact in IMPACTS:
+        assert agree("threshold", {"task": "qa", "thresholds": {"acc": [{"impact": impact, "min": 0}]}})
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])

@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.reports.langfuse import MAX_BATCH
+from fepflow.reports import langfuse
 from fepflow.store.records import RunRecord
 from tests.fepflow.conftest import NASTY, NO_ANSWER, Cli, FillRun, check
 
@@ -132,11 +132,14 @@ def test_a_dataset_is_created_before_the_traces_and_linked_after_them(cli: Cli, 
     assert all(line["body"]["datasetItemId"] in items and line["body"]["traceId"] in traces for line in lines[7:])
 
 
-def test_no_request_to_langfuse_is_larger_than_it_takes(cli: Cli, fill_run: FillRun) -> None:
-    fill_run([(f"c{number}", Output(value="x" * 1_000_000), check(True)) for number in range(5)])
+def test_no_request_to_langfuse_is_larger_than_it_takes(
+    cli: Cli, fill_run: FillRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(langfuse, "MAX_BATCH", 30_000)
+    fill_run([(f"c{number}", Output(value="x" * 10_000), check(True)) for number in range(5)])
     lines = exported(cli, "--to", "langfuse").splitlines()
     assert len(lines) == 3
-    assert all(len(line) < MAX_BATCH + 100 for line in lines)
+    assert all(len(line) < langfuse.MAX_BATCH + 100 for line in lines)
 
 
 def test_eval_hub_gets_the_metrics_that_have_a_value_with_their_counts(cli: Cli, run: RunRecord) -> None:
