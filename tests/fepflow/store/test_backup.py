@@ -10,7 +10,9 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.store.maintenance import back_up, check_integrity
 from fepflow.store.store import Store
 
-from .test_processes import checks_per_case, start_writer
+from .processes import started
+from .test_crashes import checks_per_case
+from .writers import rows_of, write_all
 
 
 @pytest.fixture
@@ -36,11 +38,10 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 ):
     cases = 20_000  # more than the pipe takes of their numbers: the writer cannot end before the backup has
     make_run(cases=cases)
-    with start_writer(url, cases) as writer:
-        acknowledged = {int(writer.stdout.readline()) for _ in range(50)}
+    with started(write_all, url, cases) as (writer, connection):
+        acknowledged = {connection.recv() for _ in range(50)}
         back_up(url, tmp_path / "backup")
-        assert writer.poll() is None
-        writer.kill()
+        assert writer.is_alive()
 
     assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o600
     backup_url = restored(tmp_path / "backup")
@@ -53,10 +54,8 @@ def test_a_backup_that_is_taken_while_a_process_writes_has_all_that_was_committe
 
 def test_a_restored_backup_gives_the_same_results(store: Store, url, make_run, tmp_path, restored):
     make_run(cases=20)
-    with start_writer(url) as writer:
-        while len(store.results.outputs("run-1")) < 20 and writer.poll() is None:
-            pass
-        writer.kill()
+    for case_index in range(20):
+        store.results.write("run-1", *rows_of(case_index))
     store.leases.acquire("run-1", "me", 60)
     store.leases.finish("run-1", "me", "completed", outcome="fail", verdict={"nan": "\0"}, error="\ud800")
 

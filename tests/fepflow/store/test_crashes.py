@@ -1,10 +1,9 @@
-"""The writing process is killed again and again: no committed row is lost, none is there twice, no case is partial."""
+"""Many writing processes, and ones that are killed: no committed row is lost or there twice, no case is partial."""
 
 import logging
 import random
-import subprocess
-import sys
 import time
+from collections import Counter
 
 import pytest
 from sqlalchemy import text
@@ -13,42 +12,11 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
+from .processes import received, started
+from .writers import write_all, write_missing
+
 CASES_A_KILL = 40
 """More than a writer gets to."""
-
-# As a run writes: many callers at once through a BatchWriter, a case's output and checks in one go. All rows of a case
-# carry the number of the process. A case's index is printed once it is committed.
-WRITER = """
-import asyncio, os, sys
-from datetime import UTC, datetime
-from fepflow.protocol.results import CheckResult
-from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewCheckResult, NewOutput
-from fepflow.store.store import Store
-from fepflow.store.writer import BatchWriter
-
-store, cases, content_hash = Store.open(sys.argv[1]), int(sys.argv[2]), str(os.getpid())
-present = {case_index for case_index, _ in store.results.outputs("run-1")}
-missing = [case_index for case_index in range(cases) if case_index not in present]
-result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=datetime.now(UTC))
-
-async def write(writer):
-    while missing:
-        case_index = missing.pop()
-        output = NewOutput(case_index, 0, content_hash, Output(value="x" * 500))
-        names = ("c", "a", "b")
-        writer.add([output], [NewCheckResult(case_index, 0, name, content_hash, result, True) for name in names])
-        await writer.committed()
-        print(case_index, flush=True)
-        await asyncio.sleep(0.002)
-
-async def main():
-    print("begun", flush=True)
-    async with BatchWriter(store, "run-1", interval=0.01) as writer:
-        await asyncio.gather(*(write(writer) for _ in range(4)))
-
-asyncio.run(main())
-"""
 
 PARTIAL = text("""
     SELECT count(*) FROM (
@@ -64,17 +32,37 @@ STRAY = text("SELECT count(*) FROM check_result WHERE case_index NOT IN (SELECT 
 logger = logging.getLogger(__name__)
 
 
+def checks_per_case(store: Store) -> Counter[int]:
+    return Counter(row.case_index for row in store.results.check_rows("run-1", results=False))
+
+
+@pytest.mark.battery
+def test_four_processes_write_the_same_run_without_locks_or_duplicates(store: Store, url, make_run):
+    make_run(cases=100)
+
+    with (
+        started(write_all, url, 100) as (first, of_first),
+        started(write_all, url, 100) as (second, of_second),
+        started(write_all, url, 100) as (third, of_third),
+        started(write_all, url, 100) as (fourth, of_fourth),
+    ):
+        written = [len(received(connection)) for connection in (of_first, of_second, of_third, of_fourth)]
+        for process in (first, second, third, fourth):
+            process.join()
+            assert process.exitcode == 0
+
+    assert written == [100] * 4
+    assert store.results.progress("run-1").outputs == 100
+    assert checks_per_case(store) == dict.fromkeys(range(100), 3)
+
+
 def killed_writer(url: str, cases: int) -> set[int]:
     """Start a writer, kill it at a random moment; the cases that it knew to be committed."""
-    command = [sys.executable, "-c", WRITER, url, str(cases)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as writer:
-        assert writer.stdout is not None
-        assert writer.stdout.readline() == "begun\n"
+    with started(write_missing, url, cases) as (writer, connection):
+        assert connection.recv() == "begun"
         time.sleep(random.uniform(0, 0.15))
         writer.kill()
-        # The last line may have been cut off by the kill.
-        lines = writer.stdout.read().splitlines(keepends=True)
-    return {int(line) for line in lines if line.endswith("\n")}
+        return set(received(connection))
 
 
 def kill_writers(url: str, kills: int) -> None:
@@ -94,8 +82,8 @@ def kill_writers(url: str, kills: int) -> None:
     logger.info("%d kills: %d cases acknowledged, %d committed, 0 lost", kills, len(acknowledged), len(present))
 
 
-def test_three_kills(sqlite_url: str) -> None:
-    kill_writers(sqlite_url, 3)
+def test_three_kills(url: str) -> None:
+    kill_writers(url, 3)
 
 
 @pytest.mark.battery

@@ -4,8 +4,6 @@ import os
 import re
 import sqlite3
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
@@ -18,6 +16,9 @@ from fepflow.protocol.test_case import Output
 from fepflow.store import database
 from fepflow.store.records import NewOutput
 from fepflow.store.store import Store
+
+from .processes import sent_by
+from .writers import create_run, write_over_the_limit
 
 
 @pytest.fixture
@@ -33,21 +34,11 @@ def path_of(url: str) -> Path:
     return Path(url.removeprefix("sqlite:///"))
 
 
-WRITES = """
-import sys
-from fepflow.store.records import RunRecord
-from fepflow.store.store import Store
-
-with Store.open(sys.argv[1]) as store:
-    store.runs.create(RunRecord(id=sys.argv[2], name="n", suite={}, repeats=1), [])
-"""
-
-
 def test_a_store_that_is_opened_twice_in_a_process_sees_what_others_write(store, url):
     for run_id in ("run-1", "run-2"):
         assert run_id not in {run.id for run in store.runs.newest(5)}
         Store.open(url).close()
-        subprocess.run([sys.executable, "-P", "-c", WRITES, url, run_id], check=True)
+        sent_by(create_run, url, run_id)
         assert run_id in {run.id for run in store.runs.newest(5)}
 
 
@@ -173,23 +164,7 @@ def test_a_full_disk_is_reported_and_the_transaction_is_rolled_back(store, make_
 
 def test_a_file_size_limit_reached_while_writing_is_an_infrastructure_error(url, store, make_run):
     make_run(cases=100)
-    program = f"""
-import resource
-from fepflow.errors import InfrastructureError
-from fepflow.protocol.test_case import Output
-from fepflow.store.records import NewOutput
-from fepflow.store.store import Store
+    (message,) = sent_by(write_over_the_limit, url)
 
-store = Store.open({url!r})
-resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
-rows = [NewOutput(case_index, 0, "a" * 64, Output(value="x" * 10_000)) for case_index in range(100)]
-try:
-    store.results.write("run-1", rows, [])
-except InfrastructureError as error:
-    print(error)
-"""
-
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-
-    assert re.search(r"fepflow\.db (is full|cannot be read or written) ", done.stdout)
+    assert re.search(r"fepflow\.db (is full|cannot be read or written) ", message)
     assert store.results.outputs("run-1") == {}

@@ -16,18 +16,16 @@ from fepflow.store.database import now_of
 from fepflow.store.leases import new_owner
 from fepflow.store.store import Store
 
+from .processes import sent_by
+from .writers import name_owner
+
 ELSEWHERE = "another-host/1/token"
 
 
 @cache
 def owner_that_has_ended() -> str:
-    process = subprocess.run(
-        [sys.executable, "-c", "from fepflow.store.leases import new_owner; print(new_owner())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return process.stdout.strip()
+    (owner,) = sent_by(name_owner)
+    return str(owner)
 
 
 def test_acquiring_makes_the_run_running_and_names_its_executor(store: Store, make_run):

@@ -1,5 +1,4 @@
 import re
-import subprocess
 import sys
 from typing import Any
 
@@ -34,6 +33,9 @@ from fepflow.store.records import (
     StoredReport,
 )
 from fepflow.store.store import Store
+
+from .processes import received, started
+from .writers import open_store
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -281,9 +283,11 @@ def test_a_migration_that_dies_half_way_leaves_nothing_behind(make_url_of_empty,
 
 @pytest.mark.battery
 def test_processes_that_open_a_new_store_at_once_do_not_collide(make_url_of_empty):
-    program = f"from fepflow.store.store import Store; Store.open({make_url_of_empty()!r}).runs.newest()"
-    openers = [subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) for _ in range(4)]
-
-    errors = [opener.communicate()[1].decode() for opener in openers]
-
-    assert errors == [""] * 4
+    url = make_url_of_empty()
+    with (
+        started(open_store, url) as (_, first),
+        started(open_store, url) as (_, second),
+        started(open_store, url) as (_, third),
+        started(open_store, url) as (_, fourth),
+    ):
+        assert [received(connection) for connection in (first, second, third, fourth)] == [[0]] * 4
