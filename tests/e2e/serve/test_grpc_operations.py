@@ -13,7 +13,7 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
-from tests.docs.test_grpc_page import ADDRESS, examples
+from tests.docs.test_interfaces import GRPC, GRPC_ADDRESS, examples
 from tests.fepflow.api.grpc.conftest import request_of
 from tests.fepflow.api.grpc.forms import request_message
 
@@ -175,6 +175,6 @@ def test_an_operation_under_way_is_cancelled(served: Served, client: Client) -> 
 
 def test_the_example_of_the_documentation_works(served: Served, key: str) -> None:
     namespace: dict[str, Any] = {"API_KEY": key}
-    for example in examples():
-        exec(example.replace(ADDRESS, address_of(served)), namespace)
+    for example in examples(GRPC):
+        exec(example.replace(GRPC_ADDRESS, address_of(served)), namespace)
     assert namespace["operation"].status == "completed"
