@@ -31,17 +31,18 @@ VERDICT = {"gate": "Every check must pass.", "blocks": False, "reasons": [], "ru
 DEMO = Path(__file__).parent.parent / "deployments" / "suites" / "demo" / "suite.yaml"
 
 
-def loaded_after(code: str, **environment: str) -> set[str]:
-    command = [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules)"]
+def loaded_after(*steps: str, **environment: str) -> list[set[str]]:
+    """The modules that a process has loaded after each of these steps."""
+    code = "import sys\n" + "".join(f"{step}\nprint('loaded:', *sys.modules)\n" for step in steps)
     env = {**os.environ, **environment}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=env)
-    return set(done.stdout.splitlines()[-1].split())
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    return [set(line.split()) for line in done.stdout.splitlines() if line.startswith("loaded:")]
 
 
-def loaded_by(*commands: str, home: Path) -> set[str]:
-    """The modules that commands have loaded when they are done, one after the other."""
+def loaded_by(*commands: str, home: Path) -> list[set[str]]:
+    """The modules that one process has loaded after each of these commands."""
     calls = [f"fepflow.main({command.split()!r}, standalone_mode=False)" for command in commands]
-    return loaded_after("\n".join(["from fepflow.cli.main import fepflow", *calls]), FEPFLOW_HOME=str(home))
+    return loaded_after("from fepflow.cli.main import fepflow", *calls, FEPFLOW_HOME=str(home))[1:]
 
 
 def own_checks(loaded: set[str]) -> set[str]:
@@ -59,52 +60,48 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_importing_fepflow_loads_nothing_heavy() -> None:
-    assert loaded_after("import fepflow") & HEAVY == set()
-    assert loaded_after("import fepflow.pytest").isdisjoint({*HEAVY, "pytest"})
+def test_the_library_half_loads_no_more_than_it_needs() -> None:
+    imported, plugin, library, target = loaded_after(
+        "import fepflow",
+        "import fepflow.pytest",
+        "from fepflow import evaluate, TestCase, Output, ContainsCheck",
+        TARGET,
+    )
+    assert imported & HEAVY == set()
+    assert plugin.isdisjoint({*HEAVY, "pytest"})
+    assert library & {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "aiohttp", "httpx"} == set()
+    assert own_checks(library) == {"contains"}
+    assert "aiohttp" in target, "a target that is called has loaded its connections before"
 
 
-def test_the_library_half_needs_neither_prefect_nor_the_store() -> None:
-    loaded = loaded_after("from fepflow import evaluate, TestCase, Output, ContainsCheck")
-    assert loaded & {"prefect", "litellm", "grpc", "sqlmodel", "sqlalchemy", "aiohttp", "httpx"} == set()
-    assert own_checks(loaded) == {"contains"}
-
-
-def test_the_help_of_the_command_line_loads_nothing_heavy(tmp_path: Path) -> None:
-    assert loaded_by("--help", home=tmp_path) & {*HEAVY, "rich", "asyncio"} == set()
-
-
-def test_reading_the_store_loads_nothing_of_runs(home: Path) -> None:
-    loaded = loaded_by("list", "list --json", "show", "show --json", home=home)
-    assert "sqlmodel" in loaded
-    assert loaded & {*OF_RUNS, "fepflow.services.prefect_api"} == set()
-    assert own_checks(loaded) == set()
-
-
-def test_validating_loads_neither_prefect_nor_the_store_nor_what_only_calls_need(tmp_path: Path) -> None:
-    checks = "checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]"
-    for kind in ("http: {url: 'http://127.0.0.1:9/'}", "a2a: {card: 'http://127.0.0.1:9/'}"):
-        target = f"target: {{{kind}}}"
-        (tmp_path / f"{kind.partition(':')[0]}.yaml").write_text(
-            f"name: s\n{target}\ntest_cases: [{{id: a, input: 1}}]\n{checks}\n"
-        )
-    loaded = loaded_by(f"validate {tmp_path / 'http.yaml'}", f"validate {tmp_path / 'a2a.yaml'}", home=tmp_path)
-    others = {"fepflow.calls.asgi", "fepflow.calls.python", "a2a", "grpc"}
-    others |= {"fsspec", "huggingface_hub", "pyarrow", "openpyxl", "fepflow.datasets.tables"}
-    assert loaded & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
-    assert own_checks(loaded) == {"contains"}
-
-
-def test_validating_a_suite_with_judges_loads_neither_prefect_nor_litellm(tmp_path: Path) -> None:
-    assert loaded_by(f"validate {DEMO}", home=tmp_path) & {"prefect", "litellm"} == set()
-
-
-def test_a_target_that_is_called_has_loaded_its_connections_before() -> None:
-    code = """
+TARGET = """
 from pathlib import Path
 from fepflow.suite.target import Target
 from fepflow.calls.factory import open_target
 target = Target.model_validate({"http": {"url": "http://127.0.0.1:9/"}})
 open_target(target, folder=Path(), case_ids=list)
 """
-    assert "aiohttp" in loaded_after(code)
+
+
+def test_reading_the_store_loads_nothing_of_runs(home: Path) -> None:
+    *_, loaded = loaded_by("list", "list --json", "show", "show --json", home=home)
+    assert "sqlmodel" in loaded
+    assert loaded & {*OF_RUNS, "fepflow.services.prefect_api"} == set()
+    assert own_checks(loaded) == set()
+
+
+def test_help_and_validating_load_neither_prefect_nor_what_only_calls_need(tmp_path: Path) -> None:
+    checks = "checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]"
+    for kind in ("http: {url: 'http://127.0.0.1:9/'}", "a2a: {card: 'http://127.0.0.1:9/'}"):
+        target = f"target: {{{kind}}}"
+        (tmp_path / f"{kind.partition(':')[0]}.yaml").write_text(
+            f"name: s\n{target}\ntest_cases: [{{id: a, input: 1}}]\n{checks}\n"
+        )
+    suites = [tmp_path / "http.yaml", tmp_path / "a2a.yaml", DEMO]
+    start, _, validated, with_judges = loaded_by("--help", *(f"validate {suite}" for suite in suites), home=tmp_path)
+    assert start & {*HEAVY, "rich", "asyncio"} == set()
+    others = {"fepflow.calls.asgi", "fepflow.calls.python", "a2a", "grpc"}
+    others |= {"fsspec", "huggingface_hub", "pyarrow", "openpyxl", "fepflow.datasets.tables"}
+    assert validated & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
+    assert own_checks(validated) == {"contains"}
+    assert with_judges & {"prefect", "litellm"} == set()

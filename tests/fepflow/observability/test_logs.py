@@ -9,6 +9,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from fepflow.deployments import api
+from fepflow.settings import settings
+from tests.fepflow.conftest import Cli
+
 NASTY = r"""
 import logging, os, subprocess, sys, threading
 from fepflow.observability import logs
@@ -73,14 +79,24 @@ def test_an_error_that_ends_a_process_is_one_object() -> None:
     assert error["exception"].endswith("ZeroDivisionError: division by zero")
 
 
-def test_a_form_of_the_log_that_there_is_not_is_refused_by_each_command(tmp_path: Path) -> None:
-    for module in ("deployments.api", "deployments.worker", "cli.main"):
-        words = {"deployments.worker": ["--pool", "p"], "cli.main": ["run", "suite.yaml"]}.get(module, [])
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", f"fepflow.{module}", *words],
-            env={**os.environ, "FEPFLOW_LOG": "xml", "FEPFLOW_HOME": str(tmp_path)},
-            capture_output=True, text=True, timeout=60, check=False,
-        )  # fmt: skip
-        assert done.returncode == 2, done.stderr
-        assert "FEPFLOW_LOG" in done.stderr
-        assert "Traceback" not in done.stderr
+def test_a_form_of_the_log_that_there_is_not_is_refused_by_each_command(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FEPFLOW_LOG", "xml")
+    settings.cache_clear()
+    assert api.main([]) == 2
+    assert "FEPFLOW_LOG" in capsys.readouterr().err
+    run = cli("run", "suite.yaml")
+    assert (run.exit_code, "FEPFLOW_LOG" in run.stderr) == (2, True)
+
+
+@pytest.mark.battery
+def test_a_form_of_the_log_that_there_is_not_is_refused_by_a_worker(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "fepflow.deployments.worker", "--pool", "p"],
+        env={**os.environ, "FEPFLOW_LOG": "xml", "FEPFLOW_HOME": str(tmp_path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "FEPFLOW_LOG" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,4 +1,4 @@
-"""Evaluations as pytest tests: their results in the store."""
+"""Evaluations as pytest tests: their results in the store, and what is loaded for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from fepflow.store.store import Store
-from tests.fepflow.pytest.pytest_project import Project
+from tests.fepflow.pytest.pytest_project import Project, text_of
 
 STORED = """
 @evaluate(CASES, CHECKS, samples=2, success_threshold=0.9)
@@ -27,11 +27,32 @@ def test_another_exception_is_an_error():
 """
 
 
+LOADED = """
+import sys
+
+def pytest_sessionfinish():
+    print("loaded", sorted({"prefect", "litellm", "sqlalchemy"} & set(sys.modules)))
+"""
+
+
+def test_by_default_nothing_is_stored_and_neither_prefect_nor_the_store_is_loaded(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEPFLOW_HOME", str(project.folder / "home"))
+    project.pytester.makeconftest(LOADED)
+    result = project.run_alone(STORED, "-s")
+    result.assert_outcomes(failed=2, passed=1)
+    assert "loaded []" in text_of(result)
+    assert not (project.folder / "home").exists()
+
+
 @pytest.mark.parametrize("workers", [[], pytest.param(["-n2"], marks=pytest.mark.battery)])
 def test_results_are_stored_as_completed_runs(project: Project, workers: list[str]) -> None:
     url = f"sqlite:///{project.folder / 'results.db'}"
-    result = project.run_alone(STORED, f"--fepflow-store={url}", *workers)
+    project.pytester.makeconftest(LOADED)
+    result = project.run_alone(STORED, "-s", f"--fepflow-store={url}", *workers)
     result.assert_outcomes(failed=2, passed=1)
+    assert "loaded ['sqlalchemy']" in text_of(result)
     with Store.open(url) as store:
         runs = {run.name: run for run in store.runs.newest()}
         assert set(runs) == {"test_agent.py::test_capitals", "test_agent.py::test_more[Peru]"}
@@ -66,12 +87,6 @@ def test_a_stored_run_is_shown_by_the_command_line(project: Project, monkeypatch
     assert "test_agent.py::test_capitals" in shown
     assert "gate: At least 0.9 of the results must pass." in shown
     assert "japan #2" in shown
-
-
-def test_nothing_is_stored_by_default(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEPFLOW_HOME", str(project.folder / "home"))
-    project.run_alone(STORED).assert_outcomes(failed=2, passed=1)
-    assert not (project.folder / "home").exists()
 
 
 def test_a_function_in_arguments_is_stored_by_its_name(project: Project) -> None:
@@ -132,3 +147,17 @@ def test_an_invalid_store_url_is_an_error_before_any_call(project: Project, opti
     errors = "\n".join(result.errlines)
     assert complaint in errors
     assert "secret" not in errors
+
+
+@pytest.mark.battery
+def test_the_installed_plugin_loads_nothing_into_other_sessions(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_one():\n    pass\n")
+    pytester.makeconftest(
+        "import sys\ndef pytest_sessionfinish():\n"
+        "    ours = ('fepflow', 'pydantic')\n"
+        "    print('loaded', sorted(name for name in sys.modules if name.partition('.')[0] in ours))\n"
+    )
+    others = ("asyncio", "anyio", "hypothesispytest", "schemathesis")
+    result = pytester.runpytest_subprocess("-s", *(f"-pno:{name}" for name in others))
+    result.assert_outcomes(passed=1)
+    assert "loaded ['fepflow', 'fepflow.pytest', 'fepflow.pytest.plugin']" in text_of(result)

@@ -222,7 +222,7 @@ def test_a_suite_that_is_not_valid_is_said_where_its_verdict_would_be(
     assert "suite.yaml:2" in body
 
 
-@pytest.mark.parametrize("log", ["text", "json"])
+@pytest.mark.parametrize("log", ["json", pytest.param("text", marks=pytest.mark.battery)])
 def test_the_runner_takes_commands_again_whatever_stdout_and_the_log_are(
     home: Path, api: GitHubAPI, tmp_path: Path, log: str
 ) -> None:

@@ -201,7 +201,9 @@ def test_a_connection_that_the_server_ends_under_way_is_an_infrastructure_error_
 
 def test_without_the_driver_the_error_says_what_to_install(url, monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(MissingExtraError, match=r"needs a driver, which is not installed here: pip install \"fepflow\[p"):
+    with pytest.raises(
+        MissingExtraError, match=r"needs a driver, which is not installed here: pip install \"fepflow\[p"
+    ):
         Store.open(url)
 
 
