@@ -1,5 +1,4 @@
 import re
-import sys
 from typing import Any
 
 import pytest
