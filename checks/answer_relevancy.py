@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import Questioner
-from fepflow.checks.models.judge_prompt import ANSWER, QUESTION, refuse_nothing
+from fepflow.checks.faithfulness import ClaimsCheck, Parts, numbered
+from fepflow.checks.models.judge_check import ANSWER, QUESTION, Questioner, refuse_nothing
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -323,6 +324,15 @@ def answering(check_class: type[BaseCheck]) -> Callable[[BaseCheck], Any]:
 def as_text(value: Any) -> str:
     """Return the text of a resolved field; an enumeration's member becomes its value."""
     return value if type(value) is str else str.__str__(value)
+
+
+def finite_number(value: Any) -> int | float:
+    """Return a value that is a number, and neither a boolean nor NaN or infinite. Raises ValueError for others."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"must be a number, not {kind_name(value)}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"must be a finite number, not {value}")
+    return value
 
 
 def _as_field(value: Any) -> Any:

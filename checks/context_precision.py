@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import Questioner
-from fepflow.checks.models.judge_prompt import CONTEXT, QUESTION, REFERENCE, contexts_of, has_text
+from fepflow.checks.faithfulness import ClaimsCheck, Parts, numbered
+from fepflow.checks.models.judge_check import CONTEXT, QUESTION, REFERENCE, Questioner, contexts_of, has_text
 from fepflow.checks.models.voting import rounded
 from fepflow.jsonpath.template import Filled
 from fepflow.text import text_of

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import MISSING, BaseCheck, JSONPath
-from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
+from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 
 _REFUSAL, _ERROR = "refusal", "error"

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fepflow.checks.base import OUTPUT
 from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
-from fepflow.checks.core.set_checks import Items, MembershipCheck
+from fepflow.checks.subset import Items, MembershipCheck
 
 
 class DisjointCheck(MembershipCheck):

@@ -1,14 +1,21 @@
-"""EVALUATE: test cases, their outputs and checks into results (FEP 3.1)."""
+"""EVALUATE: test cases, their outputs and checks into results (FEP 3.1).
+
+Outputs are given, or made by a function that is called with the test cases.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from functools import wraps
+from inspect import isawaitable, signature
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
 from uuid import uuid4
@@ -18,8 +25,6 @@ from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.base import meant_argument
-from fepflow.checks.called import outputs_of, require_count, require_repeats
-from fepflow.checks.core.argument_paths import class_of, paths_of
 from fepflow.checks.core.compiled import (
     CompiledCheck,
     compile_checks,
@@ -27,6 +32,8 @@ from fepflow.checks.core.compiled import (
     unknown_argument,
     unknown_arguments,
 )
+from fepflow.checks.core.declarations import class_of, paths_of
+from fepflow.checks.explanation import complaint
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import (
     SIMULATED_USER,
@@ -54,6 +61,7 @@ from fepflow.protocol.results import (
 from fepflow.protocol.test_case import Output, TestCase, case_in_full, evaluation_context
 from fepflow.suite import foreign_names
 from fepflow.suite.foreign_names import with_our_names
+from fepflow.text import as_json, cut, printable
 
 M = TypeVar("M", bound=BaseModel)
 P = ParamSpec("P")
@@ -504,3 +512,140 @@ def _is_completed(keys: tuple[str | int, ...], steps: object) -> bool:
     if keys[:3] != _STEPS or len(keys) < 4 or not isinstance(steps, list):
         return False
     return isinstance(keys[3], int) and 0 <= keys[3] < len(steps)
+
+
+CONCURRENCY = 16
+"""Calls of an async function that are under way at once."""
+
+CASE_PARAMETER = "test_case"
+"""Name of the parameter of a function that gets the whole test case."""
+
+
+async def outputs_of(
+    function: Callable[..., Any], cases: Sequence[TestCase], repeats: int
+) -> list[tuple[TestCase, Output]]:
+    """Call the function for each repeat of each case, and return the cases with their outputs.
+
+    It gets the input, or the test case if it has a parameter `test_case`. An exception becomes a failed output. Calls
+    of an async function run side by side; those of a sync one run one after another, in this thread.
+    """
+    wants_case = _wants_case(function)
+    places = asyncio.Semaphore(CONCURRENCY)
+
+    async def output_of_call(case: TestCase) -> Output:
+        async with places:
+            started = perf_counter()
+            try:
+                # A function that changes its input would change it for the next repeat, and in the result.
+                answer = function(**{CASE_PARAMETER: case}) if wants_case else function(as_it_is_now(case.input))
+                return output_of(await answer if isawaitable(answer) else answer, started)
+            except Exception as error:
+                return failed_output(error, described(error, type(error).__name__), started)
+
+    units = [case for case in cases for _ in range(repeats)]
+    return list(zip(units, await asyncio.gather(*map(output_of_call, units)), strict=True))
+
+
+def _wants_case(function: Callable[..., Any]) -> bool:
+    try:
+        return CASE_PARAMETER in signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
+
+
+def require_count(value: Any, noun: str, path: str) -> int:
+    """Return a whole number of at least 1. Raises InputError for other values."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InputError(Problem(f"{value!r} is not a number of {noun}", path=path, advice="give 1 or more"))
+    return value
+
+
+def require_repeats(repeats: Any, *, calls: bool) -> int:
+    """Return the number of repeats. Raises InputError for none, and for several of existing outputs."""
+    require_count(repeats, "repeats", "repeats")
+    if repeats > 1 and not calls:
+        advice = "give the function that makes them, in place of outputs"
+        raise InputError(Problem("outputs that are there cannot be repeated", path="repeats", advice=advice))
+    return int(repeats)
+
+
+def output_of(value: Any, started: float) -> Output:
+    """Return a function's return value as an output, with its duration."""
+    return value if isinstance(value, Output) else Output(value=as_it_is_now(value), metadata=_latency(started))
+
+
+def failed_output(error: BaseException, message: str, started: float) -> Output:
+    """Return the output of a call that raised; `message` describes the exception."""
+    cause = {
+        "type": "timeout_error" if isinstance(error, TimeoutError) else "unknown_error",
+        "kind": "exception",
+        "message": message,
+        "recoverable": False,
+    }
+    return Output(value=None, metadata={"error": cause, **_latency(started)})
+
+
+def described(error: BaseException, name: str) -> str:
+    """Return an exception on one line: its name, its message, and the user's line that raised it."""
+    return f"{name}: {one_line(str(error))}{_location(error)}"
+
+
+def one_line(text: str) -> str:
+    """Return a text in one line."""
+    return " ".join(text.split()) or "no message"
+
+
+def as_it_is_now(value: Any) -> Any:
+    """Copy a value that a later call might change: fixtures and returned lists may be shared."""
+    if not isinstance(value, list | dict):
+        return value
+    try:
+        return deepcopy(value)
+    except Exception:  # an object inside that cannot be copied
+        return value
+
+
+def _location(error: BaseException) -> str:
+    """Return the line that raised it: the innermost one outside of fepflow and installed packages."""
+    ours = str(Path(__file__).parents[1])
+    frames = traceback.extract_tb(error.__traceback__)
+    others = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
+    own = [frame for frame in others if "site-packages" not in frame.filename] or others
+    return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def _latency(started: float) -> dict[str, Any]:
+    return {"latency_ms": round((perf_counter() - started) * 1000, 1)}
+
+
+MAX_LINE = 300
+
+
+def assert_case(
+    input: Any,
+    output: Any,
+    checks: Sequence[GivenCheck],
+    *,
+    expected: Any = None,
+    metadata: dict[str, Any] | None = None,
+) -> TestCaseResult:
+    """Assert that an output passes every check, and return the results.
+
+    `output` is a value or an Output. `expected` and `metadata` are those of the test case, which checks may read.
+    Raises AssertionError, with the reason, if a check failed, ended in an error or has no verdict. Raises InputError if
+    there are no checks, or if they cannot be evaluated.
+    """
+    __tracebackhide__ = True
+    require_list(checks, "checks")
+    if not checks:
+        raise InputError(Problem("there are no checks", path="checks", advice="give at least one"))
+    parts = {"input": input, "expected": expected, "metadata": metadata}
+    case = {name: value for name, value in parts.items() if value is not None or name == "input"}
+    answer = output if isinstance(output, Output) else Output(value=output)
+    (result,) = evaluate([TestCase.model_validate(case)], [answer], list(checks)).results
+    complaints = [(check.check_id, complaint(check)) for check in result.check_results]
+    if lines := [f"{check_id}: {text}" for check_id, text in complaints if text is not None]:
+        asked = cut(printable(as_json(input)), MAX_LINE)
+        got = cut(printable(as_json(answer.value)), MAX_LINE)
+        raise AssertionError("\n".join([*lines, f"  input:  {asked}", f"  output: {got}"]))
+    return result

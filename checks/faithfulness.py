@@ -1,14 +1,146 @@
-"""The check `faithfulness`: the context supports each claim of an answer."""
+"""`faithfulness`: the context supports each claim of an answer; and the base of all judges that go claim by claim.
+
+A model lists the claims of a text and gives a verdict on each; the score is the share that holds. The prompts are our
+own, after the idea of RAGAS and DeepEval. Do not compare scores with theirs.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
-from fepflow.checks.models.claims import ClaimsCheck, Parts, numbered
-from fepflow.checks.models.judge_check import Questioner
-from fepflow.checks.models.judge_prompt import ANSWER, CONTEXT, QUESTION, contexts_of, refuse_nothing
-from fepflow.jsonpath.template import Filled
-from fepflow.text import text_of
+from fepflow.checks.models.judge_check import (
+    ANSWER,
+    CONTEXT,
+    QUESTION,
+    Questioner,
+    ScoredJudgeCheck,
+    contexts_of,
+    json_object,
+    refuse_nothing,
+)
+from fepflow.checks.models.voting import rounded
+from fepflow.checks.schema_validation import schema_errors
+from fepflow.errors import CheckArgumentsError
+from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.text import cut, text_of
+
+MOST_CLAIMS = 100
+LONGEST_CLAIM = 2_000
+
+_LIST_FORMAT = {
+    "type": "object",
+    "properties": {"claims": {"type": "array", "items": {"type": "string"}}},
+    "required": ["claims"],
+    "additionalProperties": False,
+}
+
+_MOST_NAMED = 3
+_NAMED = 120
+"""Characters of a claim in the reason of a score."""
+
+Parts = Sequence[str | Filled]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A model's verdict on one of several numbered items."""
+
+    holds: bool
+    reason: str
+
+
+class ClaimsCheck(ScoredJudgeCheck):
+    """A judge that gives a verdict on each of several items."""
+
+    check_max_tokens: ClassVar[int] = 4096
+
+    async def check_claims(self, questioner: Questioner, parts: Parts, of_what: str) -> list[str]:
+        """Return the distinct claims that a model finds. Raises CheckArgumentsError without any."""
+        claims = await questioner.ask(RenderedPrompt(parts), _LIST_FORMAT, _read_claims)
+        if not claims:
+            raise CheckArgumentsError(f"no claims found in {of_what}, so there is nothing to judge")
+        return claims
+
+    async def check_verdicts(self, questioner: Questioner, parts: Parts, number: int, verdict: str) -> list[Verdict]:
+        """Return a model's verdicts on `number` items. `verdict` describes for the model when one holds."""
+        answer_format = _verdict_format(number, verdict)
+        return await questioner.ask(RenderedPrompt(parts), answer_format, partial(_read_verdicts, answer_format))
+
+    def check_share(self, items: Sequence[str], verdicts: Sequence[Verdict], words: str) -> dict[str, Any]:
+        """Return the response for the share of claims that hold; `words` describe these claims."""
+        claims = [
+            {"claim": item, "verdict": verdict.holds, "reason": verdict.reason}
+            for item, verdict in zip(items, verdicts, strict=True)
+        ]
+        held = sum(verdict.holds for verdict in verdicts)
+        reason = f"{held} of {len(claims)} {words if len(claims) > 1 else _of_one(words)}"
+        others = [(item, verdict.reason) for item, verdict in zip(items, verdicts, strict=True) if not verdict.holds]
+        if others:
+            reason += f"; not: {'; '.join(f'{cut(item, _NAMED)} ({why})' for item, why in others[:_MOST_NAMED])}"
+        return {"score": rounded(held / len(claims)), "reason": reason, "claims": claims}
+
+
+def _of_one(words: str) -> str:
+    """Return words like `claims are supported` for one claim."""
+    noun, rest = words.split(" ", 1)
+    return f"{noun.removesuffix('s')} {rest.replace('are ', 'is ', 1)}"
+
+
+def numbered(items: Sequence[str]) -> str:
+    """Return items for a model, as JSON, so that no item can pretend to be two."""
+    return json.dumps([{"number": number, "text": item} for number, item in enumerate(items, 1)], ensure_ascii=False)
+
+
+def _read_claims(answer: Any) -> list[str]:
+    value = json_object(answer)
+    if errors := schema_errors(_LIST_FORMAT, value):
+        raise CheckArgumentsError(f"the list of claims does not fit: {'; '.join(errors)}")
+    claims = [" ".join(claim.split()) for claim in value["claims"]]
+    if any(len(claim) > LONGEST_CLAIM for claim in claims):
+        raise CheckArgumentsError(f"a claim has more than {LONGEST_CLAIM:,} characters: it is more than one")
+    # A repeated claim counts once: else repeating a right claim would make up for a wrong one.
+    first: dict[str, str] = {}
+    for claim in claims:
+        if claim:
+            first.setdefault(claim.casefold(), claim)
+    distinct = list(first.values())
+    if len(distinct) > MOST_CLAIMS:
+        raise CheckArgumentsError(f"there are {len(distinct)} claims; at most {MOST_CLAIMS} are allowed")
+    return distinct
+
+
+def _verdict_format(number: int, verdict: str) -> dict[str, Any]:
+    """Return a schema with a required member for each item, and no others."""
+    item = {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "description": "Why, in a sentence."},
+            "verdict": {"type": "boolean", "description": verdict},
+        },
+        "required": ["reason", "verdict"],
+        "additionalProperties": False,
+    }
+    names = [str(index) for index in range(1, number + 1)]
+    properties = dict.fromkeys(names, item)
+    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+
+
+def _read_verdicts(answer_format: dict[str, Any], answer: Any) -> list[Verdict]:
+    value = json_object(answer)
+    names = answer_format["required"]
+    if value.keys() != set(names):
+        message = (
+            f"there must be one verdict on each of {len(names)} items, by their numbers, and there are {len(value)}"
+        )
+        raise CheckArgumentsError(message)
+    if errors := schema_errors(answer_format, value):
+        raise CheckArgumentsError(f"the verdicts do not fit: {'; '.join(errors)}")
+    return [Verdict(value[name]["verdict"], value[name]["reason"]) for name in names]
+
 
 _CLAIMS = """\
 

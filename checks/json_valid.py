@@ -8,9 +8,8 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.json_schema import Schema
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
-from fepflow.checks.schema_validation import validated
+from fepflow.checks.schema_validation import Schema, validated
 
 
 class JSONValidCheck(BaseCheck):

@@ -10,11 +10,10 @@ from pydantic import BaseModel, Field, InstanceOf, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, PathText
-from fepflow.checks.core.json_schema import Schema, read_schema, schema_errors
 from fepflow.checks.core.sentences import ResolvedArguments
-from fepflow.checks.models.judge_check import Asked, JudgeCheck, Questioner, json_object
-from fepflow.checks.models.judge_prompt import parts_of, refuse_nothing
+from fepflow.checks.models.judge_check import Asked, JudgeCheck, Questioner, json_object, parts_of, refuse_nothing
 from fepflow.checks.models.voting import JuryRule
+from fepflow.checks.schema_validation import Schema, read_schema, schema_errors
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import CheckArgumentsError, dotted
 from fepflow.json.values import parse

@@ -15,11 +15,19 @@ from pydantic import BaseModel, Field
 from fepflow.calls.models.model import sendable
 from fepflow.calls.thread_pool import OTHERS_CALLS
 from fepflow.checks.base import JSONPath
-from fepflow.checks.core.json_schema import schema_errors
-from fepflow.checks.models.claims import ClaimsCheck, Verdict
-from fepflow.checks.models.judge_check import Questioner, json_object
-from fepflow.checks.models.judge_prompt import ANSWER, CONTEXT, QUESTION, REFERENCE, contexts_of, says_something
+from fepflow.checks.faithfulness import ClaimsCheck, Verdict
+from fepflow.checks.models.judge_check import (
+    ANSWER,
+    CONTEXT,
+    QUESTION,
+    REFERENCE,
+    Questioner,
+    contexts_of,
+    json_object,
+    says_something,
+)
 from fepflow.checks.models.voting import rounded
+from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError, MissingExtraError
 from fepflow.extras import require
 from fepflow.jsonpath.template import Filled, RenderedPrompt

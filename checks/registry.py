@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from enum import StrEnum
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -17,7 +18,6 @@ from typing import TypeVar
 from packaging.version import InvalidVersion, Version
 
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.constants import CheckType
 from fepflow.documents.files import open_regular
 from fepflow.documents.messages import bare_name, did_you_mean
 from fepflow.errors import CheckArgumentsError, FepflowError, InputError, Problem
@@ -25,6 +25,75 @@ from fepflow.protocol.check import SEMVER
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import words_of
 from fepflow.suite.foreign_names import CHECK_TYPES
+
+
+class CheckType(StrEnum):
+    """The check types that come with fepflow."""
+
+    EXACT_MATCH = "exact_match"
+    CONTAINS = "contains"
+    REGEX = "regex"
+    THRESHOLD = "threshold"
+    EQUALS = "equals"
+    IS_EMPTY = "is_empty"
+    ATTRIBUTE_EXISTS = "attribute_exists"
+    SUBSET = "subset"
+    SUPERSET = "superset"
+    SET_EQUAL = "set_equal"
+    DISJOINT = "disjoint"
+    JSON_VALID = "json_valid"
+    SCHEMA_VALIDATION = "schema_validation"
+    DECLARED = "declared"
+    TOOL_USAGE = "tool_usage"
+    TEXT_MATCH = "text_match"
+    NUMBER = "number"
+    TEXT_DISTANCE = "text_distance"
+    JSON_DIFF = "json_diff"
+    CLASSIFICATION = "classification"
+    CUSTOM_FUNCTION = "custom_function"
+    SEMANTIC_SIMILARITY = "semantic_similarity"
+    RECORDED_SCORE = "recorded_score"
+    LLM_JUDGE = "llm_judge"
+    RUBRIC = "rubric"
+    FAITHFULNESS = "faithfulness"
+    ANSWER_RELEVANCY = "answer_relevancy"
+    CONTEXT_PRECISION = "context_precision"
+    CONTEXT_RECALL = "context_recall"
+    RAGAS_FAITHFULNESS = "ragas.faithfulness"
+    RAGAS_CONTEXT_PRECISION = "ragas.context_precision"
+    RAGAS_CONTEXT_RECALL = "ragas.context_recall"
+    RAGAS_FACTUAL_CORRECTNESS = "ragas.factual_correctness"
+
+
+SCORED_JUDGES = (
+    *(CheckType.RUBRIC, CheckType.FAITHFULNESS, CheckType.ANSWER_RELEVANCY),
+    *(CheckType.CONTEXT_PRECISION, CheckType.CONTEXT_RECALL),
+    *(CheckType.RAGAS_FAITHFULNESS, CheckType.RAGAS_CONTEXT_PRECISION),
+    *(CheckType.RAGAS_CONTEXT_RECALL, CheckType.RAGAS_FACTUAL_CORRECTNESS),
+)
+"""Types that ask a language model, and whose response has `score` (0 to 1) and `passed`."""
+
+JUDGES = (CheckType.LLM_JUDGE, *SCORED_JUDGES)
+"""Types that ask a language model for a judgement, which people's labels may calibrate."""
+
+LABELLED = (*JUDGES, CheckType.RECORDED_SCORE)
+"""Types whose results people's labels may be compared with."""
+
+
+class SimilarityMetric(StrEnum):
+    """The ways in which `semantic_similarity` compares."""
+
+    COSINE = "cosine"
+    DOT = "dot"
+    EUCLIDEAN = "euclidean"
+
+
+class PassMode(StrEnum):
+    """The values of the pytest decorator's `pass_mode`."""
+
+    SAMPLE = "sample"
+    PER_TEST_CASE = "per_test_case"
+
 
 ENTRY_POINTS = "fepflow.checks"
 

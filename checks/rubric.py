@@ -9,9 +9,20 @@ from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, PathText
-from fepflow.checks.core.json_schema import schema_errors
-from fepflow.checks.models.judge_check import SCORED, Asked, Questioner, ScoredJudgeCheck, json_object
-from fepflow.checks.models.judge_prompt import ANSWER, QUESTION, REFERENCE, has_text, parts_of, refuse_nothing
+from fepflow.checks.models.judge_check import (
+    ANSWER,
+    QUESTION,
+    REFERENCE,
+    SCORED,
+    Asked,
+    Questioner,
+    ScoredJudgeCheck,
+    has_text,
+    json_object,
+    parts_of,
+    refuse_nothing,
+)
+from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import text_of

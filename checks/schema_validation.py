@@ -1,16 +1,208 @@
-"""The check `schema_validation`: data fits a JSON Schema."""
+"""`schema_validation`: data fits a JSON Schema (2020-12), by the `jsonschema` library. No reference is fetched.
+
+The formats `date`, `date-time`, `email`, `ipv4`, `ipv6` and `uuid` are checked; the standard leaves others to remarks.
+The library searches patterns with `re`, which cannot be stopped, so keywords with patterns are our own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+import json
+from collections.abc import Iterator, Mapping
+from functools import lru_cache, partial
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from pydantic import BaseModel, Field
+import attrs
+from jsonschema import Draft202012Validator, FormatChecker
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from jsonschema_specifications import REGISTRY
+from pydantic import BaseModel, BeforeValidator, Field
+from referencing.exceptions import Unresolvable
 
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
-from fepflow.checks.core.json_schema import Schema, schema_errors
+from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.checks.core.sentences import ResolvedArguments, first_errors
-from fepflow.json.values import parse
+from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
+from fepflow.json.values import is_small, parse
+from fepflow.time_limit import IN_LOOP, NotInLoopError, within
+
+TIME_LIMIT = 1.0
+"""Seconds that one validation may take."""
+
+READ_LIMIT = 10.0
+"""Seconds that reading a schema may take: an author's schema may be large."""
+
+MAX_ERRORS = 20
+MAX_MESSAGE = 300
+FORMATS = ("date", "date-time", "email", "ipv4", "ipv6", "uuid")
+
+_QUICK_PAIRS, _QUICK_CHARACTERS = 10_000, 4_000
+"""Parts of a schema times parts of the data that are validated in milliseconds, and characters of the data."""
+
+_REPEATING = ("$ref", "$dynamicRef", "unevaluatedProperties", "unevaluatedItems", "pattern", "patternProperties")
+"""Keywords with which validating may take long however small the data is."""
+
+_MAX_NAME = 1_000
+"""Characters of a name that the library itself searches for patterns, for unevaluatedProperties."""
+
+
+def read_schema(value: Any) -> Any:
+    """Return a schema, which may be an object, a JSON text or a pydantic model class, as an object.
+
+    Raises ValueError for an invalid schema.
+    """
+    if isinstance(value, type) and issubclass(value, BaseModel):
+        value = value.model_json_schema()
+    if isinstance(value, str):
+        try:
+            value = parse(value)
+        except ValueError as error:
+            raise ValueError(f"must be a JSON Schema: this text is not valid JSON: {error}") from None
+    if isinstance(value, dict):
+        _compiled(value)
+    return value
+
+
+if TYPE_CHECKING:
+    Schema = Mapping[str, Any] | str | type[BaseModel]
+else:
+    Schema = Annotated[dict[str, Any], BeforeValidator(read_schema, json_schema_input_type=dict[str, Any] | str)]
+"""Type of a field whose value `read_schema` reads; the field holds the object."""
+
+
+def _is_quick(schema: dict[str, Any], data: Any) -> bool:
+    """Return whether applying the schema to this data is bound to take milliseconds.
+
+    Without references each part of a schema meets each part of the data once at most.
+    """
+    text = json.dumps(schema, default=repr)
+    if any(f'"{keyword}"' in text for keyword in _REPEATING):
+        return False
+    nodes = _QUICK_PAIRS // (1 + text.count(":") + text.count(","))
+    values = sum(map(data.count, ",[{")) if isinstance(data, str) else 0  # of JSON text
+    return values <= nodes and is_small(data, nodes, _QUICK_CHARACTERS)
+
+
+def schema_errors(schema: dict[str, Any], data: Any) -> list[str]:
+    """Return the first 20 errors of the data by the schema, `place: message` each; they may quote the data.
+
+    Raises CheckArgumentsError for a schema that cannot be followed, and CheckTimeoutError after a second (in the event
+    loop NotInLoopError at once, if it may take long).
+    """
+    quick = _is_quick(schema, data)
+    if not quick and IN_LOOP.get():
+        raise NotInLoopError
+    work = partial(_first_errors, _compiled(schema), data, MAX_ERRORS)
+    try:
+        return work() if quick else within(TIME_LIMIT, work)
+    except TimeoutError:
+        raise CheckTimeoutError(f"the schema took longer than {TIME_LIMIT:g} s on this data") from None
+    except Unresolvable as error:
+        raise CheckArgumentsError(f"the schema refers to {error.ref}, which is not in it (none is fetched)") from None
+    except RecursionError:
+        raise CheckArgumentsError("the schema refers to itself without end, or the data nests too deep") from None
+
+
+def _first_errors(validator: Any, data: Any, most: int) -> list[str]:
+    return [_sentence(error) for error in islice(validator.iter_errors(data), most)]
+
+
+def _sentence(error: ValidationError) -> str:
+    message = error.message if len(error.message) <= MAX_MESSAGE else error.message[:MAX_MESSAGE] + "…"
+    location = dotted(tuple(error.absolute_path))
+    return f"{location}: {message}" if location else message
+
+
+def _compiled(schema: dict[str, Any]) -> Any:
+    return _compiled_text(json.dumps(schema, default=repr))
+
+
+@lru_cache(maxsize=256)
+def _compiled_text(text: str) -> Any:
+    schema = json.loads(text)
+    patterns = list(_patterns(schema))
+    if any(len(pattern) > MAX_PATTERN for pattern in patterns):
+        raise ValueError(f"must be a JSON Schema with patterns of up to {MAX_PATTERN:,} characters")
+    # Beside that keyword the library itself searches names, by `re`.
+    if '"unevaluatedProperties"' in text and not all(map(_is_simple, _patterns(schema, of_names=True))):
+        raise ValueError("must be a JSON Schema with simple patterns, beside unevaluatedProperties")
+    # As the library's `check_schema`, which takes 50 s for a schema of 1 MB.
+    try:
+        errors = within(READ_LIMIT, partial(_first_errors, _META_VALIDATOR, schema, 1))
+    except TimeoutError:
+        raise CheckTimeoutError(f"the schema took longer than {READ_LIMIT:g} s to be read") from None
+    except RecursionError:
+        raise ValueError("must be a JSON Schema: it nests too deep") from None
+    if errors:
+        raise ValueError(f"must be a JSON Schema: {errors[0]}")
+    return _Validator(schema, registry=REGISTRY, format_checker=FormatChecker(FORMATS))
+
+
+def _patterns(schema: Any, *, of_names: bool = False) -> Iterator[str]:
+    """Yield the patterns of a schema, or only the patterns for names of members."""
+    if isinstance(schema, dict):
+        if isinstance(schema.get("pattern"), str) and not of_names:
+            yield schema["pattern"]
+        if isinstance(schema.get("patternProperties"), dict):
+            yield from schema["patternProperties"]
+    children = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ()
+    for child in children:
+        yield from _patterns(child, of_names=of_names)
+
+
+def _is_simple(pattern: str) -> bool:
+    """Return whether `re` searches a name of _MAX_NAME characters in milliseconds: only one part is repeated."""
+    return sum(map(pattern.count, "*+{")) <= 1 and ")*" not in pattern and ")+" not in pattern and ")?" not in pattern
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "string") and not _has(pattern, instance):
+        yield ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
+def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object"):
+        for pattern, subschema in patterns.items():
+            for name, value in instance.items():
+                if _has(pattern, name):
+                    yield from validator.descend(value, subschema, path=name, schema_path=pattern)
+
+
+def _additional_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not validator.is_type(instance, "object"):
+        return
+    named, patterns = schema.get("properties", {}), schema.get("patternProperties", {})
+    others = [name for name in instance if name not in named and not any(_has(pattern, name) for pattern in patterns)]
+    if validator.is_type(allowed, "object"):
+        for name in others:
+            yield from validator.descend(instance[name], allowed, path=name)
+    elif not allowed and others:
+        yield ValidationError(f"not allowed here: {', '.join(map(repr, others))}")
+
+
+def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if validator.is_type(instance, "object") and any(len(name) > _MAX_NAME for name in instance):
+        raise CheckArgumentsError(f"unevaluatedProperties takes names of up to {_MAX_NAME:,} characters")
+    yield from Draft202012Validator.VALIDATORS["unevaluatedProperties"](validator, allowed, instance, schema) or ()
+
+
+def _has(pattern: str, text: str) -> bool:
+    return search(pattern, 0, text)
+
+
+_Validator: Any = extend(
+    Draft202012Validator,
+    {
+        "pattern": _pattern,
+        "patternProperties": _pattern_properties,
+        "additionalProperties": _additional_properties,
+        "unevaluatedProperties": _unevaluated_properties,
+    },
+)
+# The library's own takes another class, without our keywords, for a part of a schema that names its dialect.
+_Validator.evolve = lambda self, **changes: attrs.evolve(self, **changes)
+_META_VALIDATOR = _Validator(Draft202012Validator.META_SCHEMA, format_checker=Draft202012Validator.FORMAT_CHECKER)
 
 
 class SchemaValidationCheck(BaseCheck):

@@ -9,10 +9,9 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from fepflow.checks.base import MODIFIERS, modifier_names
-from fepflow.checks.constants import SCORED_JUDGES, CheckType
 from fepflow.checks.core.modifiers import Extract
 from fepflow.checks.models.voting import resolved_schema
-from fepflow.checks.registry import find_check, is_ours, list_checks, list_versions
+from fepflow.checks.registry import SCORED_JUDGES, CheckType, find_check, is_ours, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.check import CHECK_KEYS, SEMVER, Check
 from fepflow.suite.models import suite_schema

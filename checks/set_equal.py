@@ -9,7 +9,7 @@ from pydantic import Field
 
 from fepflow.checks.base import EXPECTED, OUTPUT
 from fepflow.checks.core.sentences import ResolvedArguments, shown, subject, unwanted
-from fepflow.checks.core.set_checks import Items, MembershipCheck
+from fepflow.checks.subset import Items, MembershipCheck
 
 
 class SetEqualCheck(MembershipCheck):

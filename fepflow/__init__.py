@@ -12,21 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fepflow.checks.answer_relevancy import AnswerRelevancyCheck as AnswerRelevancyCheck
-    from fepflow.checks.assertion import assert_case as assert_case
     from fepflow.checks.attribute_exists import AttributeExistsCheck as AttributeExistsCheck
     from fepflow.checks.base import BaseAsyncCheck as BaseAsyncCheck
     from fepflow.checks.base import BaseCheck as BaseCheck
     from fepflow.checks.base import JSONPath as JSONPath
     from fepflow.checks.classification import ClassificationCheck as ClassificationCheck
-    from fepflow.checks.constants import CheckType as CheckType
-    from fepflow.checks.constants import PassMode as PassMode
-    from fepflow.checks.constants import SimilarityMetric as SimilarityMetric
     from fepflow.checks.contains import ContainsCheck as ContainsCheck
     from fepflow.checks.context_precision import ContextPrecisionCheck as ContextPrecisionCheck
     from fepflow.checks.context_recall import ContextRecallCheck as ContextRecallCheck
     from fepflow.checks.custom_function import CustomFunctionCheck as CustomFunctionCheck
     from fepflow.checks.declared import DeclaredCheck as DeclaredCheck
     from fepflow.checks.disjoint import DisjointCheck as DisjointCheck
+    from fepflow.checks.engine import assert_case as assert_case
     from fepflow.checks.engine import evaluate as evaluate
     from fepflow.checks.engine import evaluate_async as evaluate_async
     from fepflow.checks.equals import EqualsCheck as EqualsCheck
@@ -45,6 +42,9 @@ if TYPE_CHECKING:
     from fepflow.checks.recorded_score import RecordedScoreCheck as RecordedScoreCheck
     from fepflow.checks.regex import RegexCheck as RegexCheck
     from fepflow.checks.regex import RegexFlags as RegexFlags
+    from fepflow.checks.registry import CheckType as CheckType
+    from fepflow.checks.registry import PassMode as PassMode
+    from fepflow.checks.registry import SimilarityMetric as SimilarityMetric
     from fepflow.checks.registry import get_check_class as get_check_class
     from fepflow.checks.registry import get_latest_version as get_latest_version
     from fepflow.checks.registry import list_checks as list_checks
@@ -97,7 +97,7 @@ _HOME = {
     "Check": "fepflow.protocol.check",
     "CheckError": "fepflow.protocol.results",
     "CheckResult": "fepflow.protocol.results",
-    "CheckType": "fepflow.checks.constants",
+    "CheckType": "fepflow.checks.registry",
     "ClassificationCheck": "fepflow.checks.classification",
     "Comparison": "fepflow.comparing",
     "ContainsCheck": "fepflow.checks.contains",
@@ -125,7 +125,7 @@ _HOME = {
     "RecordedScoreCheck": "fepflow.checks.recorded_score",
     "NumberCheck": "fepflow.checks.number",
     "Output": "fepflow.protocol.test_case",
-    "PassMode": "fepflow.checks.constants",
+    "PassMode": "fepflow.checks.registry",
     "RagasContextPrecisionCheck": "fepflow.checks.ragas_metrics",
     "RagasContextRecallCheck": "fepflow.checks.ragas_metrics",
     "RagasFactualCorrectnessCheck": "fepflow.checks.ragas_metrics",
@@ -137,7 +137,7 @@ _HOME = {
     "SchemaValidationCheck": "fepflow.checks.schema_validation",
     "SemanticSimilarityCheck": "fepflow.checks.semantic_similarity",
     "SetEqualCheck": "fepflow.checks.set_equal",
-    "SimilarityMetric": "fepflow.checks.constants",
+    "SimilarityMetric": "fepflow.checks.registry",
     "SimilarityThreshold": "fepflow.checks.semantic_similarity",
     "Status": "fepflow.protocol.results",
     "SubsetCheck": "fepflow.checks.subset",
@@ -151,7 +151,7 @@ _HOME = {
     "ToolUsageCheck": "fepflow.checks.tool_usage",
     "UserError": "fepflow.errors",
     "VariantRuns": "fepflow.python_api",
-    "assert_case": "fepflow.checks.assertion",
+    "assert_case": "fepflow.checks.engine",
     "check_schema": "fepflow.checks.schemas",
     "compare": "fepflow.comparing",
     "evaluate": "fepflow.checks.engine",

@@ -15,9 +15,9 @@ from fepflow.calls.base import Target
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.traces import Traces
-from fepflow.checks.core import data_checks
+from fepflow.checks.core import declarations
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks
-from fepflow.checks.core.data_checks import CheckDefaults
+from fepflow.checks.core.declarations import CheckDefaults
 from fepflow.errors import TargetError
 from fepflow.protocol.test_case import REUSED_FROM, Output, TestCase
 from fepflow.settings import settings
@@ -101,7 +101,7 @@ class RunContext:
         # By the run's copy of the suite: the cases themselves come from the store.
         from_data = run.is_requested or not isinstance(run.suite.get("test_cases"), list)
         declared = [] if run.is_requested else suite.checks
-        self._own_checks = data_checks.CaseChecks(
+        self._own_checks = declarations.CaseChecks(
             self.defaults, declared, settings().allowed_models, from_data=from_data
         )
         if run.is_requested:  # whose checks, too, come from the network

@@ -19,7 +19,7 @@ from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.metrics import judged_checks
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target, target_hash
-from fepflow.checks.core.data_checks import CheckDefaults
+from fepflow.checks.core.declarations import CheckDefaults
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_loaded

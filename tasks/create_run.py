@@ -13,7 +13,7 @@ from uuid import uuid4
 from fepflow.analysis.clusters import draw_clusters
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
-from fepflow.checks.core.argument_paths import with_default_paths
+from fepflow.checks.core.declarations import with_default_paths
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean

@@ -25,7 +25,7 @@ from fepflow.calls.factory import open_target, target_hash
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.simulated_user import SimulatedUsers
 from fepflow.calls.traces import Traces
-from fepflow.checks.core.data_checks import UserModels
+from fepflow.checks.core.declarations import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
 from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import (

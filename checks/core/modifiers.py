@@ -11,8 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from fepflow.checks.base import BaseCheck, argument_fields, modifier_names, refused
-from fepflow.checks.core.numbers import finite_number
+from fepflow.checks.base import BaseCheck, argument_fields, finite_number, modifier_names, refused
 from fepflow.checks.core.patterns import MAX_PATTERN, MAX_TEXT, check_pattern, find_text
 from fepflow.checks.core.sentences import shown
 from fepflow.documents.messages import kind_name, validation_messages

@@ -8,12 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from fepflow.checks.constants import JUDGES, CheckType
-from fepflow.checks.core.argument_paths import with_default_paths
-from fepflow.checks.core.data_checks import CheckDefaults
+from fepflow.checks.core.declarations import CheckDefaults, with_default_paths
 from fepflow.checks.models.judge_check import Asked, JudgeCheck, jury_configs
 from fepflow.checks.models.voting import resolved_schema
-from fepflow.checks.registry import find_check
+from fepflow.checks.registry import JUDGES, CheckType, find_check
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite.models import check_ids

@@ -14,8 +14,8 @@ from fepflow.calls.models import structured
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.model import Model
 from fepflow.calls.models.structured import StructuredPrompt
-from fepflow.checks.core.json_schema import schema_errors
-from fepflow.checks.models.judge_prompt import judge_prompt
+from fepflow.checks.models.judge_check import judge_prompt
+from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 

@@ -19,7 +19,7 @@ from fepflow.analysis.classification import ExpectedLabels, class_interval, conf
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
 from fepflow.analysis.sampling import Look, look_of
-from fepflow.checks.constants import SCORED_JUDGES, CheckType
+from fepflow.checks.registry import SCORED_JUDGES, CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.json.values import finite
 from fepflow.jsonpath.path import Path, compile_path
@@ -284,7 +284,7 @@ def _known(check: Check, path: str) -> Scale | None:
     if (check.type, path) == ("tool_usage", "$.score"):
         return Scale(0.0, 1.0)
     if path in SCORES:
-        from fepflow.checks.core.argument_paths import class_of  # here, as reading the store needs no check
+        from fepflow.checks.core.declarations import class_of  # here, as reading the store needs no check
 
         check_class = class_of(check)
         if check_class is not None and check_class.check_range is not None:

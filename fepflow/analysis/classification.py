@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fepflow.checks.constants import CheckType
+from fepflow.checks.registry import CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
 from fepflow.jsonpath.path import compile_path, is_path
 from fepflow.protocol.check import Check

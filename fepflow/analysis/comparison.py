@@ -20,8 +20,7 @@ from fepflow.analysis.accumulation import (
 )
 from fepflow.analysis.baselines import Base
 from fepflow.analysis.judge_reliability import LabelsByMetric, labels_by_metric
-from fepflow.checks.constants import JUDGES
-from fepflow.checks.registry import CHECKS
+from fepflow.checks.registry import CHECKS, JUDGES
 from fepflow.errors import UserError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash

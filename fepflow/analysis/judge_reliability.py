@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import MetricAccumulator, is_share_that_passed
-from fepflow.checks.constants import JUDGES, LABELLED, CheckType
+from fepflow.checks.registry import JUDGES, LABELLED, CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
 from fepflow.statistics.means import Sums

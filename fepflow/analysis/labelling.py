@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labels import read_label
-from fepflow.checks.constants import LABELLED
 from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
+from fepflow.checks.registry import LABELLED
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.test_case import Context, Output, evaluation_context

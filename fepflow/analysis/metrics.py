@@ -17,7 +17,7 @@ from fepflow.analysis.accumulation import (
 from fepflow.analysis.judge_reliability import labels_by_metric, warnings_of_own_model, with_correction
 from fepflow.analysis.looks import looks_of, pooled_metrics, pooled_runs, with_looks
 from fepflow.analysis.regressions import judge_regression
-from fepflow.checks.core.data_checks import model_check_types
+from fepflow.checks.core.declarations import model_check_types
 from fepflow.evalguard.models import Thresholds
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import REUSED_FROM

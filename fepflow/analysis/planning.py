@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.dependence import Dependence
-from fepflow.checks.constants import JUDGES
+from fepflow.checks.registry import JUDGES
 from fepflow.errors import UserError
 from fepflow.statistics.estimate import Clusters
 from fepflow.statistics.planning import (

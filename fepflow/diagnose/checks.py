@@ -10,11 +10,10 @@ from typing import Any, Literal, NamedTuple
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
 from fepflow.checks.base import default_paths, meant_argument
-from fepflow.checks.constants import CheckType
 from fepflow.checks.core.compiled import CompiledCheck, unknown_argument, unknown_arguments
-from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults, kind_of
+from fepflow.checks.core.declarations import CaseChecks, CheckDefaults, kind_of
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
-from fepflow.checks.registry import find_check
+from fepflow.checks.registry import CheckType, find_check
 from fepflow.checks.schemas import result_shape
 from fepflow.diagnose.paths import BRACES_STAY, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation

@@ -9,8 +9,7 @@ from typing import Any
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.models import _litellm
-from fepflow.checks.core.argument_paths import paths_of
-from fepflow.checks.core.data_checks import UserModels
+from fepflow.checks.core.declarations import UserModels, paths_of
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import CheckArgumentsError
 from fepflow.protocol.test_case import SimulatedUser, TestCase

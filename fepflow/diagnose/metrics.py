@@ -9,7 +9,7 @@ from typing import Any
 
 from fepflow.analysis.accumulation import NONE, is_share_that_passed, minima_of, range_of, scale_of_aggregate, slice_of
 from fepflow.analysis.classification import ExpectedLabels
-from fepflow.checks.constants import CheckType
+from fepflow.checks.registry import CheckType
 from fepflow.checks.schemas import OTHER, result_shape
 from fepflow.diagnose.sample_size import (
     validate_top_up,

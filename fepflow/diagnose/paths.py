@@ -15,7 +15,7 @@ from fepflow.calls.base import RESERVED_METADATA
 from fepflow.calls.base import Target as OpenTarget
 from fepflow.calls.recorded import RecordedTarget
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.core.argument_paths import PathUse, arguments_of, class_of, paths_of
+from fepflow.checks.core.declarations import PathUse, arguments_of, class_of, paths_of
 from fepflow.checks.registry import is_ours
 from fepflow.datasets.records import TRACES
 from fepflow.diagnose.suite_validation import SuiteValidation

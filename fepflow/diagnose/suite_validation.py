@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fepflow.analysis.clusters import ClusteredCases
 from fepflow.analysis.dependence import Dependence
-from fepflow.checks.core.argument_paths import with_default_paths
+from fepflow.checks.core.declarations import with_default_paths
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.addresses import data_address_problem, is_address, public_address
 from fepflow.datasets.case_spool import CasesOnDisk

@@ -15,7 +15,7 @@ from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target
 from fepflow.calls.traces import require_traces
-from fepflow.checks.constants import JUDGES
+from fepflow.checks.registry import JUDGES
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.conversations import validate_conversations

@@ -15,9 +15,19 @@ from typing import Any, get_args
 import pytest
 
 from fepflow.asyncio_helpers import gather_or_raise
-from fepflow.checks.called import CONCURRENCY, described, failed_output, one_line, output_of, require_count
 from fepflow.checks.core.compiled import compile_checks
-from fepflow.checks.engine import checks_of, evaluate, evaluate_async, read_checks
+from fepflow.checks.engine import (
+    CONCURRENCY,
+    checks_of,
+    described,
+    evaluate,
+    evaluate_async,
+    failed_output,
+    one_line,
+    output_of,
+    read_checks,
+    require_count,
+)
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, CheckForm
 from fepflow.protocol.results import CheckResult, EvaluationRunResult

@@ -14,12 +14,11 @@ from ruamel.yaml import YAML
 
 import fepflow
 from fepflow.checks.base import MODIFIERS, JSONPath, argument_fields
-from fepflow.checks.constants import JUDGES, SCORED_JUDGES, CheckType
-from fepflow.checks.core.argument_paths import with_default_paths
+from fepflow.checks.core.declarations import with_default_paths
 from fepflow.checks.docgen import arguments_of, examples
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.explanation import explain
-from fepflow.checks.registry import CHECKS, find_check, list_checks
+from fepflow.checks.registry import CHECKS, JUDGES, SCORED_JUDGES, CheckType, find_check, list_checks
 from fepflow.checks.schemas import check_schema
 from fepflow.extras import is_installed
 from fepflow.protocol.check import Check, in_full

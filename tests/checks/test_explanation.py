@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from fepflow.checks.base import BaseCheck, JSONPath
-from fepflow.checks.constants import SCORED_JUDGES
 from fepflow.checks.engine import evaluate
 from fepflow.checks.explanation import MAX_SENTENCE, arguments_of, explain, findings
-from fepflow.checks.registry import CHECKS
+from fepflow.checks.registry import CHECKS, SCORED_JUDGES
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase

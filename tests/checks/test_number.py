@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.checks.core.numbers import number_in
 from fepflow.checks.engine import evaluate
 from fepflow.checks.explanation import explain
+from fepflow.checks.number import number_in
 from fepflow.protocol.check import Check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase

@@ -8,7 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field, field_validator
 
-from fepflow.checks.core import json_schema, patterns
+from fepflow.checks import schema_validation
+from fepflow.checks.core import patterns
 from fepflow.checks.engine import evaluate_async
 from fepflow.checks.schema_validation import SchemaValidationCheck
 from fepflow.errors import CheckTimeoutError, FepflowError
@@ -199,7 +200,7 @@ NAMES = {f"name {index}": index for index in range(40_000)}
 
 
 def test_many_unevaluated_members_and_items_are_validated_or_given_up_in_time(monkeypatch):
-    monkeypatch.setattr(json_schema, "TIME_LIMIT", 0.2)
+    monkeypatch.setattr(schema_validation, "TIME_LIMIT", 0.2)
     schema: dict[str, Any]
     for schema, data in (
         ({"allOf": [{"patternProperties": {"^name": {}}}], "unevaluatedProperties": False}, NAMES),
@@ -211,7 +212,7 @@ def test_many_unevaluated_members_and_items_are_validated_or_given_up_in_time(mo
     ):
         started = perf_counter()
         with suppress(CheckTimeoutError):
-            assert json_schema.schema_errors(schema, data) == []
+            assert schema_validation.schema_errors(schema, data) == []
         assert perf_counter() - started < 1.2
 
 
@@ -223,7 +224,7 @@ def test_unevaluated_members_and_items_are_named(results):
 
 
 def test_a_validation_that_takes_too_long_times_out(ask, monkeypatch):
-    monkeypatch.setattr(json_schema, "TIME_LIMIT", 0.05)
+    monkeypatch.setattr(schema_validation, "TIME_LIMIT", 0.05)
     schema = {"items": {"anyOf": [{"type": "string"}, {"minimum": 0}, {"type": "integer"}]}}
     result = ask("schema_validation", answer=list(range(100_000)), schema=schema, data="$.output.value")
     assert result.error.type == "timeout_error"
@@ -260,7 +261,7 @@ DOUBLING = {f"d{n}": {"anyOf": [{"$ref": f"#/$defs/d{n + 1}"}] * 2} for n in ran
     ids=["references", "references of a dialect", "a pattern of a dialect"],
 )
 async def test_a_schema_that_runs_away_on_small_data_ends_in_time_and_leaves_the_loop_free(schema, monkeypatch):
-    monkeypatch.setattr(json_schema, "TIME_LIMIT", 0.3)
+    monkeypatch.setattr(schema_validation, "TIME_LIMIT", 0.3)
     check = {"type": "schema_validation", "arguments": {"schema": schema, "data": "$.output.value"}}
     async with watched() as taken:
         ((result, *_),) = [
@@ -271,7 +272,7 @@ async def test_a_schema_that_runs_away_on_small_data_ends_in_time_and_leaves_the
 
 
 def test_reading_a_schema_has_a_time_limit(ask, monkeypatch):
-    monkeypatch.setattr(json_schema, "READ_LIMIT", 0.01)
+    monkeypatch.setattr(schema_validation, "READ_LIMIT", 0.01)
     schema = {"properties": {f"p{index}": {"type": "string"} for index in range(3_000)}}
     result = ask("schema_validation", schema=schema, data={})
     assert (result.error.type, result.error.message) == (

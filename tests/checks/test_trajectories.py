@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fepflow.checks.core.trajectories import ExpectedCall, compare
 from fepflow.checks.explanation import explain
+from fepflow.checks.tool_usage import ExpectedCall, compare
 from fepflow.protocol.tool_calls import ToolCall
 
 SEARCH = {"name": "search", "arguments": {"q": "Paris", "limit": 3}}

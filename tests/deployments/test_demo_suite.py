@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.checks.core.data_checks import CheckDefaults
+from fepflow.checks.core.declarations import CheckDefaults
 from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.evalguard.impact import check_ranges

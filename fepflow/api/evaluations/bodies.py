@@ -20,9 +20,9 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from fepflow.api.evaluations.requests import parse_body
-from fepflow.checks.constants import CheckType
-from fepflow.checks.core.argument_paths import left_to_defaults
 from fepflow.checks.core.compiled import CompiledCheck
+from fepflow.checks.core.declarations import left_to_defaults
+from fepflow.checks.registry import CheckType
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, InvalidRequestError, Problem, TooLargeError, dotted
 from fepflow.json.values import parse

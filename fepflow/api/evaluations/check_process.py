@@ -54,7 +54,7 @@ _LIBRARIES = (
     "regex",
     "fepflow.api.evaluations.bodies",
     "fepflow.api.grpc.messages",
-    "fepflow.checks.core.json_schema",
+    "fepflow.checks.schema_validation",
     "fepflow.jsonpath.queries",
 )
 """Loaded before the first fork."""

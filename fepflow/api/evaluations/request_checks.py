@@ -9,9 +9,8 @@ from functools import cache, partial
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.thread_pool import LOOKUPS
-from fepflow.checks.core.argument_paths import left_to_defaults
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
-from fepflow.checks.core.data_checks import REQUEST, CaseChecks, CheckDefaults
+from fepflow.checks.core.declarations import REQUEST, CaseChecks, CheckDefaults, left_to_defaults
 from fepflow.checks.engine import MAX_WAITING, CheckedOutput, case_result
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CHECKS, others_checks, our_checks

@@ -20,8 +20,8 @@ from fepflow.api.evaluations.bodies import CASE_ID, GRADER_ID, MAX_KEY, NewEvalu
 from fepflow.api.evaluations.operations import request_run, unique_key
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.client import BEFORE
-from fepflow.checks.constants import CheckType
-from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
+from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
+from fepflow.checks.registry import CheckType
 from fepflow.errors import ConflictError, InvalidRequestError, NotFoundError, TooLargeError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash

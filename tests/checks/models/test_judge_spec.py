@@ -1,9 +1,9 @@
 import json
 from typing import Any
 
-from fepflow.checks.constants import SCORED_JUDGES
-from fepflow.checks.core.argument_paths import with_default_paths
+from fepflow.checks.core.declarations import with_default_paths
 from fepflow.checks.models.judge_spec import judges_of
+from fepflow.checks.registry import SCORED_JUDGES
 from fepflow.protocol.check import Check
 
 SCHEMA = {

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
-from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
+from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
 from fepflow.checks.engine import evaluate
 from fepflow.checks.models.judge_spec import judges_of
 from fepflow.checks.models.voting import JuryRule, Sample, decide

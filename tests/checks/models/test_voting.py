@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from fepflow.checks.core.json_schema import schema_errors
 from fepflow.checks.engine import evaluate
 from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.checks.models.voting import Sample, combine
+from fepflow.checks.schema_validation import schema_errors
 from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.errors import ModelError, ModelTimeoutError, RunLimitExceededError

@@ -16,7 +16,7 @@ from fepflow.calls.factory import open_target
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.policy import RunBudget
 from fepflow.calls.simulated_user import SimulatedUsers
-from fepflow.checks.core.data_checks import UserModels
+from fepflow.checks.core.declarations import UserModels
 from fepflow.errors import RunLimitExceededError
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.models import Budget, ModelDefaults

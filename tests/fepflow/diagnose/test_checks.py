@@ -1,4 +1,4 @@
-from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
+from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
 from fepflow.diagnose.checks import CaseInFile, case_check_problems, check_problems
 from fepflow.documents.loader import parse_document
 from fepflow.protocol.check import Check

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.checks.core.data_checks import CaseChecks, CheckDefaults
+from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
 from fepflow.diagnose.checks import CaseInFile, case_check_problems
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
