@@ -17,7 +17,7 @@ from fepflow.checks.registry import CHECKS, our_checks
 MODULES = (
     "anyio._backends._asyncio",  # loaded by name, when its event loop is first used
     "encodings.idna",
-    "fepflow.calls.aiohttp_transport",
+    "aiohttp",
     "fepflow.calls.http",
     "fepflow.deployments.warm_worker",
     "fepflow.flows.evaluate",

@@ -21,9 +21,9 @@ from prefect import get_client
 
 from fepflow.asyncio_helpers import in_background
 from fepflow.calls.agent_addresses import AgentAddresses
+from fepflow.calls.conversations import SimulatedUsers
 from fepflow.calls.factory import open_target, target_hash
 from fepflow.calls.models.client import ModelClient
-from fepflow.calls.simulated_user import SimulatedUsers
 from fepflow.calls.traces import Traces
 from fepflow.checks.core.declarations import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases

@@ -20,8 +20,7 @@ from pydantic.json_schema import SkipJsonSchema
 from fepflow.calls.models import structured
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.model import CHAT, ChatResponse, Model, parse_model_config
-from fepflow.calls.models.quoting import escaped, random_word
-from fepflow.calls.models.structured import StructuredPrompt
+from fepflow.calls.models.structured import StructuredPrompt, escaped, random_word
 from fepflow.checks.base import MISSING, JSONPath
 from fepflow.checks.models.model_check import (
     NO_VERDICTS,

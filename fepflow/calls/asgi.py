@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fepflow.calls.python.executors import AgentLoop, Failure, given_up
 from fepflow.calls.python.source import MODULES, Source, load, locate, source_hash
+from fepflow.calls.python.target import Failure, given_up
 from fepflow.calls.python.worker import failure_of
-from fepflow.calls.response_body import too_large
+from fepflow.calls.responses import too_large
+from fepflow.calls.thread_pool import AgentLoop
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.protocol.content_hash import content_hash

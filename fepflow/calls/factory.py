@@ -17,8 +17,8 @@ from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
 
 if TYPE_CHECKING:
+    from fepflow.calls.conversations import SimulatedUsers
     from fepflow.calls.models.client import ModelClient
-    from fepflow.calls.simulated_user import SimulatedUsers
 
 # Each kind of target is imported where a suite has it: the libraries of all take half a second to load.
 
@@ -138,18 +138,17 @@ def load_early(section: Mapping[str, Any]) -> None:
 
 def _load_mcp() -> None:
     """Load the SDK of MCP, which takes half a second, once."""
-    import fepflow.calls.mcp.http
     import fepflow.calls.mcp.session  # noqa: F401
 
     _load_connections()
 
 
 def _load_connections() -> None:
-    """Load the library that only calls over HTTP need, which takes 0.1 s, once."""
-    import fepflow.calls.aiohttp_transport  # noqa: F401
+    """Load the libraries that only calls over HTTP need, which takes 0.1 s, once."""
+    import aiohttp  # noqa: F401
+
+    import fepflow.calls.http_client  # noqa: F401
 
 
 def _load_a2a() -> None:
     """Load the SDK of A2A, which takes most of a second, once."""
-    import fepflow.calls.a2a.agent
-    import fepflow.calls.a2a.messages  # noqa: F401

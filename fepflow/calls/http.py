@@ -31,8 +31,16 @@ from fepflow.calls.http_client import (
     timeout_of,
     wire_errors,
 )
-from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, too_large
-from fepflow.calls.response_parser import EVALUATIONS_API, HTTP, ResponseParser, status_error
+from fepflow.calls.responses import (
+    ACCEPT_ENCODING,
+    EVALUATIONS_API,
+    HTTP,
+    ResponseParser,
+    read_beginning,
+    read_body,
+    status_error,
+    too_large,
+)
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.jsonpath.template import compile_template, has_placeholders
@@ -60,7 +68,7 @@ class HttpTarget:
     """A target that calls `config.http` over `config.concurrency` kept-alive connections at most, or `app` in process.
 
     Authentication, proxies, certificates and a redirect's address are httpx's; one attempt is one request for each
-    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.calls.response_body`.
+    address of a redirect, and none goes to another host. Responses are bounded by `fepflow.calls.responses`.
     `secrets` are taken out of everything that an answer or an error says. Every call is like the first one: no cookies,
     no netrc. The connections are made in the event loop of the first call; where the address is somebody else's, they
     are made to `addresses` only, no redirect is followed, and errors name the address as the evaluations API does.

@@ -1,6 +1,7 @@
 """The HTTP client for agents, httpx over aiohttp's connections, and its errors in plain words.
 
-Errors show only host and port of an address.
+Errors show only host and port of an address. The one private member of another library that calls use is here:
+`ClientSession._retry_connection`.
 """
 
 from __future__ import annotations
@@ -11,22 +12,25 @@ import re
 import socket
 import ssl
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
 from fepflow.calls.agent_addresses import AddressRefusedError, DialGuard
-from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError
-from fepflow.calls.response_parser import HTTP, SettingNames
+from fepflow.calls.responses import ACCEPT_ENCODING, HTTP, BodyError, SettingNames
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.security.addresses import address_problem, host_and_port, is_loopback
 from fepflow.security.redaction import redact
 from fepflow.security.secret_names import is_secret_name, is_secret_parameter
 from fepflow.suite import target
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -103,12 +107,7 @@ def connections_to(
     # Made only where there may be TLS, to the endpoint or to a proxy, for it takes 50 ms.
     verify = False if is_local and url.scheme == "http" else _trust()
 
-    def open_transport() -> httpx.AsyncBaseTransport:
-        from fepflow.calls.aiohttp_transport import Transport
-
-        return Transport(most, timeout, guard, verify, proxy)
-
-    return open_transport
+    return partial(Transport, most, timeout, guard, verify, proxy)
 
 
 def _proxy_for(url: httpx.URL) -> str | None:
@@ -168,6 +167,73 @@ def _trust() -> ssl.SSLContext:
         why = error.strerror or "it holds no certificate"
         file = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
         raise InputError(Problem(f"cannot be used: {why}", file, advice="see SSL_CERT_FILE")) from None
+
+
+# --- aiohttp's connections, behind httpx -----------------------------------------------------------------------------
+
+
+class Transport(httpx.AsyncBaseTransport):
+    """A transport of at most `connections`, kept alive; each request is sent once, its headers as they are written.
+
+    It raises aiohttp's own errors. `verify` is what certificates are checked against, False for nothing; `proxy`
+    may have a user. Requests have the timeouts of the transport, whatever they themselves say. `new_socket` makes the
+    socket of each connection, and may refuse what is about to be dialled by raising an OSError.
+    """
+
+    def __init__(
+        self,
+        connections: int,
+        timeout: httpx.Timeout,
+        new_socket: Callable[[Any], Any] | None,
+        verify: ssl.SSLContext | bool,
+        proxy: str | None = None,
+    ) -> None:
+        import aiohttp  # a suite that is only validated does without; see `fepflow.calls.factory`
+
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=connections, ssl=verify, socket_factory=new_socket),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout.connect, sock_read=timeout.read),
+            auto_decompress=False,
+            proxy=proxy,
+        )
+        # aiohttp would send a GET or PUT again by itself when a kept-alive connection turns out to be closed: a call
+        # that no attempt log knows of. There is no public switch.
+        self._session._retry_connection = False
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send it; the response's body is there as it comes, and as it is."""
+        response = await self._session.request(
+            request.method,
+            str(request.url),
+            # httpx's own mapping of them has the names in lower case.
+            headers={name.decode(): value.decode() for name, value in request.headers.raw},
+            data=request.content or None,
+            allow_redirects=False,
+        )
+        reason = (response.reason or "").encode("ascii", "replace")
+        return httpx.Response(
+            response.status,
+            headers=response.raw_headers,
+            stream=_Body(response),
+            extensions={"http_version": b"HTTP/1.1", "reason_phrase": reason},
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        await self._session.close()
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, response: ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.release()
+        await self._response.wait_for_close()
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

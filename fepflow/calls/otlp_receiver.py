@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from fepflow.calls.response_body import BodyError, read_body
+from fepflow.calls.responses import BodyError, read_body
 from fepflow.errors import InfrastructureError, InputError, Problem
 from fepflow.settings import settings
 from fepflow.text import one_line

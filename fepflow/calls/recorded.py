@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.calls.base import TargetResponse, attempt_under_way, refuse_reserved_names
-from fepflow.calls.response_parser import describe, metadata_in
+from fepflow.calls.responses import describe, metadata_in
 from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath.path import compile_path

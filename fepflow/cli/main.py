@@ -109,7 +109,7 @@ def _leave(code: int) -> NoReturn:
     stack = sys.modules.get("fepflow.services.prefect_api")
     if stack is not None and stack.is_gone():
         _leave_at_once(code)
-    agents = sys.modules.get("fepflow.calls.python.executors")
+    agents = sys.modules.get("fepflow.calls.python.target")
     if agents is not None and agents.given_up.is_set():
         # One may hang in a thread pool of its own, for whose threads Python would wait for ever.
         sys.stdout.flush()

@@ -206,7 +206,7 @@ def _validate_inputs(validation: SuiteValidation, problem_of: Callable[[Any], st
 
 def _validate_process(validation: SuiteValidation, config: ProgramOrAddress) -> None:
     """Report errors of the command and its environment."""
-    from fepflow.calls.programs import find_command
+    from fepflow.calls.processes import find_command
 
     document = validation.loaded.document
     if config.command is not None:

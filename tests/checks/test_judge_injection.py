@@ -10,7 +10,7 @@ import secrets
 
 import pytest
 
-from fepflow.calls.models.quoting import escaped
+from fepflow.calls.models.structured import escaped
 from fepflow.checks.engine import evaluate
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase

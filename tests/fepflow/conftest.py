@@ -13,7 +13,7 @@ import hypothesis  # noqa: F401  # once `main` has frozen the garbage collector,
 import pytest
 from click.testing import CliRunner, Result
 
-from fepflow.calls.python.executors import given_up
+from fepflow.calls.python.target import given_up
 from fepflow.cli import main
 from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
 from fepflow.protocol.model import utc_now

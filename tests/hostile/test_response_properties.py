@@ -17,8 +17,7 @@ from fepflow.calls.base import TargetResponse
 from fepflow.calls.http import HttpTarget
 from fepflow.calls.models import structured
 from fepflow.calls.policy import seconds_to_wait
-from fepflow.calls.response_body import BodyError, read_beginning, read_body
-from fepflow.calls.response_parser import ResponseParser, status_error
+from fepflow.calls.responses import BodyError, ResponseParser, read_beginning, read_body, status_error
 from fepflow.errors import CheckArgumentsError, TargetError
 from fepflow.json.codec import decode, encode
 from fepflow.json.values import parse

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from a2a.client import ClientCallContext
     from a2a.types import SendMessageRequest, StreamResponse
 
-    from fepflow.calls.a2a.agent import Agent
-    from fepflow.calls.a2a.messages import Exchange
+    from fepflow.calls.a2a.agent import Agent, Exchange
 
 # The SDK takes most of a second to load, so it is loaded only for a target that is called, and not by `validate`.
 
@@ -97,7 +96,7 @@ class A2aTarget:
     async def send(self, request: Any, thread: Thread, progress: Progress) -> TargetResponse:
         """Send a message in its thread, and move the thread on. Raises TargetError."""
         agent = await self._agent()
-        from fepflow.calls.a2a.messages import Exchange, send_request
+        from fepflow.calls.a2a.agent import Exchange, send_request
 
         parent = pass_traceparent()
         exchange = Exchange(thread.steps)

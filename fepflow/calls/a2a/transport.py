@@ -21,9 +21,19 @@ from fepflow.calls.http_client import (
     timeout_of,
     wire_errors,
 )
-from fepflow.calls.json_rpc import LARGE_TEXT, malformed, parse_answer, result_of, shown
-from fepflow.calls.response_body import ACCEPT_ENCODING, read_beginning, read_body, read_events
-from fepflow.calls.response_parser import A2A, status_error
+from fepflow.calls.responses import (
+    A2A,
+    ACCEPT_ENCODING,
+    LARGE_TEXT,
+    malformed,
+    parse_answer,
+    read_beginning,
+    read_body,
+    read_events,
+    result_of,
+    shown,
+    status_error,
+)
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.security.addresses import host_and_port, is_loopback

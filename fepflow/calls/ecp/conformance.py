@@ -13,10 +13,9 @@ from typing import Any, Literal
 
 from fepflow.calls.ecp.conversation import Answer, Conversation, HttpWire, Observations, ProcessWire, Wire
 from fepflow.calls.ecp.protocol import VERSION, agent_info, step_result
-from fepflow.calls.ecp.stdio import Agents
-from fepflow.calls.ecp.target import open_agents
-from fepflow.calls.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, shown
-from fepflow.calls.programs import EOF_SECONDS, find_command
+from fepflow.calls.ecp.target import Agents, open_agents
+from fepflow.calls.processes import EOF_SECONDS, find_command
+from fepflow.calls.responses import INVALID_PARAMS, METHOD_NOT_FOUND, shown
 from fepflow.errors import TargetError
 from fepflow.security.redaction import known_secrets, remember
 from fepflow.security.secret_names import secrets_in_address

@@ -11,9 +11,8 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from fepflow.calls.json_rpc import shown
-from fepflow.calls.processes import ChildProcess
-from fepflow.calls.programs import EOF_SECONDS, obituary
+from fepflow.calls.processes import EOF_SECONDS, ChildProcess, obituary
+from fepflow.calls.responses import shown
 from fepflow.errors import TargetError
 from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt

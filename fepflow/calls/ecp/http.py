@@ -12,10 +12,8 @@ from fepflow.calls import http_client
 from fepflow.calls.base import traceparent
 from fepflow.calls.ecp.protocol import Request
 from fepflow.calls.http_client import refused_redirect, wire_errors
-from fepflow.calls.json_rpc import malformed
 from fepflow.calls.processes import Tail
-from fepflow.calls.response_body import read_body, read_events
-from fepflow.calls.response_parser import ECP, status_error
+from fepflow.calls.responses import ECP, malformed, read_body, read_events, status_error
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from fepflow.calls.base import Progress, TargetResponse
-from fepflow.calls.json_rpc import LARGE_TEXT, incompatible, malformed, parse_answer, shown
-from fepflow.calls.response_parser import describe
-from fepflow.calls.steps import COSTS, Step, is_number, usage_of
+from fepflow.calls.base import COSTS, Progress, Step, TargetResponse, is_number, usage_of
+from fepflow.calls.responses import LARGE_TEXT, describe, incompatible, malformed, parse_answer, shown
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.json.values import finite

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, context
 from itertools import count
 from typing import Any, Final, Protocol
 
-from fepflow.calls.base import Progress, pass_traceparent, progress_of_call
+from fepflow.calls.base import Progress, Step, pass_traceparent, progress_of_call
 from fepflow.calls.ecp.protocol import (
     VERSION,
     VERSION_UNSUPPORTED,
@@ -19,9 +19,8 @@ from fepflow.calls.ecp.protocol import (
     agent_info,
     step_result,
 )
-from fepflow.calls.json_rpc import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, incompatible, malformed, result_of
 from fepflow.calls.policy import time_limit
-from fepflow.calls.steps import Step
+from fepflow.calls.responses import INVALID_PARAMS, METHOD_NOT_FOUND, RpcError, incompatible, malformed, result_of
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.suite import target
 

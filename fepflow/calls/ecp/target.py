@@ -1,7 +1,11 @@
-"""The system under test as an agent that speaks the Evaluation Context Protocol."""
+"""The system under test as an agent that speaks the Evaluation Context Protocol, as a process or at an address.
+
+A process gets requests on its stdin and writes answers to its stdout, one JSON object on each line.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -11,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
-from fepflow.calls.base import Conversation, Progress, TargetResponse, Turn, progress_of_call
-from fepflow.calls.ecp.protocol import scenario_response, steps_of
+from fepflow.calls.base import Conversation, Progress, Step, StepResponse, TargetResponse, Turn, progress_of_call
+from fepflow.calls.ecp.protocol import Request, scenario_response, steps_of
 from fepflow.calls.ecp.session import EndpointSessions, ProcessSessions, Session, Sessions, Warnings
-from fepflow.calls.ecp.stdio import Agents
-from fepflow.calls.json_rpc import incompatible
-from fepflow.calls.programs import find_command
-from fepflow.calls.steps import Step, StepResponse
+from fepflow.calls.processes import ChildProcess, Programs, Tail, end_process, find_command, obituary
+from fepflow.calls.responses import incompatible
 from fepflow.calls.thread_pool import READERS
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TargetError
@@ -26,6 +28,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember
 from fepflow.security.secret_names import secrets_in_address
+from fepflow.suite import target
 from fepflow.suite.target import Target
 
 if TYPE_CHECKING:
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 class EcpTarget:
     """An ECP agent as a target: each test case is a scenario of one or several steps.
 
-    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.steps.Step`; after a
+    Opening it starts nothing. The value of an output is `{steps: [...]}`, see `fepflow.calls.base.Step`; after a
     failed step it has the steps before. Answers are redacted: `secrets`, and values of environment variables with names
     of secrets. A program that cannot be started is an error of each call. Raises InputError for an address or a header
     that cannot be used.
@@ -185,3 +188,72 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
         session = Session(connection, Warnings(), secrets, target.ecp)
         await session.initialize()
         yield session
+
+
+# --- agents as processes ---------------------------------------------------------------------------------------------
+
+
+class Agents(Programs):
+    """The program of a suite in `folder`, started for each connection."""
+
+    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
+        assert config.ecp is not None  # its callers have looked
+        super().__init__(config.ecp, folder, config.trace)
+        self._limit = config.ecp.max_bytes
+        self._secrets = secrets
+
+    async def connect(self) -> StdioConnection:
+        """Start the program. Raises TargetError."""
+        return StdioConnection(await self.start(), self._limit, self._secrets)
+
+
+class StdioConnection:
+    """A process with one request at a time; at most `limit` bytes of stdout are read for one answer.
+
+    Reading does not wait for the end of writing, so neither side blocks the other. No error shows `secrets`.
+    """
+
+    def __init__(self, process: ChildProcess, limit: int, secrets: frozenset[str]) -> None:
+        self._process = process
+        self._limit = limit
+        self._secrets = secrets
+        self._stdout = Tail()
+        self._is_open = True
+
+    @property
+    def is_open(self) -> bool:
+        """True while the process may still answer."""
+        return self._is_open and not self._process.stdout.at_eof()
+
+    async def ask(self, request: Request) -> dict[str, Any]:
+        """Write the request, and read up to its answer."""
+        self._process.stdin.write(request.text.encode("ascii") + b"\n")
+        left = self._limit
+        try:
+            while line := await self._process.read_line():
+                left -= len(line)
+                if left < 0:
+                    break
+                if (answer := await request.answer_in(line.decode("utf-8", "replace"))) is not None:
+                    return answer
+                self._stdout.add(line)
+            else:
+                self._is_open = False
+                raise await obituary(self._process, self._secrets)
+        except asyncio.LimitOverrunError:
+            pass
+        message = f"the agent wrote more than {self._limit:,} bytes without an answer (target.ecp.max_bytes)"
+        raise TargetError(message, kind="too_large", retryable=False)
+
+    def log_tail(self) -> dict[str, str]:
+        """Return the end of stderr, and of stdout without answers, and forget them."""
+        tails = {"stdout": self._stdout, "stderr": self._process.stderr}
+        texts = {name: tail.text for name, tail in tails.items() if tail.text}
+        for tail in tails.values():
+            tail.clear()
+        return texts
+
+    async def aclose(self) -> None:
+        """Close stdin, then send SIGTERM, then kill the rest."""
+        self._is_open = False
+        await end_process(self._process, self._stdout)

@@ -29,10 +29,9 @@ from mcp_types import (
 from pydantic import TypeAdapter, ValidationError
 
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call, traceparent
-from fepflow.calls.json_rpc import RpcError, incompatible, malformed
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.policy import time_limit
-from fepflow.calls.response_parser import MAX_VALUES
+from fepflow.calls.responses import MAX_VALUES, RpcError, incompatible, malformed
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.json.values import has_more_values

@@ -16,8 +16,8 @@ from typing import Any
 
 from mcp_types import Tool
 
-from fepflow.calls.mcp.servers import open_servers
 from fepflow.calls.mcp.session import Connection, Server
+from fepflow.calls.mcp.target import open_servers
 from fepflow.calls.policy import time_limit
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, TargetTimeoutError

@@ -17,7 +17,15 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-from fepflow.calls.models.errors import model_error, secrets_of
+from fepflow.calls.models.answers import (
+    MOST_OF_A_NAME,
+    chat_output,
+    model_error,
+    response_items,
+    response_output,
+    response_tool,
+    secrets_of,
+)
 from fepflow.calls.models.model import (
     EMBEDDING_BYTES,
     EMBEDDING_VALUES,
@@ -30,8 +38,7 @@ from fepflow.calls.models.model import (
     RequestContext,
     Usage,
 )
-from fepflow.calls.models.outputs import MOST_OF_A_NAME, chat_output, response_items, response_output, response_tool
-from fepflow.calls.response_body import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.calls.responses import ACCEPT_ENCODING, BodyError, read_beginning, read_body
 from fepflow.errors import MissingExtraError, ModelError
 from fepflow.extras import require
 from fepflow.json.values import has_more_values

@@ -14,15 +14,14 @@ from collections.abc import Coroutine, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fepflow.calls.models.batching import Send
-from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.client import ModelRequests, SendTexts
 from fepflow.calls.models.model import EmbeddingResponse, Model, Usage
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model_response import CachedResponse
 
 
 async def embed(
-    requests: ModelRequests, model: Model, texts: Sequence[str], send: Send | None = None, version: str | None = ""
+    requests: ModelRequests, model: Model, texts: Sequence[str], send: SendTexts | None = None, version: str | None = ""
 ) -> EmbeddingResponse:
     """Return the vectors of the texts in their order, with `requests` and `seconds` of the slowest text.
 
@@ -39,7 +38,7 @@ class _Embedding:
 
     requests: ModelRequests
     model: Model
-    own_send: Send | None
+    own_send: SendTexts | None
     version: str | None
 
     async def of_all(self, texts: Sequence[str]) -> EmbeddingResponse:

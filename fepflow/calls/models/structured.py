@@ -2,20 +2,22 @@
 
 A valid response is cached, and looked up before a request is made. Its key has everything that may change it: the model
 and its address, the messages, the schema, the mode, the parameters, the repeat, the sample and the check's version.
+Untrusted texts in a prompt stand between tags with a random word, and contain nothing like these tags.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+import secrets
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar
 
-from fepflow.calls.models.client import ModelRequests
+from fepflow.calls.models.client import ModelRequests, ModelState
 from fepflow.calls.models.model import ChatResponse, Mode, Model, Usage, sendable
-from fepflow.calls.models.retrying import ModelState
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import has_more_values, parse, referred
@@ -374,3 +376,34 @@ def _refuse_numbers_without_end(value: Any) -> None:
 
 
 _LARGEST = 10**300
+
+
+# --- untrusted texts in a prompt -------------------------------------------------------------------------------------
+
+
+# Brackets that look like the beginning of a tag.
+_BRACKETS = "<\N{FULLWIDTH LESS-THAN SIGN}\N{SMALL LESS-THAN SIGN}\N{SINGLE LEFT-POINTING ANGLE QUOTATION MARK}" + (
+    "\N{LEFT ANGLE BRACKET}\N{MATHEMATICAL LEFT ANGLE BRACKET}"
+)
+_UNSEEN = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
+
+
+@cache
+def _forged(tag: str) -> re.Pattern[str]:
+    return re.compile(rf"[{_BRACKETS}](?=[^\w{_BRACKETS}]*{tag})", re.IGNORECASE)
+
+
+def escaped(text: str, tag: str) -> str:
+    """Return a text in which nothing looks like the delimiter `tag`, whatever its random word."""
+    seen = unicodedata.normalize("NFKC", _UNSEEN.sub("", text))
+    # A text without a forged delimiter stays exactly as it was.
+    return _forged(tag).sub("&lt;", seen) if _forged(tag).search(seen) else text
+
+
+def random_word(texts: Iterable[str]) -> str:
+    """Return a random word that is in none of the texts."""
+    texts = list(texts)
+    while True:
+        nonce = secrets.token_hex(16)
+        if not any(nonce in text for text in texts):
+            return nonce

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from fepflow.calls import programs
+from fepflow.calls import processes
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.base import Target as AnyTarget
 from fepflow.calls.client import OnRetry, RetryPolicy, TargetClient
@@ -29,8 +29,8 @@ CASE = TestCase(id="c1", input="What is 6 * 7?", expected="42")
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs of suites have less time to end by themselves."""
-    monkeypatch.setattr(programs, "EOF_SECONDS", 0.3)
-    monkeypatch.setattr(programs, "TERM_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "EOF_SECONDS", 0.3)
+    monkeypatch.setattr(processes, "TERM_SECONDS", 0.3)
 
 
 @pytest.fixture

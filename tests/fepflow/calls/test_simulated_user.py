@@ -12,10 +12,10 @@ from aiohttp import web
 
 from fepflow.calls.base import output_hash
 from fepflow.calls.client import CallRecord, RetryPolicy, TargetClient
+from fepflow.calls.conversations import SimulatedUsers
 from fepflow.calls.factory import open_target
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.policy import RunBudget
-from fepflow.calls.simulated_user import SimulatedUsers
 from fepflow.checks.core.declarations import UserModels
 from fepflow.errors import RunLimitExceededError
 from fepflow.protocol.test_case import TestCase

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.calls.response_body import EventParser
+from fepflow.calls.responses import EventParser
 
 STREAMS = {
     "data: a\n\n": ["a"],

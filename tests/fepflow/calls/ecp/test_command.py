@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.calls.programs import find_command
+from fepflow.calls.processes import find_command
 from fepflow.errors import InputError
 from fepflow.suite.target import EcpTarget
 

@@ -24,7 +24,6 @@ Open = Callable[..., TargetClient]
 @pytest.fixture(scope="session", autouse=True)
 def _loaded() -> None:
     """Load what an event loop would wait for."""
-    import fepflow.calls.mcp.http
     import fepflow.calls.mcp.session  # noqa: F401
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.calls.models import batching
+from fepflow.calls.models import client
 from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.embeddings import embed
 from fepflow.calls.models.model import EmbeddingResponse, Model, RequestContext, Usage
@@ -99,7 +99,7 @@ async def test_a_request_has_64_texts_at_most(model: Model, requests: ModelReque
 
 
 async def test_a_request_has_a_bound_of_characters(model: Model, requests: ModelRequests, model_server: Any) -> None:
-    long = ["a" * 60_000, "b" * 60_000, "c" * (batching.MAX_CHARACTERS + 1), "d"]
+    long = ["a" * 60_000, "b" * 60_000, "c" * (client.MAX_CHARACTERS + 1), "d"]
     await at_once(requests, model, *([text] for text in long))
     assert sorted([text[0] for text in some] for some in sent(model_server)) == [["a"], ["b"], ["c"], ["d"]]
 

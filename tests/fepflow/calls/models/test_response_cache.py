@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from fepflow.calls.models import structured
-from fepflow.calls.models.batching import SingleFlight
-from fepflow.calls.models.client import ModelClient, ModelRequests
+from fepflow.calls.models.client import ModelClient, ModelRequests, SingleFlight
 from fepflow.calls.models.model import CHAT, ChatResponse, Model, RequestContext, parse_model_config
 from fepflow.calls.models.structured import StructuredPrompt
 from fepflow.errors import CheckArgumentsError, ModelError
