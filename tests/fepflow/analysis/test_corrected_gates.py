@@ -77,64 +77,63 @@ def test_a_useless_judge_shows_nothing_of_a_slice(store: Store) -> None:
     assert outcomes(sliced(store, run_of(store, {"a": 100}))) == {"a": "inconclusive"}
 
 
-def against_base(store: Store, base: int, new: int, **gate: Any) -> Verdict:
-    """The verdict on a run of 400 cases, of which the judge passes so many, against one with a verdict."""
-    first = stored(store, [{"passed": number < base} for number in range(400)])
-    store.leases.acquire(first.id, "me", 30)
-    store.leases.finish(first.id, "me", "completed", outcome="pass", verdict={}, metrics=[])
-    store.runs.set_baseline("judged", "main", first.id)
-    run = stored(store, [{"passed": number < new} for number in range(400)])
-    return judged(store, run, gate={"regression": {"margin": 0.1}, **gate})
+def of_400(store: Store, passed: int, **sections: Any) -> RunRecord:
+    return stored(store, [{"passed": number < passed} for number in range(400)], **sections)
 
 
-@pytest.mark.parametrize(
-    ("new", "raw", "corrected"), [(392, "pass", "pass"), (372, "pass", "inconclusive"), (320, "fail", "fail")]
-)
-def test_a_regression_is_larger_than_a_lenient_judge_sees(store: Store, new: int, raw: str, corrected: str) -> None:
-    verdict = against_base(store, 392, new)
-    assert verdict.outcome == raw
-    calibrated_like(store, new / 400, *LENIENT, n=2_000)
-    for judge in ("raw", None, "corrected"):
-        verdict = against_base(store, 392, new, judge=judge)
-        assert (verdict.outcome, verdict.warnings) == (corrected, [])
-    assert verdict.regression is not None
-    (metric,) = verdict.regression.metrics
-    assert metric.difference == (new - 392) / 400, "the raw difference is shown"
-    assert metric.corrected is not None
-    assert metric.corrected.value == pytest.approx(metric.difference / 0.6, rel=0.02)
+def against_base(store: Store, run: RunRecord, judge: str | None = None) -> Verdict:
+    return judged(store, run, gate={"regression": {"margin": 0.1}, "judge": judge})
 
 
-def test_a_regression_that_a_judge_hides_is_told(store: Store) -> None:
-    calibrated_like(store, 0.93, *LENIENT, n=2_000)
-    (reason,) = against_base(store, 392, 372, judge="raw").reasons
-    assert "but that is what its judge says, and corrected for the judge's errors it is not shown" in reason
-    assert "a difference of -0.083" in reason
+def test_a_regression_is_larger_than_a_lenient_judge_sees(store: Store, subtests: pytest.Subtests) -> None:
+    base = of_400(store, 392)
+    store.leases.acquire(base.id, "me", 30)
+    store.leases.finish(base.id, "me", "completed", outcome="pass", verdict={}, metrics=[])
+    store.runs.set_baseline("judged", "main", base.id)
+    runs = {passed: of_400(store, passed) for passed in (392, 372, 320)}
 
-
-def test_without_a_calibration_no_regression_is_excluded(store: Store) -> None:
-    verdict = against_base(store, 392, 392, judge="corrected")
+    verdict = against_base(store, runs[392], "corrected")
     assert verdict.outcome == "inconclusive"
     assert "its judge is not calibrated" in verdict.reasons[0]
-    raw = against_base(store, 392, 392)
-    assert raw.outcome == "pass"
-    assert raw.warnings == ["llm_judge: its judge is not calibrated, so its errors are not known (fepflow calibrate)."]
+    unknown = "llm_judge: its judge is not calibrated, so its errors are not known (fepflow calibrate)."
+    for (passed, run), outcome in zip(runs.items(), ("pass", "pass", "fail"), strict=True):
+        with subtests.test(passed=passed, outcome=outcome):
+            verdict = against_base(store, run)
+            assert verdict.outcome == outcome
+            assert verdict.warnings == [unknown]
+
+    for (passed, run), outcome in zip(runs.items(), ("pass", "inconclusive", "fail"), strict=True):
+        calibrated_like(store, passed / 400, *LENIENT, n=1_000)
+        for judge in ("raw", None, "corrected"):
+            with subtests.test(passed=passed, outcome=outcome, judge=judge):
+                verdict = against_base(store, run, judge)
+                assert (verdict.outcome, verdict.warnings) == (outcome, [])
+                assert verdict.regression is not None
+                (metric,) = verdict.regression.metrics
+                assert metric.difference == (passed - 392) / 400, "the raw difference is shown"
+                assert metric.corrected is not None
+                assert metric.corrected.value == pytest.approx(metric.difference / 0.6, rel=0.02)
+                if (passed, judge) == (372, "raw"):
+                    (reason,) = verdict.reasons
+                    assert "that is what its judge says, and corrected for the judge's errors it is not shown" in reason
+                    assert "a difference of -0.083" in reason
 
 
 def test_compare_goes_by_the_gate_of_the_new_run(store: Store) -> None:
     first, raw, corrected, default = (
-        stored(store, [{"passed": n < count} for n in range(400)], gate={"judge": judge} if judge else {})
+        of_400(store, count, gate={"judge": judge} if judge else {})
         for count, judge in ((392, "raw"), (372, "raw"), (372, "corrected"), (372, None))
     )
     base = results_of(store, first)
     assert judge_comparisons([compare_results(base, results_of(store, raw))], 0.1, {}).outcome == "pass"
-    calibrated_like(store, 0.93, *LENIENT, n=2_000)
+    calibrated_like(store, 0.93, *LENIENT, n=1_000)
     for run in (raw, corrected, default):
         judged = judge_comparisons([compare_results(base, results_of(store, run))], 0.1, {})
         assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])
 
 
 def test_what_is_corrected_is_judged_by_one_run_at_the_confidence_of_its_look(store: Store) -> None:
-    calibrated_like(store, 0.95, *LENIENT, n=2_000)
+    calibrated_like(store, 0.95, *LENIENT, n=1_000)
     run = run_of(store, {"a": 95})
     (metric,) = judged(store, run, gate={"min": {"llm_judge": 0.8}, "looks": "pooled"}).metrics
     (alone,) = judged(store, run, gate={"min": {"llm_judge": 0.8}}).metrics

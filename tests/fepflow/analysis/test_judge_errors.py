@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -99,41 +100,41 @@ def test_a_raw_pass_that_would_be_none_when_corrected_is_open_and_both_are_shown
     assert f"| 0.8 ({expected.low:.4g} to {expected.high:.4g}) |" in page
 
 
-@pytest.mark.parametrize("gate", [RAW, CORRECTED], ids=["by default", "corrected"])
 @pytest.mark.parametrize(("passed", "outcome"), [(450, "pass"), (400, "inconclusive"), (320, "fail")])
-def test_the_corrected_share_of_a_calibrated_judge_decides(
-    store: Store, passed: int, outcome: str, gate: dict[str, Any]
-) -> None:
+def test_the_corrected_share_of_a_calibrated_judge_decides(store: Store, passed: int, outcome: str) -> None:
     calibrated_like(store, passed / 500)
-    verdict = judged(store, run_of(store, passed, 500), gate=gate)
-    assert verdict.outcome == outcome
-    assert verdict.warnings == []
-    assert verdict.gate == "llm_judge must be at least 0.75 (95 % intervals; judges corrected for their errors)."
-    assert "corrected for its judge's errors" in verdict.reasons[0]
-    assert verdict.metrics[0].value == passed / 500, "the raw share is shown"
-
-
-@pytest.mark.parametrize("top_up", [{"max_cases": 500, "looks": 2}, {"max_cases": 500}], ids=["planned", "any number"])
-@pytest.mark.parametrize(("minimum", "outcome"), [(0.6, "pass"), (0.75, "inconclusive")])
-def test_looks_at_a_judges_share_pass_only_what_passes_when_corrected(
-    store: Store, top_up: dict[str, int], minimum: float, outcome: str
-) -> None:
-    calibrated_like(store, 0.86, specificity=0.5)
-    for judge in (None, "raw"):
-        gate = {"min": {"llm_judge": minimum}, "top_up": top_up, "judge": judge}
-        (metric,) = (verdict := judged(store, run_of(store, 430, 500), gate=gate)).metrics
+    run = run_of(store, passed, 500)
+    for gate in (RAW, CORRECTED):
+        verdict = judged(store, run, gate=gate)
         assert verdict.outcome == outcome
-        assert metric.method.startswith("sequential"), "the raw share is judged"
-        assert metric.low > 0.75
-        assert (metric.corrected.method, metric.corrected.low >= minimum) == ("rogan-gladen", outcome == "pass")
-        is_doubted = "corrected for the judge's errors it is not shown" in verdict.reasons[0]
-        assert is_doubted is (outcome == "inconclusive")
+        assert verdict.warnings == []
+        assert verdict.gate == "llm_judge must be at least 0.75 (95 % intervals; judges corrected for their errors)."
+        assert "corrected for its judge's errors" in verdict.reasons[0]
+        assert verdict.metrics[0].value == passed / 500, "the raw share is shown"
+
+
+def test_looks_at_a_judges_share_pass_only_what_passes_when_corrected(store: Store, subtests: pytest.Subtests) -> None:
+    calibrated_like(store, 0.86, specificity=0.5)
+    run = run_of(store, 430, 500)
+    for top_up, (minimum, outcome), judge in product(
+        ({"max_cases": 500, "looks": 2}, {"max_cases": 500}), ((0.6, "pass"), (0.75, "inconclusive")), (None, "raw")
+    ):
+        with subtests.test(top_up=top_up, minimum=minimum, judge=judge):
+            gate = {"min": {"llm_judge": minimum}, "top_up": top_up, "judge": judge}
+            (metric,) = (verdict := judged(store, run, gate=gate)).metrics
+            assert verdict.outcome == outcome
+            assert metric.method.startswith("sequential"), "the raw share is judged"
+            assert metric.low > 0.75
+            assert (metric.corrected.method, metric.corrected.low >= minimum) == ("rogan-gladen", outcome == "pass")
+            is_doubted = "corrected for the judge's errors it is not shown" in verdict.reasons[0]
+            assert is_doubted is (outcome == "inconclusive")
 
 
 def test_a_useless_judge_passes_nothing(store: Store) -> None:
     calibrated(store, 50, 50, 50, 0)
+    run = run_of(store, 500, 500)
     for judge in (None, "raw", "corrected"):
-        verdict = judged(store, run_of(store, 500, 500), gate={**RAW, "judge": judge})
+        verdict = judged(store, run, gate={**RAW, "judge": judge})
         assert verdict.outcome == "inconclusive"
         assert "as far as its labels tell, the judge passes wrong outputs as often as right ones" in verdict.reasons[0]
 

@@ -56,18 +56,18 @@ class TestWhoCounts:
         assert stored_labels(store, run, judges_of_run(run)).field == "score", "the only one that was labelled"
 
     def test_two_people_who_have_labelled_much_are_compared(self, store: Store):
-        run, _ = judged(store, *[True] * 12)
-        for case in range(12):
+        run, _ = judged(store, *[True] * 10)
+        for case in range(10):
             say(store, run, case, case < 6, "bob")
             say(store, run, case, case < 5, "ann")
-            say(store, run, case, case + 1, "ann", field="score")
+        say(store, run, 0, 1, "ann", field="score")
         for case in range(9):
             say(store, run, case, True, "cid")
         people = stored_labels(store, run, judges_of_run(run), field="passed").people
         assert people is not None
         (pair,) = people["pairs"]
-        assert (pair["people"], pair["n"], pair["agreed"]) == (["ann", "bob"], 12, 11)
-        assert pair["kappa"]["value"] == pytest.approx(5 / 6)
+        assert (pair["people"], pair["n"], pair["agreed"]) == (["ann", "bob"], 10, 9)
+        assert pair["kappa"]["value"] == pytest.approx(4 / 5)
 
     def test_more_than_two_people_are_compared_all_together(self, store: Store):
         run, _ = judged(store, *[True] * 12)
@@ -84,10 +84,10 @@ class TestWhoCounts:
                 st.integers(0, 2), st.sampled_from(["passed", "score", "tone"]), st.sampled_from(["ann", "bob", "cid"]),
                 st.booleans(),
             ),
-            max_size=25,
+            max_size=12,
         )
     )  # fmt: skip
-    @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_labels_of_one_field_and_run_count_for_no_other(self, store: Store, rows):
         run, _ = judged(store, *[True] * 3)
         other, _ = judged(store, *[True] * 3)
