@@ -36,17 +36,20 @@ def tango_interval(improved: float, worsened: float, n: float, confidence: float
         raise ValueError("there is nothing to compare")
     z = z_score(confidence)
     value = (improved - worsened) / n
+    return (
+        boundary(lambda low: tango_score(improved, worsened, n, low) > z, -1.0, value),
+        boundary(lambda high: tango_score(improved, worsened, n, high) < -z, 1.0, value),
+    )
 
-    def score(difference: float) -> float:
-        """Return by how many standard errors the data are above a true difference."""
-        b = (2 * n - improved + worsened) * difference - improved - worsened
-        c = -worsened * difference * (1 - difference)
-        rate = (math.sqrt(max(b * b - 8 * n * c, 0.0)) - b) / (4 * n)
-        variance = n * (2 * rate + difference * (1 - difference))
-        above = improved - worsened - n * difference
-        return above / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, above)
 
-    return boundary(lambda low: score(low) > z, -1.0, value), boundary(lambda high: score(high) < -z, 1.0, value)
+def tango_score(improved: float, worsened: float, n: float, difference: float) -> float:
+    """Return by how many standard errors pairs are above a true difference: at the low bound it is the z-score."""
+    b = (2 * n - improved + worsened) * difference - improved - worsened
+    c = -worsened * difference * (1 - difference)
+    rate = (math.sqrt(max(b * b - 8 * n * c, 0.0)) - b) / (4 * n)
+    variance = n * (2 * rate + difference * (1 - difference))
+    above = improved - worsened - n * difference
+    return above / math.sqrt(variance) if variance > 0 else math.copysign(math.inf, above)
 
 
 def mcnemar_mid_p(improved: float, worsened: float, missing: int = 0) -> float:

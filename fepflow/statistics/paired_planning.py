@@ -17,7 +17,7 @@ from statistics import NormalDist
 from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import Estimate, Scale
 from fepflow.statistics.means import UnitSums
-from fepflow.statistics.paired import tango_interval
+from fepflow.statistics.paired import tango_score
 from fepflow.statistics.proportions import wilson_interval, z_score
 
 MOST_CASES = 20_000
@@ -114,8 +114,10 @@ def _most_worse(differing: int, cases: int, margin: float, confidence: float) ->
     """Return how many of the cases that differ may be worse if the interval is to stay within the margin; -1 if not
     even none."""
 
+    z, least = z_score(confidence), max(-margin, -1.0)
+
     def is_too_many(worse: int) -> bool:
-        return tango_interval(differing - worse, worse, cases, confidence)[0] < -margin
+        return tango_score(differing - worse, worse, cases, least) <= z
 
     return bisect_left(range(differing + 1), True, key=is_too_many) - 1
 

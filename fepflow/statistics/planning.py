@@ -121,10 +121,15 @@ def intraclass_correlation(values_by_case: Sequence[Sequence[float]]) -> float |
 def _passes_needed(n: int, minimum: float, confidence: float, kind: IntervalKind | None) -> int | None:
     """Return the smallest number of passes of n whose interval shows the minimum, or None."""
     kind = kind_for(kind, minimum, n, confidence)
-    if interval_of(kind, 1.0, n, confidence)[0] < minimum:
+
+    def shows_it(passes: int) -> bool:
+        if kind == "clopper-pearson" and passes:  # the same as by its low bound, without searching for that
+            return beta_cdf(minimum, passes, n - passes + 1) <= (1 - confidence) / 2
+        return interval_of(kind, passes / n, n, confidence)[0] >= minimum
+
+    if not shows_it(n):
         return None
-    least = max(math.floor(minimum * n), 0)
-    return bisect_left(range(n), True, lo=least, key=lambda k: interval_of(kind, k / n, n, confidence)[0] >= minimum)
+    return bisect_left(range(n), True, lo=max(math.floor(minimum * n), 0), key=shows_it)
 
 
 def _approximate(minimum: float, expected: float, wanted: float, confidence: float) -> int:

@@ -81,8 +81,9 @@ def test_labels_of_other_outputs_have_to_fit_the_run() -> None:
         "chance does not explain"
     )
     for passed in range(240, 400, 7):
-        p = scipy.stats.chi2_contingency([[115, 85], [passed, 500 - passed]], correction=False).pvalue
-        assert (doubt_of_labels(labels, passed / 500, 500) is None) == (p >= 0.05)
+        failed = 500 - passed
+        chi2 = 700 * (115 * failed - 85 * passed) ** 2 / (200 * 500 * (115 + passed) * (85 + failed))
+        assert (doubt_of_labels(labels, passed / 500, 500) is None) == (scipy.special.chdtrc(1, chi2) >= 0.05)
     assert doubt_of_labels(JudgeLabels(9, 9, 0, 0), 1.0, 50) is None
     weighted = JudgeLabels(46, 46, 54, 50, "by_verdict", share=0.92)
     assert doubt_of_labels(weighted, 0.92, 1_000) is None, "by the share that they were drawn from"

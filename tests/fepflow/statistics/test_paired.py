@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from random import Random
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import CaseValue, mean_estimate
 from fepflow.statistics.paired import Pairs, difference, mcnemar_mid_p, paired_estimate, tango_interval
+from fepflow.statistics.proportions import holm
 
 SHARES = Scale(0.0, 1.0)
 NONE = CaseValue(None, 0.0, 1.0)
@@ -44,6 +46,15 @@ def test_the_mid_p_value_is_the_exact_one_less_half_of_its_last_term(improved: i
     least = scipy.stats.binom.pmf(min(improved, worsened), n, 0.5)
     expected = mcnemar(table, exact=True).pvalue - least if improved != worsened else 1.0
     assert mcnemar_mid_p(improved, worsened) == pytest.approx(expected)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_the_correction_for_many_metrics_is_that_of_statsmodels(p_values: list[float]) -> None:
+    from statsmodels.stats.multitest import multipletests
+
+    gc.freeze()  # statsmodels has the collector look through all that the tests before have left, each time
+    _, adjusted, _, _ = multipletests(p_values, method="holm")
+    assert holm(p_values) == pytest.approx(list(adjusted))
 
 
 @settings(deadline=None)

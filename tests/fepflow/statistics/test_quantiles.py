@@ -33,8 +33,8 @@ def test_the_ranks_are_those_of_the_binomial_distribution(n: int, level: float, 
     tail = (1 - confidence) / 2
     ranks = range(1, n + 1)
     # Of the values at or below the quantile there are at most rank - 1 with this chance (from below: at least rank).
-    assert result.high == next((k for k in ranks if scipy.stats.binom.cdf(k - 1, n, level) >= 1 - tail), None)
-    assert result.low == next((k for k in reversed(ranks) if scipy.stats.binom.sf(k - 1, n, level) >= 1 - tail), None)
+    assert result.high == next((k for k in ranks if scipy.special.bdtr(k - 1, n, level) >= 1 - tail), None)
+    assert result.low == next((k for k in reversed(ranks) if scipy.special.bdtrc(k - 1, n, level) >= 1 - tail), None)
 
 
 @given(VALUES, LEVELS)
