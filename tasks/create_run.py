@@ -10,8 +10,8 @@ from itertools import accumulate, chain, islice
 from typing import Any
 from uuid import uuid4
 
-from fepflow.analysis.clusters import draw_clusters
 from fepflow.analysis.comparison import suite_hash
+from fepflow.analysis.dependence import draw_clusters
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
 from fepflow.checks.core.declarations import with_default_paths
 from fepflow.datasets.case_spool import CasesOnDisk

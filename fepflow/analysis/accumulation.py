@@ -16,8 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fepflow.analysis.classification import ExpectedLabels, class_interval, confusion_of, label_pair
-from fepflow.analysis.clusters import ClusteredCases
-from fepflow.analysis.dependence import Dependence
+from fepflow.analysis.dependence import ClusteredCases, Dependence
 from fepflow.analysis.sampling import Look, look_of
 from fepflow.checks.registry import SCORED_JUDGES, CheckType
 from fepflow.errors import CheckTimeoutError, JSONPathError
@@ -27,11 +26,10 @@ from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase, output_context
 from fepflow.statistics.classification import LabelledUnit, LabelPair, classification_estimate
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
-from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, each_at, estimate_of_cases, k_of_repeats, majority, mean_estimate, worst
 from fepflow.statistics.proportions import IntervalKind
 from fepflow.statistics.quantiles import quantile_estimate
-from fepflow.statistics.sequential import ClusterSizes, sequential_estimate
+from fepflow.statistics.sequential import ClusterSizes, group_sequential_estimate, sequential_estimate
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Any
 
 from fepflow.analysis.accumulation import cases_of
-from fepflow.analysis.clusters import ClusteredCases, is_clustered
+from fepflow.analysis.dependence import ClusteredCases, is_clustered
 from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, labelled_draw
 from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fepflow.analysis.accumulation import MetricAccumulator
-from fepflow.analysis.baselines import base_of
-from fepflow.analysis.comparison import RunComparison, compare_results, results_of, results_of_base, why_not
+from fepflow.analysis.comparison import RunComparison, base_of, compare_results, results_of, results_of_base, why_not
 from fepflow.analysis.judge_reliability import LabelsByMetric
 from fepflow.errors import UserError
 from fepflow.statistics.estimate import FIGURES

@@ -13,8 +13,7 @@ from fepflow.errors import InfrastructureError, InputError, UserError
 from fepflow.text import known_names, plural, printable
 
 if TYPE_CHECKING:
-    from fepflow.analysis.paired_planning import PairedPlan
-    from fepflow.analysis.planning import Plan
+    from fepflow.analysis.planning import PairedPlan, Plan
     from fepflow.checks.docgen import Argument
     from fepflow.errors import Problem
 

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 from fepflow.analysis.accumulation import is_of_passes, is_share_that_passed
 from fepflow.analysis.classification import ExpectedLabels, class_interval
-from fepflow.analysis.clusters import is_clustered
+from fepflow.analysis.dependence import is_clustered
 from fepflow.analysis.sampling import sample_size
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.errors import DocumentPath
 from fepflow.statistics.classification import LabelledUnit, LabelPair, classification_estimate
 from fepflow.statistics.estimate import RANGE_ADVICE, RANGE_UNKNOWN, Counts, Scale
-from fepflow.statistics.group_sequential import nominal_confidence
 from fepflow.statistics.planning import cases_for_power
 from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
-from fepflow.statistics.sequential import passes_in_a_row
+from fepflow.statistics.sequential import nominal_confidence, passes_in_a_row
 from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
 from fepflow.text import plural
 from fepflow.verdict.requirements import ImpactAtMost, kind_of_requirements

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from fepflow.analysis.clusters import ClusteredCases
-from fepflow.analysis.dependence import Dependence
+from fepflow.analysis.dependence import ClusteredCases, Dependence
 from fepflow.checks.core.declarations import with_default_paths
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.addresses import data_address_problem, is_address, public_address

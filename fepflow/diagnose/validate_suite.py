@@ -241,7 +241,7 @@ def _validate_baselines(validation: SuiteValidation) -> None:
             continue
         try:
             require("run", f"looking for the baseline {name}")
-            from fepflow.analysis.baselines import base_of_baseline, baseline_of, with_outcome
+            from fepflow.analysis.comparison import base_of_baseline, baseline_of, with_outcome
             from fepflow.store.store import Store  # a suite without a baseline needs no database
 
             with Store.open(settings().store_address) as store:

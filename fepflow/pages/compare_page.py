@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from markupsafe import Markup
 
-from fepflow.analysis.blind import AnsweredQuestion, BlindComparison
 from fepflow.analysis.comparison import Flip, RunComparison
+from fepflow.analysis.preferences import AnsweredQuestion, BlindComparison
 from fepflow.analysis.regressions import JudgedComparisons
 from fepflow.analysis.variants import VariantDifference, judge_variants
 from fepflow.errors import UserError

@@ -16,7 +16,6 @@ from fastapi import APIRouter, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from fepflow.analysis.blind import BlindComparison, preference_row
 from fepflow.analysis.calibration import calibrate, stored_labels
 from fepflow.analysis.judge_reliability import (
     CHOSEN,
@@ -27,16 +26,17 @@ from fepflow.analysis.judge_reliability import (
     warnings_of,
     youden_of,
 )
-from fepflow.analysis.labelling import (
+from fepflow.analysis.labels import (
     LabelQueue,
     Order,
     ToLabel,
     add_label,
     agreement_so_far,
+    draw_for_labels,
     label_queue,
     output_to_label,
 )
-from fepflow.analysis.labels import draw_for_labels
+from fepflow.analysis.preferences import BlindComparison, preference_row
 from fepflow.analysis.variants import rows_of, variant_table
 from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec

@@ -6,8 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fepflow.analysis.clusters import ClusteredCases, clusters_by
-from fepflow.analysis.dependence import Duplicates
+from fepflow.analysis.dependence import ClusteredCases, Duplicates, clusters_by
 from fepflow.errors import InputError, JSONPathError, Problem
 from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.test_case import TestCase

@@ -9,8 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from fepflow.analysis.baselines import base_of
-from fepflow.analysis.comparison import RunComparison, compare_results, results_of_base, results_with_verdict
+from fepflow.analysis.comparison import RunComparison, base_of, compare_results, results_of_base, results_with_verdict
 from fepflow.analysis.verdict_page import failed_cases, metric_table, regression_table
 from fepflow.errors import UserError
 from fepflow.page_links import link, run_page

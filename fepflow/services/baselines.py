@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from fepflow.analysis.baselines import Base, base_of_baseline, chosen, require_poolable, with_outcome
-from fepflow.analysis.comparison import compare_results, contents_of, results_of_base, results_with_verdict
+from fepflow.analysis.comparison import (
+    Base,
+    base_of_baseline,
+    chosen,
+    compare_results,
+    contents_of,
+    require_poolable,
+    results_of_base,
+    results_with_verdict,
+    with_outcome,
+)
 from fepflow.analysis.drift import MOST_RUNS, Series, series_of
-from fepflow.analysis.paired_planning import PairedPlan
+from fepflow.analysis.planning import PairedPlan
 from fepflow.analysis.preferences import Preferences
 from fepflow.analysis.regressions import JudgedComparisons, judge_comparisons
 from fepflow.errors import NotFoundError, UserError
@@ -81,7 +90,7 @@ def plan_against(
 
     Raises InputError for a suite that is not valid, NotFoundError, and UserError if there is nothing to plan for.
     """
-    from fepflow.analysis.paired_planning import plan_against
+    from fepflow.analysis.planning import plan_against
 
     validation = validate(path)
     suite = validation.require()

@@ -8,8 +8,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from fepflow.analysis.blind import judged_rows
-from fepflow.analysis.preferences import JudgedPreferences, OutputPair, PairVerdict, pair_all, preferences
+from fepflow.analysis.preferences import JudgedPreferences, OutputPair, PairVerdict, judged_rows, pair_all, preferences
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.model import CHAT, Model, RequestContext, parse_model_config

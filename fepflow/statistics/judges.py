@@ -19,10 +19,9 @@ from statistics import NormalDist
 from typing import Literal
 
 from fepflow.statistics.estimate import Estimate, Method, Sample
-from fepflow.statistics.group_sequential import GroupSequentialSample, group_sequential_estimate
 from fepflow.statistics.means import Sums, UnitSums, by_unit, mean
 from fepflow.statistics.proportions import wilson_interval, z_score
-from fepflow.statistics.sequential import SequentialSample
+from fepflow.statistics.sequential import GroupSequentialSample, SequentialSample, group_sequential_estimate
 from fepflow.text import number
 
 USELESS = "as far as its labels tell, the judge passes wrong outputs as often as right ones"

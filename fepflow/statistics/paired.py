@@ -19,11 +19,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from fepflow.statistics.distributions import boundary, t_quantile
 from fepflow.statistics.estimate import UNBOUNDED, Clusters, Counts, Estimate, Method, Scale
 from fepflow.statistics.judges import USELESS, JudgeLabels, youden_index
 from fepflow.statistics.means import CaseValue, Sums, by_unit, clustered_stderr, mean, mean_estimate
-from fepflow.statistics.proportions import mid_p_below, z_score
+from fepflow.statistics.proportions import boundary, mid_p_below, t_quantile, z_score
 from fepflow.text import number
 
 

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from itertools import chain
 
 from fepflow.json.values import finite
-from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import Counts, Estimate, Method, Scale
 from fepflow.statistics.means import UnitSums, refuse_contradictions
-from fepflow.statistics.proportions import z_score
+from fepflow.statistics.proportions import beta_cdf, z_score
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from typing import Literal, NamedTuple
 
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
-from fepflow.statistics.distributions import beta_cdf
 from fepflow.statistics.estimate import PROPORTION, Clusters, Counts, Estimate
 from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.proportions import beta_cdf
 from fepflow.statistics.sequential import Values, is_shown_above, passes_in_a_row, sequential_estimate
 from fepflow.text import listed, number, percent, plural
 from fepflow.verdict.estimates import MetricEstimate

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fepflow.statistics.estimate import USUAL_CONFIDENCE, Counts, Estimate
-from fepflow.statistics.paired_planning import detectable_regression
+from fepflow.statistics.planning import detectable_regression
 from fepflow.suite.models import Gate
 from fepflow.text import number, plural
 from fepflow.verdict.estimates import MetricEstimate

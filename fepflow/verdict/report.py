@@ -22,9 +22,8 @@ from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
 from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE, MetricResult, Report, ReportTask
 from fepflow.evalguard.report_reader import FILTER
 from fepflow.statistics.estimate import PROPORTION, RANGE_UNKNOWN, Counts, Estimate, Scale
-from fepflow.statistics.means import Sums, UnitSums
+from fepflow.statistics.means import Moments, Sums, UnitSums
 from fepflow.statistics.proportions import z_score
-from fepflow.statistics.scores import Moments
 from fepflow.suite.models import Gate, Impact
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, OF_JUDGES, decide, with_rules

@@ -12,12 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from fepflow.statistics.distributions import boundary
 from fepflow.statistics.estimate import USUAL_CONFIDENCE, Estimate, Scale, describe
 from fepflow.statistics.judges import CorrectedSample
 from fepflow.statistics.means import Sums
-from fepflow.statistics.proportions import holm, mid_p_below, minimum_sample
-from fepflow.statistics.shrinkage import shrunk_shares
+from fepflow.statistics.proportions import boundary, holm, mid_p_below, minimum_sample, shrunk_shares
 from fepflow.suite.models import Gate
 from fepflow.text import listed_first, number, plural
 from fepflow.verdict.estimates import MetricEstimate

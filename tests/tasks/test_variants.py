@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from fepflow.analysis.baselines import base_of
+from fepflow.analysis.comparison import base_of
 from fepflow.analysis.regressions import find_baseline
 from fepflow.analysis.variants import as_markdown, judge_variants, rows_of, variant_table
 from fepflow.diagnose.validate_suite import validate_suite

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.analysis.baselines import base_of
+from fepflow.analysis.comparison import base_of
 from fepflow.analysis.regressions import _change, compare, find_baseline, why_none
 from fepflow.errors import FepflowError, UserError
 from fepflow.protocol.test_case import TestCase

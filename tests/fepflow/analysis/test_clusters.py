@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from fepflow.analysis.calibration import calibrate
-from fepflow.analysis.clusters import ClusteredCases
+from fepflow.analysis.dependence import ClusteredCases
 from fepflow.analysis.judge_reliability import judges_of_run, labels_of, warnings_of
 from fepflow.analysis.labels import LabelSet
 from fepflow.analysis.metrics import compute_verdict

@@ -8,8 +8,16 @@ from typing import Any
 import pytest
 
 from fepflow.analysis.judge_reliability import judges_of_run
-from fepflow.analysis.labelling import LabelQueue, Order, ShownOutput, ToLabel, add_label, label_queue, output_to_label
-from fepflow.analysis.labels import draw_for_labels
+from fepflow.analysis.labels import (
+    LabelQueue,
+    Order,
+    ShownOutput,
+    ToLabel,
+    add_label,
+    draw_for_labels,
+    label_queue,
+    output_to_label,
+)
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.model import utc_now

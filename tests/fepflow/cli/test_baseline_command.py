@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from fepflow.analysis.baselines import require_poolable
+from fepflow.analysis.comparison import require_poolable
 from fepflow.errors import UserError
 from fepflow.store.store import Store
 from tests.fepflow.cli.conftest import Ran

@@ -12,8 +12,7 @@ import pytest
 
 from fepflow.access.caller import Caller
 from fepflow.analysis.judge_reliability import judges_of_run
-from fepflow.analysis.labelling import add_label
-from fepflow.analysis.labels import draw_for_labels
+from fepflow.analysis.labels import add_label, draw_for_labels
 from fepflow.services.calibrations import person_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

@@ -10,8 +10,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from fepflow.analysis.blind import BlindComparison, judged_rows
-from fepflow.analysis.preferences import PairVerdict
+from fepflow.analysis.preferences import BlindComparison, PairVerdict, judged_rows
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

@@ -1,9 +1,9 @@
 import pytest
 
 from fepflow.statistics.estimate import PROPORTION, Counts
-from fepflow.statistics.group_sequential import boundaries, group_sequential_estimate, nominal_confidence
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.proportions import wilson_interval, z_score
+from fepflow.statistics.sequential import boundaries, group_sequential_estimate, nominal_confidence
 
 
 @pytest.mark.parametrize(

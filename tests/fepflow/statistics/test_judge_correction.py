@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale, describe
-from fepflow.statistics.group_sequential import group_sequential_estimate, nominal_confidence
 from fepflow.statistics.judges import (
     CorrectedSample,
     JudgeLabels,
@@ -17,6 +16,7 @@ from fepflow.statistics.judges import (
     youden_index,
 )
 from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.sequential import group_sequential_estimate, nominal_confidence
 
 RUNS = 4_000
 MOST = 0.03 + 2.5 * math.sqrt(0.03 * 0.97 / RUNS)

@@ -6,7 +6,7 @@ import pytest
 from fepflow.statistics.estimate import PROPORTION, Scale
 from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import paired_estimate
-from fepflow.statistics.paired_planning import (
+from fepflow.statistics.planning import (
     approximate_pairs,
     detectable_regression,
     pairs_for_power,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fepflow.statistics.means import Moments
 from fepflow.statistics.proportions import wilson_interval
-from fepflow.statistics.scores import Moments
 
 
 @given(st.integers(0, 60), st.integers(1, 60), st.floats(0.05, 1))

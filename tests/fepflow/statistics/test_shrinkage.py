@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from fepflow.statistics.shrinkage import shrunk_shares
+from fepflow.statistics.proportions import shrunk_shares
 
 
 def test_differences_that_chance_explains_are_not_believed() -> None:

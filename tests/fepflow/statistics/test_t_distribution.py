@@ -1,6 +1,6 @@
 import pytest
 
-from fepflow.statistics.distributions import t_quantile
+from fepflow.statistics.proportions import t_quantile
 
 TABLE = [
     (0.95, 1, 6.3138),

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from fepflow.statistics.variance import variance_parts
+from fepflow.statistics.planning import variance_parts
 
 
 def drawn(rng: Random, cases: int, runs: int, repeats: int) -> list[list[list[float]]]:

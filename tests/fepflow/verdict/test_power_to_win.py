@@ -11,9 +11,9 @@ import pytest
 
 from fepflow.analysis.sampling import planned_sizes
 from fepflow.statistics.estimate import PROPORTION, Counts, Estimate
-from fepflow.statistics.group_sequential import group_sequential_estimate
 from fepflow.statistics.means import CaseValue, mean_estimate
 from fepflow.statistics.paired import paired_estimate
+from fepflow.statistics.sequential import group_sequential_estimate
 from fepflow.suite.models import Gate, TopUp
 from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
