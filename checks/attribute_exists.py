@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool, ValidationInfo, WithJsonSchema, field_validator
 
 from fepflow.checks.base import MISSING, PATH_SCHEMA, RESOLVED, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import MAX_VALUE, ResolvedArguments, shown
+from fepflow.checks.explanation import MAX_VALUE, ResolvedArguments, shown
 from fepflow.text import cut, printable
 
 

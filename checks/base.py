@@ -24,7 +24,6 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from fepflow.checks.core.sentences import ResolvedArguments
 from fepflow.documents.messages import closest, did_you_mean, kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage, dotted
 from fepflow.jsonpath.path import descend, is_path, unescape
@@ -51,6 +50,8 @@ RESOLVED = {"resolved": True}
 """Validation context of arguments whose paths are resolved: a text that starts with `$.` is then just a text."""
 
 if TYPE_CHECKING:
+    from fepflow.checks.explanation import ResolvedArguments  # which needs the catalogue of all classes
+
     _Unresolved = Any  # in `__call__` no path is left: a type checker lets `str | JSONPath` be used as a text
 else:
     _Unresolved = object

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, listed, shown
+from fepflow.checks.explanation import ResolvedArguments, listed, shown
 from fepflow.documents.messages import kind_name
 
 MAX_LABEL = 100

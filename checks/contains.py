@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject, with_phrases, without_phrases
+from fepflow.checks.explanation import ResolvedArguments, listed, shown, subject, with_phrases, without_phrases
 from fepflow.errors import CheckArgumentsError
 
 

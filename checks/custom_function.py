@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import BaseCheck, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, redacted, without_reason
+from fepflow.checks.explanation import ResolvedArguments, redacted, without_reason
 
 
 class AwaitableResults(dict[str, Any]):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import MISSING, BaseCheck, JSONPath
-from fepflow.checks.core.sentences import ResolvedArguments, first_errors
+from fepflow.checks.explanation import ResolvedArguments, first_errors
 from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 

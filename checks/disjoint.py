@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import OUTPUT
-from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
+from fepflow.checks.explanation import ResolvedArguments, listed, shown, subject
 from fepflow.checks.subset import Items, MembershipCheck
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, differing, unwanted
+from fepflow.checks.explanation import ResolvedArguments, differing, unwanted
 from fepflow.json.values import json_equal
 
 

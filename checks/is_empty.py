@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, shown
+from fepflow.checks.explanation import ResolvedArguments, shown
 
 
 class IsEmptyCheck(BaseCheck):

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from typing_extensions import TypedDict
 
 from fepflow.checks.base import BaseCheck, JSONPath
-from fepflow.checks.core.sentences import MAX_PART, MOST_DIFFERENCES, ResolvedArguments, first_errors, shown
+from fepflow.checks.explanation import MAX_PART, MOST_DIFFERENCES, ResolvedArguments, first_errors, shown
 from fepflow.checks.number import as_decimal, is_close
 from fepflow.checks.tool_usage import largest_matching
 from fepflow.errors import CheckArgumentsError, JSONPathError

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, InstanceOf, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
 from fepflow.checks.base import JSONPath, PathText
-from fepflow.checks.core.sentences import ResolvedArguments
+from fepflow.checks.explanation import ResolvedArguments
 from fepflow.checks.models.judge_check import Asked, JudgeCheck, Questioner, json_object, parts_of, refuse_nothing
 from fepflow.checks.models.voting import JuryRule
 from fepflow.checks.schema_validation import Schema, read_schema, schema_errors

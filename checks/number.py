@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import BeforeValidator, Field, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text, finite_number
-from fepflow.checks.core.sentences import ResolvedArguments, shown
+from fepflow.checks.explanation import ResolvedArguments, shown
 
 DecimalMark = Literal["point", "comma"]
 Position = Literal["last", "first"]

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import ConfigDict, Field
 
 from fepflow.checks.base import BaseCheck
-from fepflow.checks.core.sentences import ResolvedArguments
+from fepflow.checks.explanation import ResolvedArguments
 from fepflow.errors import CheckArgumentsError, EndpointError
 from fepflow.json.values import finite
 

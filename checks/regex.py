@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, StrictBool, StrictInt, model_validat
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, Options, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, place_of_match, search
-from fepflow.checks.core.sentences import ResolvedArguments, with_match, without_match
+from fepflow.checks.explanation import ResolvedArguments, with_match, without_match
 
 _KNOWN_BITS = int(re.ASCII | re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE | re.VERBOSE)
 

@@ -22,7 +22,7 @@ from referencing.exceptions import Unresolvable
 
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.patterns import MAX_PATTERN, search
-from fepflow.checks.core.sentences import ResolvedArguments, first_errors
+from fepflow.checks.explanation import ResolvedArguments, first_errors
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.values import is_small, parse
 from fepflow.time_limit import IN_LOOP, NotInLoopError, within

@@ -13,7 +13,7 @@ from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.embeddings import embed
 from fepflow.calls.models.model import EMBEDDING, Model, sendable
 from fepflow.checks.base import EXPECTED, OUTPUT, JSONPath, Options, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
+from fepflow.checks.explanation import ResolvedArguments, out_of_bounds
 from fepflow.checks.models.model_check import (
     ModelCheck,
     call,

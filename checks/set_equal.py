@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from fepflow.checks.base import EXPECTED, OUTPUT
-from fepflow.checks.core.sentences import ResolvedArguments, shown, subject, unwanted
+from fepflow.checks.explanation import ResolvedArguments, shown, subject, unwanted
 from fepflow.checks.subset import Items, MembershipCheck
 
 

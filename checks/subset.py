@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import BeforeValidator, Field, StrictBool
 
 from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import ResolvedArguments, listed, shown, subject
+from fepflow.checks.explanation import ResolvedArguments, listed, shown, subject
 from fepflow.json.values import json_key
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, StrictBool
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
-from fepflow.checks.core.sentences import ResolvedArguments, number, shown
+from fepflow.checks.explanation import ResolvedArguments, number, shown
 from fepflow.errors import CheckArgumentsError
 
 TextMetric = Literal["ratio", "levenshtein", "token_f1", "rouge_l"]

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText, as_text
 from fepflow.checks.core.patterns import MAX_PATTERN, check_pattern, search
-from fepflow.checks.core.sentences import (
+from fepflow.checks.explanation import (
     ResolvedArguments,
     differing,
     shown,

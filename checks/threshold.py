@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
 from fepflow.checks.base import OUTPUT, BaseCheck, JSONPath, PathText, finite_number
-from fepflow.checks.core.sentences import ResolvedArguments, out_of_bounds
+from fepflow.checks.explanation import ResolvedArguments, out_of_bounds
 
 
 def _number(value: Any) -> Any:

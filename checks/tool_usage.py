@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, StrictBool, ValidationInfo, Validat
 from pydantic.functional_validators import WrapValidator
 
 from fepflow.checks.base import RESOLVED, BaseCheck, JSONPath, PathText
-from fepflow.checks.core.sentences import MAX_PART, ResolvedArguments, shown
+from fepflow.checks.explanation import MAX_PART, ResolvedArguments, shown
 from fepflow.json.values import json_equal, json_key
 from fepflow.protocol.tool_calls import ToolCall, flat_items, read_call, read_calls, tool_arguments
 from fepflow.text import cut, printable

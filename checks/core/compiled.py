@@ -33,7 +33,7 @@ from fepflow.checks.base import (
     wrong_arguments,
 )
 from fepflow.checks.core.modifiers import AlternativeResults, Modifiers, split_modifiers
-from fepflow.checks.core.sentences import redacted
+from fepflow.checks.explanation import redacted
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CheckType, file_of, find_check, is_ours, source_hash
 from fepflow.errors import (

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from fepflow.checks.base import BaseCheck, argument_fields, finite_number, modifier_names, refused
 from fepflow.checks.core.patterns import MAX_PATTERN, MAX_TEXT, check_pattern, find_text
-from fepflow.checks.core.sentences import shown
+from fepflow.checks.explanation import shown
 from fepflow.documents.messages import kind_name, validation_messages
 from fepflow.errors import CheckArgumentsError, ValidationMessage
 from fepflow.json.values import parse

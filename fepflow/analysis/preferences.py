@@ -20,7 +20,7 @@ from typing import Any
 from fepflow.analysis.accumulation import cases_of, suite_of
 from fepflow.analysis.comparison import Contents, MatchedCases, contents_of, match_cases
 from fepflow.analysis.dependence import ClusteredCases, Dependence
-from fepflow.checks.models.pairwise import AnswerPair, Position, Side
+from fepflow.checks.models.judge_check import AnswerPair, Position, Side
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.agreement import Kappa, cohen_kappa, tabulate

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
 
-from fepflow.analysis.causes import show_command
+from fepflow.analysis.causes import CauseSummary, show_command
 from fepflow.analysis.judge_reliability import JudgeReliability
-from fepflow.checks.explanation import MAX_SENTENCE, CauseSummary, explain
+from fepflow.checks.explanation import MAX_SENTENCE, explain
 from fepflow.page_links import case_page, cases_page, compare_page, link, run_page
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 from markupsafe import Markup
 
-from fepflow.analysis.causes import MAX_RESULTS, causes_of
+from fepflow.analysis.causes import MAX_RESULTS, CauseSummary, causes_of
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
-from fepflow.checks.explanation import CauseSummary, explain
+from fepflow.checks.explanation import explain
 from fepflow.pages.charts import gate_bands, interval_chart
 from fepflow.pages.text import snippet
 from fepflow.services.failed_results import Selection, worst_first

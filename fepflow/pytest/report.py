@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from fepflow.checks.explanation import Causes, complaint
+from fepflow.analysis.causes import Causes
+from fepflow.checks.explanation import complaint
 from fepflow.pytest.calls import Plan
 from fepflow.text import as_json, cut, plural, printable
 from fepflow.verdict.pass_rule import SampleOutcome, SampleResult

@@ -14,7 +14,7 @@ from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.model import CHAT, Model, RequestContext, parse_model_config
 from fepflow.calls.policy import RunBudget
 from fepflow.checks.core.declarations import merged
-from fepflow.checks.models.pairwise import judge_pair
+from fepflow.checks.models.judge_check import judge_pair
 from fepflow.errors import CheckArgumentsError, InfrastructureError, ModelError, RunLimitExceededError, UserError
 from fepflow.security.redaction import words_of
 from fepflow.services.run_service import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
-from fepflow.checks.explanation import Causes
+from fepflow.analysis.causes import Causes
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output
