@@ -138,12 +138,12 @@ class Settings(BaseModel):
     suite_runs: int | None = Field(
         None,
         ge=1,
-        description="Runs of the deployment `evaluate/suite` at once; default: the number of cores, at least 2.",
+        description="Runs of the deployment `evaluate/suite` at once; default: one more than the number of cores.",
     )
     requested_runs: int | None = Field(
         None,
         ge=1,
-        description="Runs at once that were requested over the network; default: the number of cores, at least 2.",
+        description="Runs at once that were requested over the network; default: one more than the number of cores.",
     )
     waiting_runs: int | None = Field(
         None,
@@ -160,13 +160,13 @@ class Settings(BaseModel):
 
     @property
     def most_suite_runs(self) -> int:
-        """`suite_runs`, by default the number of cores and at least 2, because each run is a process."""
-        return self.suite_runs or max(2, os.cpu_count() or 1)
+        """`suite_runs`, by default one more than cores: each run is a process, which also waits for its target."""
+        return self.suite_runs or 1 + (os.cpu_count() or 1)
 
     @property
     def most_requested_runs(self) -> int:
         """`requested_runs`, with the same default."""
-        return self.requested_runs or max(2, os.cpu_count() or 1)
+        return self.requested_runs or 1 + (os.cpu_count() or 1)
 
     @property
     def most_waiting_runs(self) -> int:
