@@ -38,8 +38,16 @@ from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
 from fepflow.deployments.server import write_private
 from fepflow.errors import FepflowError, MissingExtraError
 from fepflow.observability import logs
-from fepflow.observability.metrics import OF_API, PATH, HttpMetrics, Metrics, metrics_route
-from fepflow.observability.probes import Probe, probe_routes, store_probe
+from fepflow.observability.metrics import (
+    OF_API,
+    PATH,
+    HttpMetrics,
+    Metrics,
+    Probe,
+    metrics_route,
+    probe_routes,
+    store_probe,
+)
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware

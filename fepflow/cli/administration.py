@@ -122,7 +122,7 @@ def clear(model: str | None, older_than: float | None) -> None:
 
     With --model, the files are kept. Results of runs are always kept.
     """
-    from fepflow.datasets.downloads import delete_downloads
+    from fepflow.datasets.remote import delete_downloads
     from fepflow.services import run_service
 
     count = run_service.clear_cache(model, older_than)

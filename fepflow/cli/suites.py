@@ -213,10 +213,10 @@ def plan(
     else:
         if not (minimum is None and expected is None and repeats is None):
             raise click.UsageError("--against takes --margin, --discordant and --power; repeats are those of BASE.")
-        from fepflow.services import baselines
+        from fepflow.services import comparisons
 
         plain, by_metric = margins_by_metric(margins)
-        plans = baselines.plan_against(suite, against, plain, by_metric, power, discordant)
+        plans = comparisons.plan_against(suite, against, plain, by_metric, power, discordant)
     if as_json:
         echo_json([planned.data() for planned in plans])
     else:

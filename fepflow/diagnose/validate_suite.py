@@ -23,10 +23,9 @@ from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
 from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, validate_cases
 from fepflow.documents.loader import Document
-from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
 from fepflow.errors import DocumentPath, FepflowError, InputError, MissingExtraError, Problem
 from fepflow.extras import is_installed, require
-from fepflow.settings import settings
+from fepflow.settings import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file, settings
 from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem

@@ -17,8 +17,8 @@ from fepflow.pages.rendering import State, state, state_of
 from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.conversations import Exchange, ending, exchanges
 from fepflow.protocol.results import CheckResult
-from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.traces.conventions import summary_of
 

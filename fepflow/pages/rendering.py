@@ -19,8 +19,8 @@ from fepflow.pages.charts import interval_chart
 from fepflow.pages.text import differences, shown, snippet, visible
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.tool_calls import tool_name
-from fepflow.store.check_order import declared_check_ids
 from fepflow.store.records import CheckMark, GridRow
+from fepflow.store.result_rows import declared_check_ids
 from fepflow.text import four_digits
 
 MAX_LINE = 20_000

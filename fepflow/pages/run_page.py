@@ -17,8 +17,8 @@ from fepflow.pages.charts import gate_bands, interval_chart
 from fepflow.pages.text import snippet
 from fepflow.services.failed_results import Selection, worst_first
 from fepflow.services.run_service import seconds_of, with_current_metrics
-from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CheckMark, GridRow, Progress, RunRecord
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.suite.models import IMPACTS
 

@@ -20,7 +20,7 @@ from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.results import CheckResult, TestCaseResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.store.large_arguments import LargeArguments
+from fepflow.store.result_rows import LargeArguments
 
 Place = tuple[int, int]
 """Indexes of a check result: the test case, and the check among its own and then the shared ones."""

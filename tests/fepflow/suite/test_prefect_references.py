@@ -11,9 +11,9 @@ import pytest
 
 from fepflow.calls.models.model import CHAT, parse_model_config
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.env_file import SUITE_VARIABLES, SuiteVariables
 from fepflow.errors import InfrastructureError, InputError
 from fepflow.security.redaction import known_secrets
+from fepflow.settings import SUITE_VARIABLES, SuiteVariables
 from tests.fepflow.conftest import Cli
 
 SUITE = """
