@@ -28,8 +28,7 @@ from fepflow.datasets.addresses import public_address, scheme_of
 from fepflow.errors import InfrastructureError, InputError, Problem
 from fepflow.extras import require
 from fepflow.security.addresses import is_loopback
-from fepflow.security.redaction import remember, words_of
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import remember, secrets_in_address, words_of
 from fepflow.settings import settings
 from fepflow.time_limit import within
 

@@ -16,7 +16,7 @@ from fepflow.imports.imported import PLACEHOLDER_URL, Notes, known, mapping
 from fepflow.imports.promptfoo_assertions import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source
 from fepflow.json.values import map_leaves
-from fepflow.security.secret_names import is_secret_name
+from fepflow.security.redaction import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
 from fepflow.text import brief
 

@@ -55,8 +55,7 @@ from tenacity import (
 from fepflow.errors import InfrastructureError, MissingExtraError, UserError
 from fepflow.extras import sentence
 from fepflow.json.codec import Encoded, decode, encode
-from fepflow.security.redaction import remember
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import remember, secrets_in_address
 from fepflow.store.migrate import is_current, loaded_alembic, migrate, revisions
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from fepflow.json.codec import Encoded, encode
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.blobs import LargeOutputs

@@ -14,7 +14,7 @@ from typing import Any
 from fepflow.documents.loader import Document
 from fepflow.errors import DocumentPath, InfrastructureError, Problem
 from fepflow.json.values import texts_in
-from fepflow.security.secret_names import holds_secret_parts, is_secret_name
+from fepflow.security.redaction import holds_secret_parts, is_secret_name
 from fepflow.settings import BLOCK
 from fepflow.text import brief
 

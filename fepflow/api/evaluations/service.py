@@ -28,7 +28,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.secret_names import holds_secret_parts
+from fepflow.security.redaction import holds_secret_parts
 from fepflow.settings import settings
 from fepflow.store.records import CaseResult, Grader, OutputFacts, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store
