@@ -1,0 +1,1 @@
+"""Probes, metrics and logs of running processes, for operators."""
