@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from fepflow.traces.conventions import NO_SIGNS, TOOLS_UNTOLD, Span, read_trace, why_unknown
+from fepflow.traces.conventions import NO_SIGNS, TOOLS_UNTOLD, read_trace, why_unknown
+from fepflow.traces.span import Span
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
