@@ -18,7 +18,7 @@ from typing import Any
 from fepflow.checks.registry import our_checks
 from fepflow.json.values import json_equal
 from fepflow.protocol.results import CheckResult, score_of
-from fepflow.security.secret_names import is_secret_name
+from fepflow.security.redaction import is_secret_name
 from fepflow.text import as_json, cut, four_digits, one_line, printable
 
 MAX_VALUE = 100

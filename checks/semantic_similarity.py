@@ -25,7 +25,7 @@ from fepflow.checks.models.model_check import (
 )
 from fepflow.checks.threshold import is_within
 from fepflow.errors import CheckArgumentsError
-from fepflow.protocol.model_response import Kind
+from fepflow.protocol.content_hash import Kind
 
 Vector = Sequence[float]
 Bound = Annotated[float, Field(ge=0, le=1, strict=True)]

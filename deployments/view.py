@@ -15,7 +15,7 @@ from fepflow.access.listening import listening_on
 from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
 from fepflow.deployments.http_server import HttpServer, bind
-from fepflow.observability.probes import probe_routes, store_probe
+from fepflow.observability.metrics import probe_routes, store_probe
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware

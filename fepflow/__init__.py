@@ -62,8 +62,6 @@ if TYPE_CHECKING:
     from fepflow.checks.text_match import TextMatchCheck as TextMatchCheck
     from fepflow.checks.threshold import ThresholdCheck as ThresholdCheck
     from fepflow.checks.tool_usage import ToolUsageCheck as ToolUsageCheck
-    from fepflow.comparing import Comparison as Comparison
-    from fepflow.comparing import compare as compare
     from fepflow.errors import FepflowError as FepflowError
     from fepflow.errors import InputError as InputError
     from fepflow.errors import JSONPathError as JSONPathError
@@ -81,8 +79,10 @@ if TYPE_CHECKING:
     from fepflow.protocol.results import TestCaseSummary as TestCaseSummary
     from fepflow.protocol.test_case import Output as Output
     from fepflow.protocol.test_case import TestCase as TestCase
+    from fepflow.python_api import Comparison as Comparison
     from fepflow.python_api import Run as Run
     from fepflow.python_api import VariantRuns as VariantRuns
+    from fepflow.python_api import compare as compare
     from fepflow.python_api import load_run as load_run
     from fepflow.python_api import rescore as rescore
     from fepflow.python_api import run as run
@@ -99,7 +99,7 @@ _HOME = {
     "CheckResult": "fepflow.protocol.results",
     "CheckType": "fepflow.checks.registry",
     "ClassificationCheck": "fepflow.checks.classification",
-    "Comparison": "fepflow.comparing",
+    "Comparison": "fepflow.python_api",
     "ContainsCheck": "fepflow.checks.contains",
     "ContextPrecisionCheck": "fepflow.checks.context_precision",
     "ContextRecallCheck": "fepflow.checks.context_recall",
@@ -153,7 +153,7 @@ _HOME = {
     "VariantRuns": "fepflow.python_api",
     "assert_case": "fepflow.checks.engine",
     "check_schema": "fepflow.checks.schemas",
-    "compare": "fepflow.comparing",
+    "compare": "fepflow.python_api",
     "evaluate": "fepflow.checks.engine",
     "evaluate_async": "fepflow.checks.engine",
     "get_check_class": "fepflow.checks.registry",

@@ -24,12 +24,11 @@ from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_loaded
 from fepflow.documents.loader import read_document
-from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import FepflowError, NotFoundError, UserError
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import ERASED, TestCase
-from fepflow.settings import settings
+from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import FILTERS, REPLACED, RESCORING, REUSE_OUTPUTS, RunRecord
 from fepflow.store.store import Store

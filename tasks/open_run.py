@@ -27,7 +27,6 @@ from fepflow.calls.models.client import ModelClient
 from fepflow.calls.traces import Traces
 from fepflow.checks.core.declarations import UserModels
 from fepflow.diagnose.suite_validation import load_plugins, read_cases
-from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import (
     FepflowError,
     InfrastructureError,
@@ -38,7 +37,7 @@ from fepflow.errors import (
 )
 from fepflow.observability.logs import fields_of_run
 from fepflow.security.redaction import words_of
-from fepflow.settings import settings
+from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
 from fepflow.store.response_cache import StoredResponseCache, delete_expired_responses

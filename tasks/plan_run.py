@@ -15,9 +15,8 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.runtime import flow_run
 
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import UserError
-from fepflow.settings import settings
+from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store

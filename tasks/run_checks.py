@@ -23,8 +23,8 @@ from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import evaluation_context
-from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult
+from fepflow.store.result_rows import HASH, leave_out_large
 from fepflow.tasks.batch_work import BatchWork, CaseOutput, PendingChecks
 from fepflow.tasks.context import RunContext
 

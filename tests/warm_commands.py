@@ -111,10 +111,9 @@ class WarmCommands:
 def main() -> None:
     """Fork a process for each line of the standard input, and answer with its id, and then with its exit code."""
     from fepflow.calls.models import _litellm
-    from fepflow.env_file import current_file
     from fepflow.security import redaction
     from fepflow.services import prefect_api
-    from fepflow.settings import settings
+    from fepflow.settings import current_file, settings
 
     prefect_api.use(prefect_api.usable_api(), show_logs=False)
     prefect_api._in_use.clear()

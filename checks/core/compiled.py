@@ -51,8 +51,8 @@ from fepflow.json.values import is_large
 from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
 from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
 from fepflow.protocol.check import AnyCheck, Check, to_check
+from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.model import to_jsonable, utc_now
-from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckError, CheckResult, ErrorTypeText
 from fepflow.protocol.test_case import Context, turn_context
 from fepflow.protocol.tool_calls import made_no_calls

@@ -21,7 +21,7 @@ from fepflow.json.values import texts_in
 from fepflow.jsonpath.path import is_path
 from fepflow.jsonpath.template import TextTemplate
 from fepflow.protocol.check import AnyCheck, Check, to_check
-from fepflow.protocol.model_response import Kind
+from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.test_case import SimulatedUser
 from fepflow.suite.models import JudgeDefaults, ModelDefaults
 from fepflow.text import brief

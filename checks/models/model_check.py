@@ -18,8 +18,7 @@ from fepflow.calls.models.model import EMBEDDING, ChatResponse, EmbeddingRespons
 from fepflow.calls.thread_pool import EMBEDDERS, OTHERS_CALLS
 from fepflow.checks.base import BaseAsyncCheck, JSONPath
 from fepflow.errors import CheckArgumentsError, FepflowError, ModelError, ModelTimeoutError
-from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model_response import Kind
+from fepflow.protocol.content_hash import Kind, content_hash
 from fepflow.security.redaction import words_of
 
 Embedder = Callable[[list[str]], Any]

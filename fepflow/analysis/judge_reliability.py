@@ -11,8 +11,8 @@ from fepflow.checks.registry import JUDGES, LABELLED, CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
 from fepflow.statistics.means import Sums
-from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Calibration, RunRecord
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, percent, plural

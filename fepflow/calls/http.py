@@ -47,8 +47,7 @@ from fepflow.jsonpath.template import compile_template, has_placeholders
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
-from fepflow.security.redaction import known_secrets, redact_json, remember
-from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.security.redaction import is_secret_name, known_secrets, redact_json, remember, secrets_in_address
 from fepflow.suite import target
 from fepflow.suite.request_texts import address_sample, fill_address, fill_header
 

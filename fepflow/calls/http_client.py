@@ -25,8 +25,7 @@ from fepflow.calls.agent_addresses import AddressRefusedError, DialGuard
 from fepflow.calls.responses import ACCEPT_ENCODING, HTTP, BodyError, SettingNames
 from fepflow.errors import InputError, Problem, TargetError, TargetTimeoutError
 from fepflow.security.addresses import address_problem, host_and_port, is_loopback
-from fepflow.security.redaction import redact
-from fepflow.security.secret_names import is_secret_name, is_secret_parameter
+from fepflow.security.redaction import is_secret_name, is_secret_parameter, redact
 from fepflow.suite import target
 
 if TYPE_CHECKING:

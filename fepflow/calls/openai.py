@@ -28,8 +28,7 @@ from fepflow.extras import require
 from fepflow.jsonpath.template import Template, compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.redaction import known_secrets, redact, redact_json, remember
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import known_secrets, redact, redact_json, remember, secrets_in_address
 from fepflow.suite import target
 from fepflow.suite.folders import resolve_inside
 from fepflow.suite.target import prompt_file

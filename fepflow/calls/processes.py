@@ -25,9 +25,9 @@ from typing import IO, Final
 from fepflow.calls import keeper
 from fepflow.calls.base import traceparent
 from fepflow.calls.traces import traced_environment
-from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.security.redaction import excerpt
+from fepflow.settings import SUITE_VARIABLES
 from fepflow.suite import target
 
 KILL_SECONDS = 5.0

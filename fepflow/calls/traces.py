@@ -19,12 +19,11 @@ from fepflow.extras import require
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.suite.target import Trace
 from fepflow.text import plural
-from fepflow.traces.conventions import read_trace, why_unknown
-from fepflow.traces.span import HANDLERS, MAX_BYTES, MAX_SPANS
+from fepflow.traces.conventions import HANDLERS, MAX_BYTES, MAX_SPANS, read_trace, why_unknown
 
 if TYPE_CHECKING:
     from fepflow.calls.otlp_receiver import Receiver
-    from fepflow.traces.span import Span
+    from fepflow.traces.conventions import Span
 
 POLL_SECONDS = 0.02
 """Pause between looks into the spool."""

@@ -68,7 +68,7 @@ def compare(
     margin is shown, or if the judge gave no answer; otherwise 0.
     """
     from fepflow.cli.console import Console
-    from fepflow.services import baselines, run_service
+    from fepflow.services import comparisons, run_service
     from fepflow.services.comparisons import runs_to_compare
     from fepflow.services.preferences import JudgeQuestion, judge_runs
 
@@ -80,7 +80,7 @@ def compare(
         for sentence in compared.notes:
             console.note(sentence)
         store, (first, *others) = compared.store, compared.names
-        judged = baselines.compare(store, first, others, plain, by_metric, metrics_needed=question is None)
+        judged = comparisons.compare(store, first, others, plain, by_metric, metrics_needed=question is None)
         preferred = None
         if question is not None:
             asked = JudgeQuestion(question, judge_model, max_usd, not no_cache)
@@ -101,7 +101,7 @@ def compare(
             )
             click.echo("\n".join(lines))
     code = 0 if judged.outcome is None else run_service.EXIT_CODES[judged.outcome]
-    return code if preferred is None else baselines.exit_code_with(code, preferred.preferences)
+    return code if preferred is None else comparisons.exit_code_with(code, preferred.preferences)
 
 
 def _comparison_view(store: Store, judged: JudgedComparisons, limit: int) -> Iterator[Table | str]:
@@ -194,7 +194,7 @@ def set_(name: str, runs: tuple[str, ...]) -> None:
 
     Several runs of the same test cases are pooled: the base value of a case is the mean of its results.
     """
-    from fepflow.services.baselines import set_baseline
+    from fepflow.services.comparisons import set_baseline
 
     base, before = set_baseline(name, runs)
     first, *others = base.runs
@@ -238,7 +238,7 @@ def list_baselines(as_json: bool) -> None:
 @click.option("--suite", metavar="NAME", help="Suite of the baseline, if several suites have one of this name.")
 def remove(name: str, suite: str | None) -> None:
     """Remove the baseline NAME. Its run is kept."""
-    from fepflow.services.baselines import remove_baseline
+    from fepflow.services.comparisons import remove_baseline
 
     click.echo(f"Removed the baseline {name} of {printable(remove_baseline(name, suite))}.")
 
@@ -297,7 +297,7 @@ def trends(suite: str, metric: str | None, all_causes: bool, as_json: bool) -> N
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
-    from fepflow.services.baselines import trends_of
+    from fepflow.services.comparisons import trends_of
 
     with run_service.open_store() as store:
         name = _suite_named(suite)

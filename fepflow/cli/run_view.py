@@ -13,8 +13,8 @@ from fepflow.analysis.causes import causes_of, show_command
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
 from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, coloured, interval, number, one_line, safe, table
-from fepflow.protocol.conversations import ending, exchanges
 from fepflow.protocol.results import CheckResult, score_of
+from fepflow.protocol.test_case import ending, exchanges
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.statistics.estimate import RANGE_UNKNOWN

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from fepflow.cli.github import github_option
 from fepflow.cli.options import (
     LIMIT,
     Deadline,
     Reports,
     echo_json_lines,
-    github_option,
     pair,
     read_from_environment,
     report_options,
@@ -312,7 +312,7 @@ def rescore(
     """
     from fepflow.cli.console import Console
     from fepflow.services import run_service
-    from fepflow.services.rescoring import begin_rescore
+    from fepflow.services.run_service import begin_rescore
 
     console = Console(quiet=quiet, to_stderr=as_json)
     begin = begin_rescore(run, suite, console.note, gate_only=gate_only, show_logs=verbose)
@@ -403,7 +403,7 @@ def show(
             write_run(store, record, sys.stdout)
         elif trend is not None:
             from fepflow.cli.comparisons import trend_view
-            from fepflow.services.baselines import trend_up_to
+            from fepflow.services.comparisons import trend_up_to
 
             console.print(trend_view(record.name, [trend_up_to(store, record, trend)]))
         else:

@@ -1,26 +1,317 @@
-"""Test cases from an address: its files, fetched, and what a run records about them."""
+"""Test cases from an address: its files, fetched, and what a run records about them.
+
+Downloads are capped while they are read, and kept below FEPFLOW_HOME by their content:
+
+    downloads/SHA-256.jsonl        a file; its name is the digest of its content, which is checked before each use
+    downloads/index/….json         by the digest of an address: its file, and the source's name for this version
+
+A file that its source calls unchanged (ETag, revision) is not fetched again. A source that cannot be reached is an
+error, even if a file is kept: last week's test cases must not pass for today's.
+"""
 
 from __future__ import annotations
 
+import json
 import os
-import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+import tempfile
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
 from functools import partial
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
-from typing import Any
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
-from fepflow.datasets.addresses import HubAddress, hub_address, public_address, scheme_of
-from fepflow.datasets.downloads import SILENCE_SECONDS, Download, fetch
-from fepflow.datasets.records import format_of
+from fepflow.datasets.addresses import public_address, scheme_of
 from fepflow.errors import InfrastructureError, InputError, Problem
 from fepflow.extras import require
-from fepflow.security.redaction import words_of
+from fepflow.security.addresses import is_loopback
+from fepflow.security.redaction import remember, secrets_in_address, words_of
+from fepflow.settings import settings
+from fepflow.time_limit import within
+
+if TYPE_CHECKING:
+    import httpx
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from fepflow.datasets.addresses import HubAddress, hub_address
+from fepflow.datasets.records import format_of
 from fepflow.text import brief
+
+MAX_DOWNLOAD_BYTES = 2_000_000_000
+SECONDS = 600.0
+"""Deadline of a download, tries and pauses included."""
+CONNECT_SECONDS = 10.0
+SILENCE_SECONDS = 30.0
+PAUSES = (1.0, 3.0)
+"""Seconds before the second and the third try to reach a source."""
+MOST_REDIRECTS = 5
+
+_CHUNK = 1_000_000
+_PAGES = (b"<!doctype html", b"<html")
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file as it was fetched. `validator` is its source's name for this version."""
+
+    name: str
+    sha256: str
+    size: int
+    validator: str | None = None
+    revision: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The file on this machine."""
+        return _folder() / self.name
+
+
+def fetch(
+    address: str,
+    *,
+    shown: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    is_constant: bool = False,
+    sha256: str | None = None,
+) -> Download:
+    """Return the file at an address (https, or http on this machine; s3; gs), fetched or from the kept files.
+
+    `shown` is its name in messages. A file that `is_constant` is fetched once only; `sha256` is its required digest.
+    Raises InputError, or InfrastructureError for what may succeed later.
+    """
+    remember(secrets_in_address(address))
+    fetching = _Fetching(address, shown or public_address(address), headers or {}, sha256)
+    kept = _kept(address)
+    if kept is not None and is_constant:
+        return kept
+    try:
+        return within(SECONDS, partial(fetching.tried_again, kept))
+    except TimeoutError:
+        raise fetching.unreachable(f"it took longer than {SECONDS:g} s") from None
+
+
+@dataclass(frozen=True)
+class _Fetching:
+    address: str
+    shown: str
+    headers: Mapping[str, str]
+    sha256: str | None
+
+    def tried_again(self, kept: Download | None) -> Download:
+        fetch_once = self.from_web if scheme_of(self.address) in ("http", "https") else self.from_bucket
+        for pause in PAUSES:
+            with suppress(InfrastructureError):
+                return fetch_once(kept)
+            time.sleep(pause)
+        return fetch_once(kept)
+
+    def refuse(self, message: str, advice: str | None = None) -> InputError:
+        return InputError(Problem(message, self.shown, advice=advice))
+
+    def unreachable(self, reason: str) -> InfrastructureError:
+        return InfrastructureError(f"{self.shown} cannot be fetched: {reason}; nothing was evaluated: try again later")
+
+    def from_web(self, kept: Download | None) -> Download:
+        import httpx
+
+        conditions = {"If-None-Match": kept.validator} if kept is not None and kept.validator else {}
+        # Not compressed for transport: size and digest must be those of the file.
+        headers = {"Accept-Encoding": "identity", **self.headers, **conditions}
+        timeout = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        try:
+            with httpx.Client(timeout=timeout) as client, self._answer(client, headers) as response:
+                if response.status_code == 304 and kept is not None and conditions:
+                    return kept
+                self._require_file(response)
+                chunks = response.iter_raw(_CHUNK)
+                return self._store(chunks, _suffix(self.address, response), response.headers.get("ETag"))
+        except httpx.TransportError as error:
+            raise self.unreachable(words_of(error) or type(error).__name__) from None
+        except httpx.InvalidURL:
+            raise self.refuse("the address, or one that it redirects to, is not valid") from None
+
+    @contextmanager
+    def _answer(self, client: httpx.Client, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+        """Yield the first answer that does not redirect. Secrets of address and headers go to their own host only."""
+        request = client.build_request("GET", self.address, headers=headers)
+        for _ in range(MOST_REDIRECTS + 1):
+            response = client.send(request, stream=True)
+            try:
+                if response.next_request is None:
+                    yield response
+                    return
+                self._require_safe_redirect(request.url, response.next_request.url)
+                request = response.next_request
+            finally:
+                response.close()
+        raise self.refuse(f"redirects more than {MOST_REDIRECTS} times")
+
+    def _require_safe_redirect(self, origin: httpx.URL, url: httpx.URL) -> None:
+        from_here = origin.scheme == "http" and is_loopback(origin.host)
+        if url.scheme != "https" and not (from_here and url.scheme == "http" and is_loopback(url.host)):
+            raise self.refuse("redirects to an address that is not https", "name the address where the file really is")
+
+    def _require_file(self, response: httpx.Response) -> None:
+        status = response.status_code
+        if status in (401, 403):
+            advice = "give credentials as ${NAME} in the address" if not self.headers else "set HF_TOKEN"
+            raise self.refuse(f"may not be read: the server answers {status}", advice)
+        if status in (404, 410):
+            raise self.refuse(f"is not there: the server answers {status}", "check the address")
+        if status in (408, 425, 429) or status >= 500:
+            raise self.unreachable(f"the server answers {status}")
+        if status != 200:
+            raise self.refuse(f"is not a file: the server answers {status}")
+        coding = response.headers.get("Content-Encoding", "identity").lower()
+        if coding not in ("identity", "gzip", ""):
+            raise self.refuse(f"is sent compressed ({coding[:20]}) though that was not asked for")
+        length = response.headers.get("Content-Length", "")
+        if not length and "Transfer-Encoding" not in response.headers:
+            raise self.refuse("is sent without its length, so a part of it looks like the whole", "serve it as a file")
+        if length.isdecimal() and int(length[:20]) > MAX_DOWNLOAD_BYTES:
+            raise self._too_large()
+
+    def _too_large(self) -> InputError:
+        return self.refuse(f"is larger than {MAX_DOWNLOAD_BYTES:,} bytes", "split it, or make a sample of it")
+
+    def from_bucket(self, kept: Download | None) -> Download:
+        scheme = scheme_of(self.address)
+        require("remote", f"reading {scheme}://", "fsspec", "s3fs" if scheme == "s3" else "gcsfs")
+        import fsspec
+
+        limits = {"connect_timeout": CONNECT_SECONDS, "read_timeout": SILENCE_SECONDS, "retries": {"max_attempts": 2}}
+        options = {"config_kwargs": limits} if scheme == "s3" else {"timeout": SILENCE_SECONDS}
+        try:
+            # A new instance: cached ones have old credentials and listings.
+            files = fsspec.filesystem(scheme, skip_instance_cache=True, use_listings_cache=False, **options)
+            about = files.info(self.address, timeout=SILENCE_SECONDS)
+            if about.get("type") == "directory":
+                raise self.refuse("is a folder", "name a file in it")
+            revision = about.get("VersionId") or about.get("generation")
+            version = (about.get("ETag") or about.get("etag") or about.get("md5Hash"), revision, about.get("size"))
+            validator = json.dumps(version) if version[0] else None
+            if kept is not None and validator is not None and kept.validator == validator:
+                return kept
+            if (about.get("size") or 0) > MAX_DOWNLOAD_BYTES:
+                raise self._too_large()
+            with files.open(self.address, "rb", block_size=_CHUNK, cache_type="readahead") as stream:
+                chunks = self._chunks(stream)
+                return self._store(chunks, _suffix(self.address), validator, revision, about.get("size"))
+        except (InputError, InfrastructureError):
+            raise
+        except FileNotFoundError:
+            raise self.refuse("is not there", "check bucket and path") from None
+        except Exception as error:  # of botocore, aiohttp, google.auth, fsspec, each with a tree of its own
+            if isinstance(error, PermissionError) or "Credentials" in type(error).__name__:
+                names = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
+                names = names if scheme == "s3" else "GOOGLE_APPLICATION_CREDENTIALS"
+                advice = f"credentials come from the environment: {names}"
+                raise self.refuse(f"may not be read: {words_of(error, 200)}", advice) from None
+            raise self.unreachable(words_of(error) or type(error).__name__) from None
+
+    def _chunks(self, stream: IO[bytes]) -> Iterator[bytes]:
+        try:
+            yield from iter(partial(stream.read, _CHUNK), b"")
+        except OSError as error:  # also a time-out of fsspec's: not to be taken for one of the disk that is written to
+            raise self.unreachable(words_of(error) or type(error).__name__) from None
+
+    def _store(
+        self,
+        chunks: Iterable[bytes],
+        suffix: str,
+        validator: str | None,
+        revision: str | None = None,
+        size: int | None = None,
+    ) -> Download:
+        """Write a file while it is read, and note its version; the address's previous file is removed."""
+        folder = _folder()
+        try:
+            (folder / "index").mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(prefix="part-", dir=folder)
+        except OSError as error:
+            raise InfrastructureError(f"{folder} cannot be written to: {error.strerror}") from None
+        digest, written = sha256(), 0
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                for chunk in chunks:
+                    if not written and chunk.lstrip()[:20].lower().startswith(_PAGES):
+                        advice = "it may be a page for people, or ask to sign in: name the address of the file itself"
+                        raise self.refuse("is a page of HTML, not data", advice)
+                    written += file.write(chunk)
+                    digest.update(chunk)
+                    if written > MAX_DOWNLOAD_BYTES:
+                        raise self._too_large()
+            if size is not None and written != size:
+                raise self.unreachable(f"it has {written:,} bytes instead of {size:,}: it was cut off, or has changed")
+            if self.sha256 is not None and digest.hexdigest() != self.sha256:
+                raise self.unreachable(f"its SHA-256 is {digest.hexdigest()}, and should be {self.sha256}")
+            download = Download(f"{digest.hexdigest()}{suffix}", digest.hexdigest(), written, validator, revision)
+            os.replace(name, folder / download.name)
+            _note(self.address, download)
+        except OSError as error:
+            raise InfrastructureError(f"{folder} cannot be written to: {error.strerror or error}") from None
+        finally:
+            with suppress(OSError):
+                os.unlink(name)
+        return download
+
+
+def delete_downloads(older_than: float) -> int:
+    """Delete kept files that were fetched more than `older_than` seconds ago. Return their number."""
+    count = 0
+    for file in _folder().glob("*"):
+        is_part = file.name.startswith("part-")  # a young one is being written, others are of killed processes
+        with suppress(OSError):  # another process has deleted it, or it is the folder of the index
+            if time.time() - file.stat().st_mtime >= (SECONDS if is_part else older_than):
+                file.unlink()
+                count += not is_part
+    return count
+
+
+def _folder() -> Path:
+    return settings().home / "downloads"
+
+
+def _index(address: str) -> Path:
+    return _folder() / "index" / f"{sha256(address.encode('utf-8', 'surrogatepass')).hexdigest()}.json"
+
+
+def _kept(address: str) -> Download | None:
+    """Return the file that was fetched last from an address, if it is unchanged."""
+    try:
+        download = Download(**json.loads(_index(address).read_text(encoding="ascii")))
+        with download.path.open("rb") as file:
+            intact = file_digest(file, "sha256").hexdigest() == download.sha256
+    except (OSError, ValueError, TypeError):
+        return None
+    return download if intact else None
+
+
+def _note(address: str, download: Download) -> None:
+    index = _index(address)
+    with suppress(OSError, ValueError, TypeError):
+        before = Download(**json.loads(index.read_text(encoding="ascii")))
+        if before.name != download.name:
+            before.path.unlink()  # another address that gave the same is asked again
+    descriptor, name = tempfile.mkstemp(prefix="part-", dir=index.parent)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        json.dump(asdict(download), file)
+    os.replace(name, index)
+
+
+def _suffix(address: str, response: httpx.Response | None = None) -> str:
+    """Return the endings of a file's name that say how it is read."""
+    suffixes = [suffix.lower() for suffix in PurePosixPath(unquote(urlsplit(address).path)).suffixes[-2:]]
+    suffix = "".join(suffix for suffix in suffixes if suffix[1:].isalnum() and suffix.isascii() and len(suffix) < 10)
+    packed = response is not None and response.headers.get("Content-Encoding", "").lower() == "gzip"
+    return f"{suffix}.gz" if packed and not suffix.endswith(".gz") else suffix
+
 
 MOST_FILES = 200
 _LISTED = 10

@@ -23,7 +23,7 @@ from fepflow.extras import is_installed
 from fepflow.json.codec import encode
 from fepflow.json.values import texts_in
 from fepflow.protocol.check import Check, id_of_type, to_check
-from fepflow.protocol.model_response import Kind
+from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 from fepflow.calls.base import Target
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.factory import open_target
+from fepflow.calls.models import _litellm
 from fepflow.calls.traces import require_traces
+from fepflow.checks.core.declarations import UserModels, paths_of
 from fepflow.checks.registry import JUDGES
 from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.checks import checks_by_id, validate_checks
-from fepflow.diagnose.conversations import validate_conversations
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
 from fepflow.diagnose.suite_validation import SuiteValidation, load_plugins, validate_cases
 from fepflow.documents.loader import Document
-from fepflow.env_file import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file
-from fepflow.errors import DocumentPath, FepflowError, InputError, MissingExtraError, Problem
+from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, MissingExtraError, Problem
 from fepflow.extras import is_installed, require
-from fepflow.settings import settings
+from fepflow.protocol.test_case import SimulatedUser, TestCase
+from fepflow.settings import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file, settings
 from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.mcp_calls import call_problem
@@ -371,3 +372,70 @@ def _with_env_file(problem: Problem, folder: Path, files: dict[Path, dict[str, s
             advice = f"it is in {shown}, which is not read, only {only} is: use --env-file {shown}, or export {name}"
         return replace(problem, message=_ADVICE.sub("", problem.message), advice=advice)
     return problem
+
+
+_CONVERSATION = {"steps": list[Any](), "messages": list[Any]()}
+
+
+def validate_conversations(validation: SuiteValidation, opened: Target | None) -> None:
+    """Find what is wrong with conversations; `opened` is the target, if it opens."""
+    if not validation.cases.has_conversations:
+        return
+    first = next(_conversations(validation))
+    if isinstance(opened, ConversationTarget) and (problem := opened.problem):
+        validation.error(("test_cases",), f"{first.id} is a conversation: {problem}")
+    if validation.target is not None and validation.target.ecp is not None:
+        turns = ((case, turn) for case in _conversations(validation) for turn in case.turns or ())
+        wrong = (case for case, turn in turns if not isinstance(turn.input, str))
+        for case in islice(wrong, SPELLED_OUT):
+            location = validation.place_of(case.id) or ("test_cases",)
+            validation.error(location, f"{case.id}: the input of a turn must be a text for an ECP agent")
+    _validate_users(validation)
+    for index, check in validation.checks:
+        for use in paths_of(check) if check.turn is None else ():
+            if use.arguments is not None and use.expression == "$.output.value" and use.misfit(_CONVERSATION):
+                message = f"of a conversation such as {first.id}, {use.expression} is an object with steps and messages"
+                advice = "name an answer: $.output.value.messages[-1].content is the last; or give the check a turn"
+                validation.warn(("checks", index, "arguments", *use.location), message, advice)
+
+
+def _validate_users(validation: SuiteValidation) -> None:
+    """Find what is wrong with the models that play users, and warn of a suite that runs each conversation once."""
+    loaded = validation.loaded
+    if next(_users(validation), None) is None:
+        return
+    section, gate = loaded.section("user"), validation.gate
+    if section is None and "user" not in loaded.snapshot:
+        message = "there are simulated users, and the suite does not say which model plays them"
+        validation.error(("test_cases",), message, "add user: {model_config: {model: openai/gpt-5-mini}}")
+    elif section is not None:
+        models = UserModels(section, settings().allowed_models, from_data=validation.dataset is not None)
+        seen: set[str | None] = set()
+        problems: set[str] = set()
+        for case in _users(validation):
+            if case.user is not None and case.user.model not in seen:
+                seen.add(case.user.model)
+                problem = _model_problem(models, case.user)
+                if problem is not None and problem not in problems:
+                    problems.add(problem)
+                    location = ("user",) if case.user.model is None else validation.place_of(case.id) or ("test_cases",)
+                    validation.error(location, problem)
+    max_repeats = gate.top_up.max_repeats if gate is not None and gate.top_up is not None else None
+    if loaded.section("repeats") == 1 and max_repeats is None:
+        message = "a simulated user says something else each time, so one conversation of a case shows little"
+        validation.warn(("repeats",), message, "set repeats: 5, or gate: {top_up: {max_repeats: 10}}")
+
+
+def _model_problem(models: UserModels, user: SimulatedUser) -> str | None:
+    try:
+        return _litellm.problem(models.model_of(user))
+    except CheckArgumentsError as error:
+        return str(error)
+
+
+def _users(validation: SuiteValidation) -> Iterator[TestCase]:
+    return (case for case in validation.cases if case.user is not None)
+
+
+def _conversations(validation: SuiteValidation) -> Iterator[TestCase]:
+    return (case for case in validation.cases if case.is_conversation)

@@ -6,10 +6,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
-from fepflow.imports.scorers import ScorerValues
+from fepflow.imports.imported import (
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    ScorerValues,
+    cell,
+    known,
+    mapping,
+    member,
+    milliseconds,
+    moment,
+    number_of,
+    plain_json,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import cell, known, mapping, member, milliseconds, moment, number_of, plain_json
 from fepflow.json.values import json_key
 
 _ITS_NAMES = frozenset(

@@ -8,10 +8,25 @@ from typing import Any
 
 from fepflow.documents.loader import parse_json
 from fepflow.errors import InputError, Problem
-from fepflow.imports.checks import JUDGE_MODEL, add_models, rubric
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score, run_of_all
+from fepflow.imports.imported import (
+    JUDGE_MODEL,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    add_models,
+    finite_number,
+    known,
+    listed,
+    mapping,
+    milliseconds,
+    rubric,
+    run_of_all,
+    text_or_none,
+    unique_names,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, known, listed, mapping, milliseconds, text_or_none, unique_names
 
 _MARKS = frozenset(
     ("expected_output", "actual_output", "retrieval_context", "expected_tools", "tools_called", "expected_outcome")

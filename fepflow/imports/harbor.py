@@ -7,10 +7,23 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes
-from fepflow.imports.scorers import ScorerValues, missing_cases
+from fepflow.imports.imported import (
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    ScorerValues,
+    finite_number,
+    known,
+    listed,
+    mapping,
+    milliseconds,
+    missing_cases,
+    moment,
+    plain_json,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, known, listed, mapping, milliseconds, moment, plain_json
 from fepflow.text import brief, plural
 from fepflow.traces.recorded import atif_records
 

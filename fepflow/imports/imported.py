@@ -1,17 +1,126 @@
-"""Evaluations of other tools, as their readers return them: a suite, its test cases, outputs, and scorers' results."""
+"""Evaluations of other tools, as their readers return them: a suite, its test cases, outputs, and scorers' results.
+
+Readers of formats share what is here: readers of single values, results of scorers as passes and scores without
+guessing a threshold, and the checks of imported suites.
+"""
 
 from __future__ import annotations
 
+import json
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 
 from fepflow.errors import Problem
-from fepflow.imports.values import known, text_or_none
+from fepflow.json.values import finite, is_deep, map_leaves
+from fepflow.jsonpath.path import is_path
 from fepflow.text import brief, plural
+
+
+def known(**members: Any) -> dict[str, Any]:
+    """Return the members that are not None."""
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """Return a JSON object; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def listed(value: Any) -> list[Any]:
+    """Return a JSON list; an empty one for anything else."""
+    return value if isinstance(value, list) else []
+
+
+def member(row: Mapping[str, Any], *names: str) -> Any:
+    """Return the first member with one of these names that is not None: exports write `traceId` or `trace_id`."""
+    return next((row[name] for name in names if row.get(name) is not None), None)
+
+
+def text_or_none(value: Any) -> str | None:
+    """Return a text that is not empty; None for anything else."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+def finite_number(value: Any) -> float | None:
+    """Return a number; None for booleans, NaN, infinities and all that is not a number."""
+    return None if isinstance(value, bool) else finite(value)
+
+
+def number_of(value: Any) -> float | None:
+    """Return a number as `finite_number` does, also if a table's cell holds it as text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return finite_number(value)
+
+
+def milliseconds(seconds: Any) -> float | None:
+    """Return a duration in seconds as milliseconds; None if it is not a number, or negative."""
+    number = finite_number(seconds)
+    return None if number is None or number < 0 else round(number * 1000, 3)
+
+
+def moment(value: Any) -> datetime | None:
+    """Return a time as files write it: ISO 8601, or seconds or milliseconds since 1970; None for anything else.
+
+    A time without a zone is taken as UTC.
+    """
+    try:
+        if isinstance(value, str):
+            time = datetime.fromisoformat(value.strip())
+        elif (seconds := finite_number(value)) is not None:
+            time = datetime.fromtimestamp(seconds / 1000 if seconds > 1e11 else seconds, UTC)
+        else:
+            return None
+    except (ValueError, OverflowError, OSError):
+        return None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def cell(value: Any) -> Any:
+    """Return the value of a table's cell: JSON if it is an object, a list or a quoted text; None if it is empty.
+
+    A bare number stays a text, because it may be an answer such as `007`.
+    """
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    if text in ("", "null"):
+        return None
+    if text[0] + text[-1] not in ("{}", "[]", '""'):
+        return value
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        return value
+    return value if is_deep(parsed) else parsed
+
+
+def plain_json(value: Any) -> Any:
+    """Return a JSON value in which NaN and infinities are texts, because JSON has no such numbers."""
+    return map_leaves(value, lambda leaf: leaf if not isinstance(leaf, float) or math.isfinite(leaf) else str(leaf))
+
+
+def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
+    """Return the names; one that is taken already gets a number: `a`, `a-2`."""
+    used, unique = set(taken), []
+    numbers: dict[str, int] = {}
+    for name in names:
+        candidate = name
+        while candidate in used:
+            numbers[name] = numbers.get(name, 1) + 1
+            candidate = f"{name}-{numbers[name]}"
+        used.add(candidate)
+        unique.append(candidate)
+    return unique
+
 
 PLACEHOLDER_URL = "http://127.0.0.1:8000/answer"
 """The address of a target that the source lacks."""
@@ -209,3 +318,164 @@ def run_of_all(outputs: list[ImportedOutput], cases: Sequence[Any], notes: Notes
         return []
     notes.came(output=len(outputs))
     return [ImportedRun(outputs)] if outputs else []
+
+
+CLOSE = 1e-4
+"""Difference between a mean in the file and the mean of the imported scores that is due to rounding."""
+
+MOST_MISSING = 100_000
+"""Test cases that stand for those which a file does not have."""
+
+_WORDS = {"true": 1.0, "yes": 1.0, "false": 0.0, "no": 0.0}
+_BAD_NEWS = re.compile(
+    r"toxic|hallucinat|harm(?!less)|bias(?!_free)|unsafe|error|fail|leak|jailbreak|violat|pii\b", re.IGNORECASE
+)
+"""Names of scorers whose true is probably bad, so that an imported pass would be a fail."""
+
+
+@dataclass
+class _Seen:
+    """The kinds of values that one scorer gave."""
+
+    has_scores: bool = False
+    has_booleans: bool = False
+    is_binary: bool = True
+    labels: list[str] = field(default_factory=list)
+    """The first texts that are not scores."""
+
+    containers: set[str] = field(default_factory=set)
+
+
+class ScorerValues:
+    """Reads the values of all scorers of a file, and decides at its end what the values of each one mean.
+
+    `grades` are texts with a fixed meaning, as a yes or no and a score. A scorer with any other text gives labels: it
+    is left out, because its letters may be choices and not grades.
+    """
+
+    def __init__(self, notes: Notes, grades: Mapping[str, tuple[bool | None, float]] | None = None) -> None:
+        self._notes = notes
+        self._grades = grades or {}
+        self._seen: dict[str, _Seen] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the scorers, in the order in which they were seen."""
+        return list(self._seen)
+
+    def rename(self, new_name: Callable[[str], str]) -> None:
+        """Give each scorer a new name; the new names must be unique."""
+        self._seen = {new_name(name): seen for name, seen in self._seen.items()}
+
+    def read(self, name: str, value: Any, reason: str | None = None) -> Score:
+        """Return the score of a value. None and NaN are an error, and neither a fail nor a zero."""
+        seen = self._seen.setdefault(name, _Seen())
+        if value is None or value != value:
+            return Score(error=f"the scorer gave no score{f': {reason}' if reason else ''}")
+        passed: bool | None = value if isinstance(value, bool) else None
+        number: float | None
+        if isinstance(value, str) and value in self._grades:
+            passed, number = self._grades[value]
+        elif isinstance(value, str):
+            text = value.strip().lower()
+            number = _WORDS[text] if text in _WORDS else number_of(text)
+        else:
+            number = float(value) if isinstance(value, bool) else finite_number(value)
+        if number is None:
+            if isinstance(value, str) and len(seen.labels) < 3:
+                seen.labels.append(brief(value, 60))
+            elif isinstance(value, list | dict):
+                seen.containers.add("lists" if isinstance(value, list) else "objects")
+            return Score(error=f"the recorded value is not a score: {brief(repr(value), 200)}")
+        seen.has_scores = True
+        seen.has_booleans |= isinstance(value, bool)
+        seen.is_binary = seen.is_binary and (passed is not None or number in (0, 1))
+        return Score(passed, number, reason)
+
+    def settle(self, outputs: Sequence[ImportedOutput], missing: str, yes_or_no: Collection[str] = ()) -> list[str]:
+        """Return the imported scorers, and note the others, whose scores are removed from the outputs.
+
+        A scorer in `yes_or_no`, for which 1 is right and 0 is wrong, gives passes and fails if it has no other value.
+        An output without a score of a scorer gets the error `missing` from it.
+        """
+        left = {name for name, seen in self._seen.items() if self._is_left_out(name, seen)}
+        names = [name for name in self._seen if name not in left]
+        binary = {name for name in names if name in yes_or_no and self._seen[name].is_binary}
+        for output in outputs:
+            for name in left:
+                output.scores.pop(name, None)
+            for name in binary & output.scores.keys():
+                score = output.scores[name]
+                if score.passed is None and score.score is not None:
+                    output.scores[name] = replace(score, passed=score.score == 1)
+            for name in names if output.error is None else ():
+                output.scores.setdefault(name, Score(error=missing))
+        for name in names:
+            if self._seen[name].has_booleans and _BAD_NEWS.search(name):
+                what = f"true of {name!r} was imported as a pass, but its name suggests the opposite"
+                self._notes.by_hand(what, advice="if true is bad, invert the score in the tool and export it again")
+        return names
+
+    def _is_left_out(self, name: str, seen: _Seen) -> bool:
+        if seen.labels:
+            advice = "keep them in the output, and check them with exact_match or classification"
+            labels = ", ".join(map(repr, dict.fromkeys(seen.labels)))
+            self._notes.by_hand(f"the scores of {name!r} are left out: they are labels such as {labels}", advice=advice)
+        elif seen.containers and not seen.has_scores:
+            what = f"the scores of {name!r} are left out: they are {' and '.join(sorted(seen.containers))}"
+            self._notes.by_hand(what, advice="export single numbers")
+        else:
+            return False
+        return True
+
+
+def compare_means(notes: Notes, name: str, outputs: Sequence[ImportedOutput], recorded: Any, what: str) -> None:
+    """Note a mean in the file that differs from the mean of the imported scores: the scorer counts in its own way."""
+    by_case: dict[int, list[float]] = defaultdict(list)
+    for output in outputs:
+        score = output.scores.get(name)
+        if output.error is None and score is not None and score.error is None and score.score is not None:
+            by_case[output.case].append(score.score)
+    theirs = finite_number(recorded)
+    if not by_case or theirs is None:
+        return
+    ours = sum(sum(scores) / len(scores) for scores in by_case.values()) / len(by_case)
+    if not math.isclose(ours, theirs, rel_tol=CLOSE, abs_tol=CLOSE):
+        advice = "look at how the tool counts this score before a gate rests on it"
+        notes.by_hand(f"{what} of {name!r} is {theirs:.4g} in the file, but {ours:.4g} by its cases", advice=advice)
+
+
+def missing_cases(count: int) -> list[dict[str, Any]]:
+    """Return placeholders for test cases that a file mentions but does not have: none of them passes."""
+    return [{"id": f"not-in-the-file-{number}", "input": None} for number in range(1, min(count, MOST_MISSING) + 1)]
+
+
+OUTPUT = "$.output.value"
+JUDGE_MODEL = "openai/gpt-5-mini"
+EMBEDDING_MODEL = "openai/text-embedding-3-small"
+
+
+def literal(value: Any) -> Any:
+    """Return a value as an argument of a check: a text that reads like a path is escaped."""
+    return map_leaves(value, lambda leaf: f"\\{leaf}" if is_path(str(leaf).removeprefix("\\")) else leaf)
+
+
+def fit_ids(names: Sequence[str]) -> list[str]:
+    """Return unique ids of checks that are as much like the names as an id can be."""
+    return unique_names([re.sub(r"[^A-Za-z0-9_-]+", "-", name).strip("-")[:90] or "score" for name in names])
+
+
+def rubric(criteria: str, *, pass_at: float | None = None) -> dict[str, Any]:
+    """Return a check that judges an output by criteria in plain words."""
+    limit = {} if pass_at is None else {"pass_at": pass_at}
+    return {"type": "rubric", "arguments": {"criteria": criteria, **limit}}
+
+
+def add_models(suite: dict[str, Any], types: set[str], notes: Notes) -> None:
+    """Name the models that checks of these types ask; both are placeholders, which is noted."""
+    if types & {"rubric", "faithfulness", "answer_relevancy", "context_precision", "context_recall"}:
+        suite["judge"] = {"model_config": {"model": JUDGE_MODEL}}
+        notes.by_hand(f"suite.yaml asks {JUDGE_MODEL} as the judge, whose scores are not those of another judge")
+    if "semantic_similarity" in types:
+        suite["embedding"] = {"model_config": {"model": EMBEDDING_MODEL}}
+        notes.by_hand(f"suite.yaml has {EMBEDDING_MODEL} as the model for embeddings", advice="name the one you used")

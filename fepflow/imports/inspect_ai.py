@@ -11,11 +11,23 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
-from fepflow.imports.scorers import ScorerValues, compare_means
-from fepflow.imports.source import Source
-from fepflow.imports.values import known, listed, mapping, milliseconds, moment, plain_json
-from fepflow.imports.zip_members import Archive, MemberError, open_archive
+from fepflow.imports.imported import (
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    ScorerValues,
+    compare_means,
+    known,
+    listed,
+    mapping,
+    milliseconds,
+    moment,
+    plain_json,
+)
+from fepflow.imports.source import Archive, MemberError, Source, open_archive
 from fepflow.json.values import is_deep, map_leaves
 from fepflow.text import brief, plural
 

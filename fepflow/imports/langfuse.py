@@ -11,10 +11,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
-from fepflow.imports.scorers import ScorerValues
+from fepflow.imports.imported import (
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    ScorerValues,
+    known,
+    listed,
+    mapping,
+    member,
+    milliseconds,
+    moment,
+    number_of,
+    plain_json,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import known, listed, mapping, member, milliseconds, moment, number_of, plain_json
 from fepflow.text import plural
 
 Row = dict[str, Any]

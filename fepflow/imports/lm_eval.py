@@ -7,10 +7,23 @@ from collections.abc import Iterator
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
-from fepflow.imports.scorers import ScorerValues, compare_means, missing_cases
+from fepflow.imports.imported import (
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    ScorerValues,
+    compare_means,
+    known,
+    listed,
+    mapping,
+    missing_cases,
+    moment,
+    plain_json,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import known, listed, mapping, moment, plain_json
 from fepflow.text import plural
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT.+))?")

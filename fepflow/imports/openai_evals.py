@@ -6,10 +6,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.checks import OUTPUT
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score, run_of_all
+from fepflow.imports.imported import (
+    OUTPUT,
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    finite_number,
+    known,
+    listed,
+    mapping,
+    moment,
+    run_of_all,
+    text_or_none,
+    unique_names,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, known, listed, mapping, moment, text_or_none, unique_names
 
 Records = Sequence[tuple[int | None, Any]]
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fepflow.imports.checks import OUTPUT, fit_ids, literal, rubric
-from fepflow.imports.values import finite_number, mapping, text_or_none
+from fepflow.imports.imported import OUTPUT, finite_number, fit_ids, literal, mapping, rubric, text_or_none
 from fepflow.json.values import map_leaves, parse, texts_in
 
 CODE = {"javascript", "python", "ruby", "webhook"}

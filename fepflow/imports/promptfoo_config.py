@@ -9,8 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.imports.checks import add_models
-from fepflow.imports.imported import Imported, Notes
+from fepflow.imports.imported import (
+    Imported,
+    Notes,
+    add_models,
+    finite_number,
+    listed,
+    mapping,
+    number_of,
+    text_or_none,
+    unique_names,
+)
 from fepflow.imports.promptfoo_assertions import (
     LogicError,
     NoCounterpartError,
@@ -21,7 +30,6 @@ from fepflow.imports.promptfoo_assertions import (
 )
 from fepflow.imports.promptfoo_target import TargetReader, value_beside
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, listed, mapping, number_of, text_or_none, unique_names
 from fepflow.json.values import referred
 from fepflow.text import brief
 

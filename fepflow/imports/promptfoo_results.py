@@ -10,9 +10,21 @@ from math import gcd
 from typing import Any
 
 from fepflow.errors import InputError, Problem
-from fepflow.imports.imported import Imported, ImportedOutput, ImportedRun, Notes, Score
+from fepflow.imports.imported import (
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    finite_number,
+    known,
+    listed,
+    mapping,
+    moment,
+    text_or_none,
+    unique_names,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, known, listed, mapping, moment, text_or_none, unique_names
 from fepflow.protocol.content_hash import content_hash
 from fepflow.text import cut
 

@@ -12,12 +12,11 @@ from typing import Any
 from fepflow.documents.files import read_text
 from fepflow.documents.loader import parse_document, parse_json
 from fepflow.errors import DocumentPath, InputError, dotted
-from fepflow.imports.imported import PLACEHOLDER_URL, Notes
+from fepflow.imports.imported import PLACEHOLDER_URL, Notes, known, mapping
 from fepflow.imports.promptfoo_assertions import LogicError, has_template, placeholders, without_logic
 from fepflow.imports.source import Source
-from fepflow.imports.values import known, mapping
 from fepflow.json.values import map_leaves
-from fepflow.security.secret_names import is_secret_name
+from fepflow.security.redaction import is_secret_name
 from fepflow.suite.target import MODEL_PARAMETERS
 from fepflow.text import brief
 

@@ -6,10 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
-from fepflow.imports.checks import OUTPUT, add_models, fit_ids, literal, rubric
-from fepflow.imports.imported import CaseList, Imported, ImportedOutput, ImportedRun, Notes, Score
+from fepflow.imports.imported import (
+    OUTPUT,
+    CaseList,
+    Imported,
+    ImportedOutput,
+    ImportedRun,
+    Notes,
+    Score,
+    add_models,
+    finite_number,
+    fit_ids,
+    known,
+    listed,
+    literal,
+    mapping,
+    milliseconds,
+    rubric,
+    text_or_none,
+    unique_names,
+)
 from fepflow.imports.source import Source
-from fepflow.imports.values import finite_number, known, listed, mapping, milliseconds, text_or_none, unique_names
 from fepflow.text import brief
 
 _ARGUMENTS: dict[str, tuple[str, ...]] = {

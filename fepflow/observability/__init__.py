@@ -1,1 +1,0 @@
-"""Probes, metrics and logs of running processes, for operators."""

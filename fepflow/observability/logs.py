@@ -1,8 +1,10 @@
 """Logs as JSON, an object on each line: `FEPFLOW_LOG=json`.
 
+    python -m fepflow.observability.logs PROCESS    turns the lines of a process into objects
+
 A process writes its records to stderr, each after a mark. Other output, for example an agent's prints, has no mark:
-`fepflow.observability.lines` turns each such line into an object. It reads stdout and stderr of a process and of its
-children. Printed texts cannot pose as records; code on this machine could, because it can read the mark.
+the program turns each such line into an object. It reads stdout and stderr of a process and of its children. Printed
+texts cannot pose as records; code on this machine could, because it can read the mark.
 """
 
 from __future__ import annotations
@@ -26,11 +28,10 @@ from typing import Any
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-from fepflow.security.redaction import known_secrets, redact, redact_json
+from fepflow.security.redaction import known_secrets, redact, redact_json, secrets_among
 
 MARK = "FEPFLOW_LOG_MARK"
 """The variable with the mark of records. Children inherit it together with the captured stdout and stderr."""
-LINES = "fepflow.observability.lines"
 SETTINGS_PATH = "PREFECT_LOGGING_SETTINGS_PATH"
 MOST_CHARACTERS = 8_000
 """Most characters of one field. Longer texts are cut, so that a line is never cut in the middle of its JSON."""
@@ -186,7 +187,7 @@ def set_up(process: str, *, stdout: bool = True) -> None:
 
 def is_json() -> bool:
     """Return whether `FEPFLOW_LOG` is `json`. Raises InputError for an unknown value."""
-    if "FEPFLOW_LOG" not in os.environ:  # spares the program `lines` loading the settings
+    if "FEPFLOW_LOG" not in os.environ:  # spares the program below loading the settings
         return False
     from fepflow.settings import settings
 
@@ -211,7 +212,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException | None, traceb
 
 def _capture(process: str, streams: Sequence[int]) -> None:
     """Start a process that reads these streams from now on. It ends with the last process that writes to them."""
-    command = [sys.executable, "-P", "-m", LINES, process]
+    command = [sys.executable, "-P", "-m", __name__, process]
     # It writes to the first of the streams. It has its own session, because it must outlive a Ctrl-C.
     reader = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=streams[0], start_new_session=True)  # noqa: S603  # a program of ours
     assert reader.stdin is not None
@@ -243,3 +244,30 @@ def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
+
+
+def _object_of(line: bytes, mark: bytes, process: str, secrets: frozenset[str]) -> bytes | None:
+    """Return the object for a line, with its end; None for an empty line."""
+    if line.startswith(mark):
+        return line.removeprefix(mark) + b"\n"
+    text = line.decode("utf-8", "backslashreplace").strip()
+    return line_of_text(text, process, secrets).encode("ascii") + b"\n" if text else None
+
+
+def main(process: str) -> None:
+    """Turn the lines on stdin into objects, to its end. Marked lines are objects already; others may have any bytes."""
+    mark, secrets = b"\x1e" + os.environ[MARK].encode("ascii"), secrets_among(os.environ)
+    reader = Lines(MAX_LINE + len(mark))
+
+    def write(lines: list[bytes]) -> None:
+        left = memoryview(b"".join(filter(None, (_object_of(line, mark, process, secrets) for line in lines))))
+        while left:
+            left = left[os.write(1, left) :]
+
+    while chunk := os.read(0, 1 << 16):
+        write(reader.take(chunk))
+    write(reader.end())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -2,7 +2,8 @@
 
 Runs execute for seconds in separate processes on any machine, which cannot be scraped. So their totals are in the store
 (`fepflow.store.totals`), and the API, the worker and the reaper all show them: take the maximum over the processes
-before adding them up. Labels have few values, never the id of a run or a case.
+before adding them up. Labels have few values, never the id of a run or a case. Beside them are the probes of a process,
+for load balancers and orchestrators: `/livez` and `/readyz`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
@@ -22,12 +23,11 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fepflow.errors import FepflowError
-from fepflow.observability.probes import OK, UNAVAILABLE, Probe
 from fepflow.store import totals
 from fepflow.store.store import Store
 from fepflow.store.totals import BUCKETS, INFINITE, SUM, Total, WaitingRuns
@@ -256,3 +256,63 @@ class HttpMetrics:
     def _route(self, scope: Scope) -> str:
         matching = (path for route, path in self._routes if route.matches(scope)[0] is not Match.NONE)
         return next(matching, OTHER_ROUTES)
+
+
+SECONDS = 3.0
+"""Seconds for a dependency to answer. Callers of a probe also give up after a few seconds."""
+
+OK, UNAVAILABLE, NOT_CONFIGURED = "ok", "unavailable", "not configured"
+
+Check = Callable[[], bool | None]
+"""Asks a dependency, and blocks until then. Returns False if it does not answer, None if there is none."""
+
+
+class Probe:
+    """The state of one dependency, asked by one thread at a time: one that hangs is not asked again and again."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._asking: asyncio.Task[bool | None] | None = None
+
+    async def state(self) -> str:
+        """Return `ok`, `unavailable` or `not configured`, within SECONDS."""
+        if self._asking is None or self._asking.done():
+            self._asking = asyncio.create_task(asyncio.to_thread(self._check))
+        try:
+            async with asyncio.timeout(SECONDS):
+                answers = await asyncio.shield(self._asking)
+        except TimeoutError:
+            answers = False
+        return NOT_CONFIGURED if answers is None else OK if answers else UNAVAILABLE
+
+
+def store_probe(store: Store) -> Probe:
+    """Return the probe of a store: it answers, and has its tables."""
+
+    def check() -> bool:
+        try:
+            store.check()
+        except FepflowError:
+            return False
+        return True
+
+    return Probe(check)
+
+
+def probe_routes(probes: Mapping[str, Probe]) -> list[Route]:
+    """Return `/livez`: this process answers; and `/readyz`, also as `/healthz`: the state of each dependency, by name.
+
+    The status is 503 while the store is away. Without Prefect it stays 200: results are shown, and requests wait in the
+    store, so orchestrators must not take the process out of service.
+    """
+
+    async def livez(_: Request) -> JSONResponse:
+        return JSONResponse({"status": OK})
+
+    async def readyz(_: Request) -> JSONResponse:
+        states = dict(zip(probes, await asyncio.gather(*(probe.state() for probe in probes.values())), strict=True))
+        if states["store"] == UNAVAILABLE:
+            return JSONResponse({"status": UNAVAILABLE, **states, "message": "The store does not answer."}, 503)
+        return JSONResponse({"status": "degraded" if UNAVAILABLE in states.values() else OK, **states})
+
+    return [Route("/livez", livez), *(Route(path, readyz) for path in ("/readyz", "/healthz"))]

@@ -13,11 +13,12 @@ from markupsafe import Markup
 from fepflow.errors import NotFoundError
 from fepflow.json.values import finite
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.rendering import Span, State, differences, shown, state, state_of
-from fepflow.protocol.conversations import Exchange, ending, exchanges
+from fepflow.pages.rendering import State, state, state_of
+from fepflow.pages.text import Span, differences, shown
 from fepflow.protocol.results import CheckResult
-from fepflow.store.check_order import shared_check_ids
+from fepflow.protocol.test_case import Exchange, ending, exchanges
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.traces.conventions import summary_of
 

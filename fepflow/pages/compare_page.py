@@ -18,7 +18,7 @@ from fepflow.page_links import compare_path, run_path
 from fepflow.pages.charts import forest_chart
 from fepflow.pages.rendering import number
 from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, flip_text, output_text
-from fepflow.services.baselines import compare
+from fepflow.services.comparisons import compare
 from fepflow.store.records import RunRecord, StoredOutput
 from fepflow.store.store import Store
 from fepflow.text import listed

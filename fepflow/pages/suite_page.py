@@ -17,10 +17,10 @@ from fepflow.pages.charts import spark_line, trend_chart
 from fepflow.pages.rendering import WORDS, State, day, moment, number, state_of
 from fepflow.pages.run_page import bands_of
 from fepflow.protocol.model import utc_now
-from fepflow.services.baselines import trends_of
+from fepflow.services.comparisons import trends_of
 from fepflow.services.prefect_api import ScheduledRuns
-from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import Outcome, RunRecord
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 
 RECENT = 12

@@ -1,12 +1,16 @@
-"""Content hashes: the same content has the same hash, on every machine."""
+"""Content hashes, the same for the same content on every machine, and cached responses of models, known by them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
 
 import orjson
+
+from fepflow.protocol.model import utc_now
 
 
 def canonical_json(value: Any) -> bytes:
@@ -36,3 +40,30 @@ _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=repr)
 def content_hash(*parts: Any) -> str:
     """Return the SHA-256 of `parts` in canonical JSON, 64 hexadecimal digits."""
     return hashlib.sha256(canonical_json(parts)).hexdigest()
+
+
+# --- cached responses of models --------------------------------------------------------------------------------------
+
+
+Kind = Literal["judge", "embedding"]
+"""Kinds of requests to models, each named as the section of a suite with the defaults of such checks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedResponse:
+    """A valid response of a model, with the usage of its requests; None for unreported values.
+
+    `text` is the unchanged response, or a vector in the form of `fepflow.calls.models.embeddings`. `model` is the name
+    in the request, `response_model` the name in the response; `mode` is the output mode of a judge.
+    """
+
+    kind: Kind
+    model: str
+    response_model: str
+    mode: str | None
+    text: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cost_usd: float | None = None
+    dropped_params: tuple[str, ...] = ()
+    responded_at: datetime = field(default_factory=utc_now)

@@ -1,9 +1,15 @@
-"""The decorator `evaluate`: it calls a test function for test cases, many times, and judges the rate of passes."""
+"""The decorator `evaluate`: it calls a test function for test cases, many times, and judges the rate of passes.
+
+Before it, what it needs: the dependence of a test's cases on one another (clusters that its author names, and cases
+of the same content), and the report of a failed test for a terminal (the verdict, then the failed cases, worst first).
+"""
 
 from __future__ import annotations
 
+import json
 import warnings
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
@@ -12,17 +18,181 @@ from typing import Any, TypeVar
 
 import pytest
 
-from fepflow.errors import FepflowError
+from fepflow.analysis.causes import Causes
+from fepflow.analysis.dependence import ClusteredCases, Duplicates, clusters_by
+from fepflow.checks.explanation import complaint
+from fepflow.errors import FepflowError, InputError, JSONPathError, Problem
+from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.check import AnyCheck
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
 from fepflow.pytest.calls import Plan, invalid_argument, make_plan, rule_of_flex_evals, run_samples, run_samples_async
-from fepflow.pytest.dependence import Cluster, dependence_of
 from fepflow.pytest.plugin import EVALUATION, RUN, STORE, VERDICT
-from fepflow.pytest.report import failure_report
-from fepflow.text import percent
-from fepflow.verdict.pass_rule import PassRule, SampleResult, chance_of_each_case, judge_samples
+from fepflow.text import as_json, cut, percent, plural, printable
+from fepflow.verdict.pass_rule import (
+    CaseClusters,
+    PassRule,
+    SampleOutcome,
+    SampleResult,
+    chance_of_each_case,
+    judge_samples,
+)
 from fepflow.verdict.verdict import Verdict
+
+Cluster = str | Callable[[TestCase], Any]
+"""A path like `$.test_case.metadata.document`, or a function of the case. Cases of the same value belong together."""
+
+_BY_FUNCTION = "$.test_case.metadata.cluster"
+
+
+def dependence_of(cases: Sequence[TestCase], cluster: Cluster | None) -> tuple[CaseClusters | None, list[str]]:
+    """Return the clusters of the cases, None where no `cluster` is asked for, and what to warn of.
+
+    Duplicates are in one cluster. Raises InputError for a `cluster` that tells nothing of these cases.
+    """
+    # The test function may read all of a case, so cases of different metadata are different ones.
+    duplicates = Duplicates({"target": "$.test_case"})
+    for case in cases:
+        duplicates.add(case)
+    remarks = [f"{duplicates.sentence}; the rate counts each of them."] if duplicates.sentence else []
+    if cluster is None:
+        return None, remarks
+    clusters = _clusters(cases, cluster)
+    if clusters is not None and clusters.warning is not None:
+        remarks.append(clusters.warning.replace(_BY_FUNCTION, "cluster"))
+    joined = duplicates.joined(clusters)
+    if joined is None:
+        return CaseClusters(range(len(cases)), None), remarks
+    return CaseClusters(joined.numbers, joined.noun), remarks
+
+
+def _clusters(cases: Sequence[TestCase], cluster: Cluster) -> ClusteredCases | None:
+    """Return the clusters; None if each case stands alone."""
+    if isinstance(cluster, str):
+        _require_path_of_case(cluster)
+        clusters = clusters_by(cluster, cases)
+    elif callable(cluster):
+        values = [TestCase(id=case.id, input=None, metadata={"cluster": _value(cluster, case)}) for case in cases]
+        clusters = clusters_by(_BY_FUNCTION, values)
+    else:
+        raise _invalid(f"{cluster!r} is neither a path nor a function", _ADVICE)
+    if clusters is not None and clusters.without == len(cases):
+        of = f"has a {cluster}" if isinstance(cluster, str) else "gets a value from the function, each gets None"
+        raise _invalid(f"no test case {of}", "name what several cases have in common, or leave it out")
+    return clusters
+
+
+def _require_path_of_case(path: str) -> None:
+    if not path.startswith("$.test_case."):
+        raise _invalid(f"{path!r} is not a path of a test case", _ADVICE)
+    try:
+        compile_path(path)
+    except JSONPathError as error:
+        raise _invalid(str(error), _ADVICE) from None
+
+
+def _value(cluster: Callable[[TestCase], Any], case: TestCase) -> Any:
+    try:
+        value = cluster(case)
+    except Exception as error:
+        message = f"the function raised {type(error).__name__} for the case {case.id!r}: {error}"
+        raise _invalid(message, "return None for a case that stands alone") from error
+    try:
+        json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError):
+        message = f"the function returned {type(value).__name__}, which names no cluster, for the case {case.id!r}"
+        raise _invalid(message, "return a text or a number that cases of one cluster share") from None
+    return value
+
+
+_ADVICE = "give a path such as $.test_case.metadata.document, or a function of the test case"
+
+
+def _invalid(message: str, advice: str) -> InputError:
+    return InputError(Problem(message, path="evaluate: cluster", advice=advice))
+
+
+MAX_CASES = 10
+MAX_LINE = 300
+MAX_INPUT = 80
+MAX_SAMPLES = 20
+
+
+def failure_report(plan: Plan, results: Sequence[SampleResult], verdict: Verdict) -> str:
+    """Return several lines of text; the first says it all. What agents wrote is escaped and cut."""
+    blocks = [
+        *_block("failed", "Failed", plan, results),
+        *_block("error", "Errors: no answer, which is neither a pass nor a fail", plan, results),
+        *_block("skipped", "Skipped", plan, results),
+    ]
+    head = [verdict.reasons[0]]
+    if plan.rule == "sample":
+        head.append("A sample passes if all its test cases do.")
+    return "\n".join([*head, *_all_causes(plan, results), *blocks])
+
+
+def _all_causes(plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
+    """Yield what kept results from passing, each cause once; a single result says so itself."""
+    without = [result for result in results if result.outcome in ("failed", "error")]
+    if len(without) < 2:
+        return
+    causes = Causes()
+    for result in without:
+        causes.add(plan.cases[result.case_index].id, result.output, result.checks)
+    if lines := causes.summary().lines():
+        yield from ["", "Causes:", *(cut(printable(f"  {line}"), MAX_LINE) for line in lines)]
+
+
+def _block(outcome: SampleOutcome, title: str, plan: Plan, results: Sequence[SampleResult]) -> Iterator[str]:
+    by_case: dict[int, list[SampleResult]] = defaultdict(list)
+    for result in results:
+        if result.outcome == outcome:
+            by_case[result.case_index].append(result)
+    if not by_case:
+        return
+    total = sum(map(len, by_case.values()))
+    yield ""
+    yield f"{title}: {plural(total, 'result')} of {plural(len(by_case), 'test case')}"
+    worst_first = sorted(by_case.items(), key=lambda item: (-len(item[1]), item[0]))
+    for case_index, results_of_case in worst_first[:MAX_CASES]:
+        yield from _case(plan, case_index, sorted(results_of_case, key=lambda result: result.sample))
+    if len(worst_first) > MAX_CASES:
+        names = ", ".join(plan.cases[case_index].id for case_index, _ in worst_first[MAX_CASES:])
+        yield cut(f"  ... and {plural(len(worst_first) - MAX_CASES, 'more test case')}: {printable(names)}", MAX_LINE)
+
+
+def _case(plan: Plan, case_index: int, results: Sequence[SampleResult]) -> Iterator[str]:
+    case = plan.cases[case_index]
+    which = f" in {len(results)} of {plan.samples} samples" if plan.samples > 1 else ""
+    yield f"  {cut(printable(case.id), MAX_INPUT)}{which}, input: {cut(printable(as_json(case.input)), MAX_INPUT)}"
+    causes: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    for result in results:
+        for name, line in _causes(plan, result):
+            causes[name].append((result.sample + 1, line))
+    for name, examples in causes.items():
+        yield f"    {cut(printable(name), MAX_INPUT)}{_where(plan, examples)}: {examples[0][1]}"
+
+
+def _causes(plan: Plan, result: SampleResult) -> Iterator[tuple[str, str]]:
+    """Yield what kept this result from passing: its kind (a check, an exception), and how it was this time."""
+    if result.why is not None:
+        kind, _, message = result.why.partition(": ")
+        yield (kind, cut(printable(message), MAX_LINE)) if message else ("reason", cut(printable(kind), MAX_LINE))
+        return
+    for check in result.checks:
+        if (text := complaint(check)) is not None:
+            yield check.check_id, text
+
+
+def _where(plan: Plan, examples: Sequence[tuple[int, str]]) -> str:
+    if plan.samples == 1:
+        return ""
+    numbers = [str(sample) for sample, _ in examples]
+    if len(numbers) == 1:
+        return f", sample {numbers[0]}"
+    more = ", ..." if len(numbers) > MAX_SAMPLES else ""
+    return f", samples {', '.join(numbers[:MAX_SAMPLES])}{more}; the first"
+
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 

@@ -10,8 +10,7 @@ from typing import Any, TextIO
 
 from fepflow.documents.yaml import dump_yaml
 from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE
-from fepflow.security.redaction import redact
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import redact, secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.target import KINDS

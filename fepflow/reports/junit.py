@@ -22,8 +22,8 @@ from fepflow.checks.explanation import explain, findings
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import Output
 from fepflow.reports.tables import printable
-from fepflow.store.check_order import declared_check_ids, shared_check_ids
 from fepflow.store.records import CaseResult, RunRecord
+from fepflow.store.result_rows import declared_check_ids, shared_check_ids
 from fepflow.store.store import Store
 from fepflow.text import as_json
 

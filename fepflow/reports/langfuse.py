@@ -12,8 +12,7 @@ from typing import Any, TextIO
 from uuid import UUID, uuid5
 
 from fepflow.checks.explanation import explain
-from fepflow.protocol.results import CheckResult, score_of
-from fepflow.protocol.tables import NOT_REACHED
+from fepflow.protocol.results import NOT_REACHED, CheckResult, score_of
 from fepflow.reports.fep import dumps
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.store.records import CaseResult, RunRecord

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 from fepflow.checks.explanation import explain
 from fepflow.errors import UserError
 from fepflow.extras import require
-from fepflow.protocol.results import CheckResult, score_of
-from fepflow.protocol.tables import COLUMNS, NOT_REACHED, Kind, Row, as_columns, rows_of
+from fepflow.protocol.results import COLUMNS, NOT_REACHED, CheckResult, Kind, Row, as_columns, rows_of, score_of
 from fepflow.protocol.test_case import Output
 from fepflow.reports.fep import dumps, run_summary
 from fepflow.store.records import CaseResult, RunRecord

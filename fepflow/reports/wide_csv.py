@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 from fepflow.checks.explanation import explain
-from fepflow.protocol.results import CheckResult, score_of
-from fepflow.protocol.tables import NOT_REACHED
+from fepflow.protocol.results import NOT_REACHED, CheckResult, score_of
 from fepflow.reports.tables import BYTE_ORDER_MARK, about_the_call, harmless
 from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.store.records import CaseResult, RunRecord

@@ -20,8 +20,7 @@ from pydantic_core import PydanticCustomError
 from fepflow.analysis.result_files import FileRun, run_of_document
 from fepflow.documents.files import part_of, reason
 from fepflow.errors import InfrastructureError, InputError, NotFoundError, Problem, UserError, dotted
-from fepflow.imports.source import Source
-from fepflow.imports.zip_members import MAX_MEMBER_BYTES, Archive, MemberError, open_archive
+from fepflow.imports.source import MAX_MEMBER_BYTES, Archive, MemberError, Source, open_archive
 from fepflow.json.values import parse
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import ERASED

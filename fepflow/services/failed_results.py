@@ -9,8 +9,8 @@ from itertools import chain, islice
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckResult
-from fepflow.store.check_order import shared_check_ids
 from fepflow.store.records import CaseResult, FailureKind, RunRecord
+from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 
 MOST_COMPARED = 20_000

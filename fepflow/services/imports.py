@@ -12,9 +12,8 @@ from uuid import uuid4
 from fepflow.documents.files import replace_text
 from fepflow.errors import UserError
 from fepflow.imports.imported import Imported, ImportedRun
-from fepflow.imports.prepared import cases_of, prepare_run
+from fepflow.imports.prepared import cases_of, prepare_run, suite_files
 from fepflow.imports.source import Source
-from fepflow.imports.suite_files import suite_files
 
 if TYPE_CHECKING:
     from fepflow.imports.prepared import PreparedRun

@@ -19,9 +19,8 @@ import psutil
 
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.observability.logs import MARK
-from fepflow.prefect_settings import API_URL, configured_api, configured_value
+from fepflow.prefect_settings import API_URL, configured_api, configured_value, import_prefect
 from fepflow.security.redaction import remember
-from fepflow.services.prefect_import import import_prefect
 from fepflow.settings import Settings, settings
 
 if TYPE_CHECKING:
@@ -68,7 +67,7 @@ def running(config: Settings) -> Server | None:
 
 
 LOOPBACK = ("127.0.0.1", "localhost")
-PREFECT_MODULE = "fepflow.services.prefect_import"
+PREFECT_MODULE = "fepflow.prefect_settings"
 
 
 @dataclass(frozen=True)

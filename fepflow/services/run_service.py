@@ -12,12 +12,19 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fepflow.env_file import SUITE_VARIABLES, current_file, use_folder_file, use_named_file
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.extras import is_installed
 from fepflow.prefect_settings import ignored_files
 from fepflow.security.redaction import words_of
-from fepflow.settings import PREFERENCES, PREFIX, settings
+from fepflow.settings import (
+    PREFERENCES,
+    PREFIX,
+    SUITE_VARIABLES,
+    current_file,
+    settings,
+    use_folder_file,
+    use_named_file,
+)
 from fepflow.text import printable, shortened
 
 if TYPE_CHECKING:
@@ -362,3 +369,30 @@ def note_untaken_variables(note: Note) -> None:
         f"warning: {file.path}: {listed}: not taken. A {file.path} only fills in ${{NAME}} of suites{as_key}, and sets "
         f"{preferences}. To use the others, export them, or, if you trust the file, name it: --env-file {file.path}"
     )
+
+
+@contextmanager
+def begin_rescore(
+    run_id: str, suite: Path | None, note: Note, *, gate_only: bool = False, show_logs: bool = False
+) -> Iterator[LocalRun]:
+    """Create the run that judges the outputs of an earlier one. `note` is called with its suite, and with warnings.
+
+    Raises NotFoundError, UserError for outputs that cannot be judged, InputError for a suite that is not valid.
+    """
+    from fepflow.store.store import Store
+    from fepflow.tasks.create_rescore import create_rescore, find_rescorable
+    from fepflow.tasks.local_run import STORE_WAIT, LocalRun
+
+    with Store.open(settings().store_address, STORE_WAIT) as store:
+        store.leases.reap()
+        connect(note, show_logs=show_logs)
+        from fepflow.tasks.prefect_blocks import read_block  # loads Prefect, whose API is known by now
+
+        SUITE_VARIABLES.read_blocks_with(read_block)
+        rescorable = find_rescorable(store, run_id, suite)
+        for problem in rescorable.validation.notes:
+            note(f"{problem.severity}: {problem}")
+        note_untaken_variables(note)
+        created = create_rescore(store, rescorable, gate_only=gate_only)
+        note(f"run {rescorable.source.id[:8]} is judged {rescorable.told}; the agent is not asked")
+        yield LocalRun(created.run, store, created.loaded)

@@ -17,8 +17,7 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.blobs import AT_ONCE, Blobs, LostBlob
-from fepflow.store.columns import EscapedText, JsonText
-from fepflow.store.database import Database, chunks
+from fepflow.store.database import Database, EscapedText, JsonText, chunks
 from fepflow.store.migrate import revision_of, revisions, unknown
 from fepflow.store.records import BLOB, CASE, CHECK_RESULT, METADATA, OUTPUT, RUN
 from fepflow.text import brief

@@ -20,11 +20,11 @@ from sqlalchemy.orm import registry
 from sqlmodel import Field, SQLModel
 
 from fepflow.datasets.addresses import of_origin
+from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import Kind
 from fepflow.protocol.results import CheckResult, StatusText
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.columns import EscapedText, JsonText, OptionalJson, UtcDateTime
+from fepflow.store.database import EscapedText, JsonText, OptionalJson, UtcDateTime
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
 Outcome = Literal["pass", "fail", "inconclusive"]

@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, in
 
 from fepflow.errors import NotFoundError
 from fepflow.evalguard.report import metrics_of
-from fepflow.store.columns import indexable
-from fepflow.store.database import Repository, records, upserting
+from fepflow.store.database import Repository, indexable, records, upserting
 from fepflow.store.records import (
     REPORT,
     REPORT_METRIC,

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from fepflow.errors import InfrastructureError
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.store import Store
 

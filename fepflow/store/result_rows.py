@@ -1,21 +1,118 @@
-"""New outputs and check results as rows, and many rows in few statements."""
+"""New outputs and check results as rows, many rows in few statements; what they leave out, and their order.
+
+FEP 2.3.4 shows every resolved argument in each check result. A thousand checks of an answer of 1 MB would be 1 GB to
+encode, store and send, although the answer itself stands once in `execution_context`, or in the check that was sent. So
+a hash and the path that leads to it stand in place of a large value.
+
+A case's checks are in the order of FEP 2.3.3: its own as declared, then those that all cases of its run share. Ids
+alone do not tell it: `contains-11` comes after `contains-2`, and a check `a` may be declared after `z`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Table
 
 from fepflow.json.codec import Encoded, encode, may_be_deep
+from fepflow.json.values import is_large
+from fepflow.jsonpath.path import is_path
+from fepflow.jsonpath.template import placeholders
+from fepflow.protocol.check import Check, to_check
+from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
-from fepflow.protocol.test_case import REUSED_FROM
+from fepflow.protocol.test_case import REUSED_FROM, TestCase
+from fepflow.store.blobs import move_out
 from fepflow.store.database import upserting
-from fepflow.store.large_outputs import move_out
 from fepflow.store.records import CHECK_RESULT, OUTPUT, NewCheckResult, NewOutput
 from fepflow.store.totals import count_results
+from fepflow.suite.models import OWN_CHECKS, check_ids
+
+HASH = "value_sha256"
+"""Stands in place of `value`: SHA-256 of the value in canonical JSON."""
+
+
+class LargeArguments:
+    """The large arguments of one output's checks: a value that several of them share is hashed once."""
+
+    def __init__(self) -> None:
+        self._hashes: dict[int, tuple[Any, str]] = {}
+
+    def left_out(self, result: CheckResult, declared: Check | None = None) -> CheckResult:
+        """Return the result with hashes in place of large values.
+
+        A value that a path found keeps its `jsonpath`. Any other one has `argument`, its place in the check as
+        declared, and in `jsonpaths` the paths that stand inside of that.
+        """
+        arguments = result.resolved_arguments or {}
+        short = {
+            name: self._short(name, argument, declared)
+            for name, argument in arguments.items()
+            if "value" in argument and is_large(argument["value"])
+        }
+        return result.model_copy(update={"resolved_arguments": {**arguments, **short}}) if short else result
+
+    def _short(self, name: str, argument: dict[str, Any], declared: Check | None) -> dict[str, Any]:
+        hashed = {HASH: self._hash(argument["value"])}
+        if "jsonpath" in argument:
+            return {"jsonpath": argument["jsonpath"], **hashed}
+        paths = list(_paths_in(declared.arguments.get(name))) if declared is not None else []
+        return {"argument": f"$.arguments.{name}", **({"jsonpaths": paths} if paths else {}), **hashed}
+
+    def _hash(self, value: Any) -> str:
+        # The value is kept, as another one could have its id once it is gone.
+        known, digest = self._hashes.get(id(value), (None, ""))
+        if known is not value:
+            digest = hashlib.sha256(canonical_json(value)).hexdigest()
+            self._hashes[id(value)] = value, digest
+        return digest
+
+
+def leave_out_large(results: Sequence[CheckResult], checks: Sequence[Check | None] = ()) -> list[CheckResult]:
+    """Return the results of one output's checks as they are stored and sent; `checks` are the declarations."""
+    large = LargeArguments()
+    declared = checks or [None] * len(results)
+    return [large.left_out(result, check) for result, check in zip(results, declared, strict=True)]
+
+
+def _paths_in(argument: Any) -> Iterator[str]:
+    """Yield the paths in an argument as declared; one that is nested too deep for a check has been refused."""
+    if isinstance(argument, str):
+        yield from [argument] if is_path(argument) else placeholders(argument)
+    elif isinstance(argument, dict | list):
+        for item in argument.values() if isinstance(argument, dict) else argument:
+            yield from _paths_in(item)
+
+
+def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the checks that all cases of a run share, by its suite's snapshot; none if it is unreadable."""
+    try:
+        checks = [Check.model_validate(check) for check in suite.get("checks") or ()]
+    except (ValidationError, TypeError):
+        return []
+    target = suite.get("target")
+    kinds = target if isinstance(target, Mapping) else {}
+    return check_ids([*checks, *(own for kind, own in OWN_CHECKS.items() if kinds.get(kind) is not None)])
+
+
+def declared_check_ids(case: TestCase, shared: Sequence[str]) -> list[str]:
+    """Return the ids of all checks of a case, in order; `shared` are those that it has in common with the others."""
+    return [*check_ids([to_check(check) for check in case.checks], shared), *shared] if case.checks else list(shared)
+
+
+def ranks(check_ids: Iterable[str]) -> dict[str, int]:
+    """Return the place of each check id, from 0."""
+    return {check_id: place for place, check_id in enumerate(dict.fromkeys(check_ids))}
+
+
+def rank_of(places: Mapping[str, int], check_id: str) -> tuple[int, str]:
+    """Return what check ids are sorted by; an id that nothing declares comes last, by its code points."""
+    return places.get(check_id, len(places)), check_id
 
 
 def insert_results(

@@ -28,12 +28,11 @@ from sqlalchemy import (
 )
 
 from fepflow.json.codec import Encoded, encode
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.check_order import declared_check_ids, rank_of, ranks, shared_check_ids
+from fepflow.store.blobs import LargeOutputs
 from fepflow.store.database import KEYS_AT_ONCE, Database, Repository, chunks, upsert
-from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.records import (
     CACHED_RESPONSE,
     CASE,
@@ -54,7 +53,15 @@ from fepflow.store.records import (
     RunRecord,
     StoredOutput,
 )
-from fepflow.store.result_rows import check_key, insert_check_rows, insert_results
+from fepflow.store.result_rows import (
+    check_key,
+    declared_check_ids,
+    insert_check_rows,
+    insert_results,
+    rank_of,
+    ranks,
+    shared_check_ids,
+)
 from fepflow.store.runs import no_such_run, taken_in
 
 _CASES_AT_ONCE = 100

@@ -13,9 +13,8 @@ from fepflow.errors import NotFoundError, UserError
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import ERASED, TestCase
-from fepflow.store.columns import indexable
-from fepflow.store.database import Database, Repository
-from fepflow.store.large_outputs import LargeOutputs
+from fepflow.store.blobs import LargeOutputs
+from fepflow.store.database import Database, Repository, indexable
 from fepflow.store.records import (
     BASELINE,
     CASE,

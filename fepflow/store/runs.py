@@ -29,9 +29,8 @@ from fepflow.json.codec import encode
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase
-from fepflow.store.columns import SHORTEST_CUT, indexable
-from fepflow.store.database import KEYS_AT_ONCE, Database, Repository, chunks, now_of, records
-from fepflow.store.large_outputs import LargeOutputs
+from fepflow.store.blobs import LargeOutputs
+from fepflow.store.database import KEYS_AT_ONCE, SHORTEST_CUT, Database, Repository, chunks, indexable, now_of, records
 from fepflow.store.records import (
     BASELINE,
     CASE,

@@ -7,10 +7,9 @@ from typing import Self
 
 from fepflow.errors import InfrastructureError
 from fepflow.store.access import Access
-from fepflow.store.blobs import Blobs
+from fepflow.store.blobs import Blobs, LargeOutputs
 from fepflow.store.database import Database, now_of
 from fepflow.store.labels import Labels, Preferences
-from fepflow.store.large_outputs import LargeOutputs
 from fepflow.store.leases import Leases
 from fepflow.store.reports import Reports
 from fepflow.store.requests import Requests

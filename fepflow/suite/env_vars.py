@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fepflow.documents.loader import Document
-from fepflow.env_file import BLOCK
 from fepflow.errors import DocumentPath, InfrastructureError, Problem
 from fepflow.json.values import texts_in
-from fepflow.security.secret_names import holds_secret_parts, is_secret_name
+from fepflow.security.redaction import holds_secret_parts, is_secret_name
+from fepflow.settings import BLOCK
 from fepflow.text import brief
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*|prefect:(?:secret|variable)/[A-Za-z0-9][A-Za-z0-9_-]*"

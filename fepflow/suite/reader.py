@@ -16,11 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from fepflow.documents.loader import Document, read_document
 from fepflow.documents.messages import did_you_mean, kind_name, validation_messages
-from fepflow.env_file import SUITE_VARIABLES
 from fepflow.errors import DocumentPath, InputError, Problem, dotted
 from fepflow.jsonpath.path import descend
 from fepflow.protocol.check import Check, checks_in_full
 from fepflow.protocol.test_case import TestCase, case_in_full
+from fepflow.settings import SUITE_VARIABLES
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite

@@ -54,7 +54,7 @@ def fill_address(url: str, context: Any) -> str:
 
 def header_problem(name: str, text: str) -> str | None:
     """Return why a header may not have paths in it, or None."""
-    from fepflow.security.secret_names import is_secret_name
+    from fepflow.security.redaction import is_secret_name
 
     if not has_placeholders(text):
         return None

@@ -24,7 +24,7 @@ from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, Problem, UserError
 from fepflow.json.values import map_leaves
 from fepflow.protocol.content_hash import content_hash
-from fepflow.security.secret_names import is_secret_name
+from fepflow.security.redaction import is_secret_name
 from fepflow.suite.env_vars import is_literal_secret
 from fepflow.text import brief, cut, known_names
 

@@ -8,10 +8,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from fepflow.json.values import finite, parse
-from fepflow.traces.span import Span
+
+MAX_SPANS, MAX_BYTES = 1_000, 4_000_000
+"""Most spans of a trace that are kept, and most bytes."""
+
+
+HANDLERS = ("server", "consumer")
+"""Kinds of spans that handle the request of another process."""
+
+
+@dataclass(slots=True)
+class Span:
+    """A received span: ids in hexadecimal, times in nanoseconds since 1970, `size` in bytes of protobuf."""
+
+    trace_id: str
+    span_id: str
+    parent_id: str | None
+    name: str
+    kind: str
+    start: int
+    end: int
+    status: str
+    status_message: str
+    attributes: dict[str, Any]
+    events: list[dict[str, Any]] = field(default_factory=list)
+    size: int = 0
+
 
 READ = ("spans", "tool_calls", "model_calls", "tokens", "usd")
 """Parts of a trace that checks read."""

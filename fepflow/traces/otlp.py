@@ -18,7 +18,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from fepflow.json.values import parse
-from fepflow.traces.span import Span
+from fepflow.traces.conventions import Span
 
 MAX_ATTRIBUTES, MAX_EVENTS = 256, 128
 """Most attributes of a span or event, and events of a span; the specification's limit is 128."""

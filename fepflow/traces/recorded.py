@@ -13,8 +13,7 @@ from typing import Any
 from fepflow.extras import require
 from fepflow.json.values import finite
 from fepflow.text import plural
-from fepflow.traces.conventions import READ, arguments_of, ends_of, read_trace
-from fepflow.traces.span import HANDLERS, MAX_SPANS, Span
+from fepflow.traces.conventions import HANDLERS, MAX_SPANS, READ, Span, arguments_of, ends_of, read_trace
 
 Documents = Iterable[tuple[int, Any]]
 Complain = Callable[[str, int], None]

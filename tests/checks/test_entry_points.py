@@ -63,7 +63,7 @@ WRONG = {
 }
 
 
-def test_its_checks_are_there_in_their_versions_beside_entry_points_that_cannot_be_loaded(run):
+def test_its_checks_are_there_beside_ones_that_cannot_be_loaded(run):
     code = (
         "from fepflow import *\n"
         "print('polite' in list_checks(), list_versions('polite'), get_latest_version('polite'))\n"

@@ -12,7 +12,7 @@ from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.custom_function import CustomFunctionCheck
 from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.llm_judge import LLMJudgeCheck
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 

@@ -24,8 +24,7 @@ from fepflow.cli.main import fepflow as command_line
 from fepflow.deployments import api as api_module
 from fepflow.deployments import serve as serve_module
 from fepflow.deployments.http_server import bind
-from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
-from fepflow.settings import settings
+from fepflow.settings import NAMED_FILE, current_file, settings, use_folder_file
 from fepflow.store.store import Store
 from tests.api_process import ApiProcess, api_process
 from tests.fepflow.api.grpc.conftest import request_of

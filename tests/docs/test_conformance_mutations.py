@@ -43,7 +43,7 @@ COMPLIANCE = "tests/conformance/test_jsonpath_compliance.py"
 NO_WALK = Mutation(PATH, "            return [self.resolve(document)]", "            return []")
 LOST_STEP = Mutation(FEP, "                done += 1\n", "                done += 2\n")
 BY_NAME = Mutation(
-    "fepflow/store/check_order.py", "return places.get(check_id, len(places)), check_id", "return 0, check_id"
+    "fepflow/store/result_rows.py", "return places.get(check_id, len(places)), check_id", "return 0, check_id"
 )
 OPEN_DOOR = Mutation(
     "fepflow/access/access.py",
@@ -185,7 +185,7 @@ MUTATIONS: dict[str, Mutation] = {
         "_registered.setdefault(name, {})[version] = check_class",
         "_registered.setdefault(name, {})",
     ),
-    "tests/checks/test_entry_points.py::test_its_checks_are_there_side_by_side_in_their_versions": Mutation(
+    "tests/checks/test_entry_points.py::test_its_checks_are_there_beside_ones_that_cannot_be_loaded": Mutation(
         "checks/registry.py",
         "loaded.setdefault(entry.name, {}).setdefault(check_class.check_version, check_class)",
         "loaded[entry.name] = {check_class.check_version: check_class}",
@@ -247,7 +247,7 @@ MUTATIONS: dict[str, Mutation] = {
     "tests/deployments/test_api.py::test_elsewhere_it_listens_with_a_key_and_tls_only": NO_TLS,
     "tests/fepflow/access/test_listening.py::test_elsewhere_needs_a_key_and_tls": NO_TLS,
     "tests/fepflow/access/test_audit_writing.py::test_entries_are_in_the_table_and_in_the_file": Mutation(
-        "fepflow/access/access.py", "partial(append_lines, self._folder)", "(lambda entries: None)"
+        "fepflow/access/audit_writer.py", "partial(append_lines, self._folder)", "(lambda entries: None)"
     ),
     "tests/fepflow/api/rest/middleware/test_records.py::test_without_a_record_nothing_is_done": Mutation(
         "fepflow/api/rest/middleware.py",

@@ -27,7 +27,7 @@ from .served import Served, place, serve
 logger = logging.getLogger("load")
 
 RUNS = 200
-LIMIT = max(2, os.cpu_count() or 1)
+LIMIT = 1 + (os.cpu_count() or 1)
 """Of the queue of requested runs."""
 
 

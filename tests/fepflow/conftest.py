@@ -15,11 +15,10 @@ from click.testing import CliRunner, Result
 
 from fepflow.calls.python.target import given_up
 from fepflow.cli import main
-from fepflow.env_file import NAMED_FILE, current_file, use_folder_file
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.settings import settings
+from fepflow.settings import NAMED_FILE, current_file, settings, use_folder_file
 from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.pytest.pytest_project import Project

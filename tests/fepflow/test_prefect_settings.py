@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def of_prefect(code: str = TAKEN) -> str:
     """The API that Prefect takes in a process of its own."""
-    ours = f"from fepflow.services.prefect_import import import_prefect; import_prefect(); {code}"
+    ours = f"from fepflow.prefect_settings import import_prefect; import_prefect(); {code}"
     done = subprocess.run([sys.executable, "-P", "-c", ours], capture_output=True, text=True, check=True)
     return done.stdout.strip()
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store

@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.bodies import CASE_ID, GRADER_ID, MAX_KEY, NewEvaluation, NewGrader, Status, shown
-from fepflow.api.evaluations.fep import request_run, unique_key
+from fepflow.api.evaluations.operations import request_run, unique_key
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.client import BEFORE
 from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
@@ -28,7 +28,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.secret_names import holds_secret_parts
+from fepflow.security.redaction import holds_secret_parts
 from fepflow.settings import settings
 from fepflow.store.records import CaseResult, Grader, OutputFacts, RunRecord, RunRequest, RunStatus
 from fepflow.store.store import Store

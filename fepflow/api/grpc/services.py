@@ -15,12 +15,10 @@ from uuid import UUID
 
 from fepflow.api.evaluations.bodies import MAX_KEY
 from fepflow.api.evaluations.check_process import Source
-from fepflow.api.evaluations.fep import (
+from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
+from fepflow.api.evaluations.operations import (
     STATUSES,
-    EvaluationProgress,
-    FepService,
     OperationStatus,
-    Pending,
     cancel_operation,
     find_operation,
     start_operation,

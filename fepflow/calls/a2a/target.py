@@ -24,8 +24,7 @@ from fepflow.errors import TargetError
 from fepflow.jsonpath.template import compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.redaction import redact_json, remember
-from fepflow.security.secret_names import is_secret_name, secrets_in_address
+from fepflow.security.redaction import is_secret_name, redact_json, remember, secrets_in_address
 from fepflow.suite import target
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from fepflow.calls.ecp.target import Agents, open_agents
 from fepflow.calls.processes import EOF_SECONDS, find_command
 from fepflow.calls.responses import INVALID_PARAMS, METHOD_NOT_FOUND, shown
 from fepflow.errors import TargetError
-from fepflow.security.redaction import known_secrets, remember
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import known_secrets, remember, secrets_in_address
 from fepflow.suite.target import Target
 
 Status = Literal["pass", "fail", "skip"]

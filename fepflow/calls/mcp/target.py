@@ -22,8 +22,7 @@ from fepflow.errors import TargetError
 from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.redaction import known_secrets, redact_json, remember
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import known_secrets, redact_json, remember, secrets_in_address
 from fepflow.suite import target
 from fepflow.suite.mcp_calls import call_problem
 

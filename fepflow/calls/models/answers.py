@@ -12,8 +12,7 @@ from typing import Any
 from fepflow.calls.models.model import Exchange, Model, ModelOutput, Usage
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.errors import ModelError, ModelTimeoutError
-from fepflow.security.redaction import excerpt, known_secrets
-from fepflow.security.secret_names import secrets_in_address
+from fepflow.security.redaction import excerpt, known_secrets, secrets_in_address
 
 _RETRYABLE_STATUS = (408, 409, 425, 429)
 _QUOTA = re.compile(r"insufficient_quota|current quota|credit balance|billing", re.IGNORECASE)

@@ -39,7 +39,7 @@ from fepflow.errors import (
     ModelUnavailableError,
     RunLimitExceededError,
 )
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.security.redaction import without_secrets
 
 T = TypeVar("T")

@@ -16,8 +16,7 @@ from typing import Any
 
 from fepflow.calls.models.client import ModelRequests, SendTexts
 from fepflow.calls.models.model import EmbeddingResponse, Model, Usage
-from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse, content_hash
 
 
 async def embed(

@@ -11,9 +11,9 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from fepflow.calls.policy import RunBudget
 from fepflow.documents.messages import did_you_mean
-from fepflow.env_file import BLOCK, SUITE_VARIABLES
 from fepflow.security.addresses import address_problem
-from fepflow.security.secret_names import is_secret_name, is_secret_parameter
+from fepflow.security.redaction import is_secret_name, is_secret_parameter
+from fepflow.settings import BLOCK, SUITE_VARIABLES
 from fepflow.suite.env_vars import Reference, address_holds_literal_secret, expand
 
 if TYPE_CHECKING:

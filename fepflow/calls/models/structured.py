@@ -21,8 +21,7 @@ from fepflow.calls.models.model import ChatResponse, Mode, Model, Usage, sendabl
 from fepflow.calls.thread_pool import LOOKUPS
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import has_more_values, parse, referred
-from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse, content_hash
 from fepflow.text import brief
 
 _REASONS = re.compile(r"reason|rationale|explanation|analysis|thought|justification|critique", re.IGNORECASE)

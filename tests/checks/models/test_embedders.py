@@ -20,8 +20,7 @@ from fepflow.checks.registry import load_plugin
 from fepflow.diagnose.checks import check_problems
 from fepflow.documents.loader import Document
 from fepflow.protocol.check import Check
-from fepflow.protocol.content_hash import content_hash
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse, content_hash
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase, evaluation_context
 

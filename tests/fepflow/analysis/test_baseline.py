@@ -11,7 +11,7 @@ from fepflow.analysis.comparison import base_of
 from fepflow.analysis.regressions import _change, compare, find_baseline, why_none
 from fepflow.errors import FepflowError, UserError
 from fepflow.protocol.test_case import TestCase
-from fepflow.services.baselines import trend_up_to
+from fepflow.services.comparisons import trend_up_to
 from fepflow.store.records import Cause, RunRecord
 from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch

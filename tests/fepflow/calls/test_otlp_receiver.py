@@ -19,9 +19,8 @@ from fepflow.calls.otlp_receiver import MAX_BODY, MAX_WAITING, Receiver
 from fepflow.calls.traces import CallTrace
 from fepflow.errors import InputError
 from fepflow.settings import settings
-from fepflow.traces.conventions import read_trace
+from fepflow.traces.conventions import MAX_SPANS, Span, read_trace
 from fepflow.traces.otlp import request_of_protobuf, spans_of
-from fepflow.traces.span import MAX_SPANS, Span
 from tests.conftest import free_port
 
 PROTOBUF, JSON = {"Content-Type": "application/x-protobuf"}, {"Content-Type": "application/json"}

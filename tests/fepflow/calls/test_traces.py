@@ -24,8 +24,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.models import Budget
 from fepflow.suite.target import Target, Trace
-from fepflow.traces.conventions import MAX_TEXT
-from fepflow.traces.span import Span
+from fepflow.traces.conventions import MAX_TEXT, Span
 from tests.conftest import free_port
 from tests.traced_agent import TracedAgent
 

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import CachedResponse
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli

@@ -16,9 +16,8 @@ from urllib.parse import unquote, urlsplit
 import huggingface_hub
 import pytest
 
-from fepflow.datasets import downloads, remote
-from fepflow.datasets.downloads import Download, fetch
-from fepflow.datasets.remote import fetch_cases
+from fepflow.datasets import remote
+from fepflow.datasets.remote import Download, fetch, fetch_cases
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InfrastructureError, InputError
@@ -40,7 +39,7 @@ checks: [{{type: exact_match, arguments: {{actual: $.output.value, expected: $.t
 
 @pytest.fixture
 def source(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Source]:
-    monkeypatch.setattr(downloads, "PAUSES", ())
+    monkeypatch.setattr(remote, "PAUSES", ())
     with web(home) as running:
         monkeypatch.setenv("SSL_CERT_FILE", str(running.authority))
         yield running
@@ -96,7 +95,7 @@ def test_a_source_that_cannot_be_reached_is_no_error_of_the_suite_whatever_is_ke
 
 
 def test_a_source_that_fails_once_is_asked_again(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "PAUSES", (0.01,))
+    monkeypatch.setattr(remote, "PAUSES", (0.01,))
 
     def flapping(handler: BaseHTTPRequestHandler) -> None:
         source.answers["/cases.jsonl"] = CASES
@@ -176,9 +175,9 @@ HOSTILE: list[tuple[str, Any, type[Exception], str]] = [
 def test_a_hostile_source_is_a_truthful_error(
     source: Source, monkeypatch: pytest.MonkeyPatch, answer: Any, error: type[Exception], words: str
 ) -> None:
-    monkeypatch.setattr(downloads, "MAX_DOWNLOAD_BYTES", 1_000_000)
-    monkeypatch.setattr(downloads, "SECONDS", 0.6)
-    monkeypatch.setattr(downloads, "SILENCE_SECONDS", 0.3)
+    monkeypatch.setattr(remote, "MAX_DOWNLOAD_BYTES", 1_000_000)
+    monkeypatch.setattr(remote, "SECONDS", 0.6)
+    monkeypatch.setattr(remote, "SILENCE_SECONDS", 0.3)
     source.answers["/hostile.jsonl"] = answer
     with pytest.raises(error, match=words):
         fetch(f"{source.address}/hostile.jsonl")
@@ -298,7 +297,7 @@ def bucket() -> Iterator[str]:
 
 @pytest.fixture
 def aws(bucket: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(downloads, "PAUSES", ())
+    monkeypatch.setattr(remote, "PAUSES", ())
     for name, value in {
         "AWS_ENDPOINT_URL": bucket,
         "AWS_ACCESS_KEY_ID": "k",
@@ -329,10 +328,10 @@ def test_test_cases_are_read_from_s3_and_kept(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_wrong_with_a_bucket_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "s3://evals/v2/cases.jsonl: is not there (check bucket and path)" in told("s3://evals/v2/cases.jsonl")
     assert "is a folder (name a file in it)" in told("{path: s3://evals/v1, format: jsonl}")
-    monkeypatch.setattr(downloads, "MAX_DOWNLOAD_BYTES", 10)
+    monkeypatch.setattr(remote, "MAX_DOWNLOAD_BYTES", 10)
     assert "is larger than 10 bytes" in told("s3://evals/v1/cases.jsonl")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
-    monkeypatch.setattr(downloads, "SECONDS", 1.0)
+    monkeypatch.setattr(remote, "SECONDS", 1.0)
     validation = validated("s3://evals/v1/cases.jsonl")
     with pytest.raises(InfrastructureError, match=r"s3://evals/v1/cases\.jsonl cannot be fetched"):
         validation.require()
@@ -353,7 +352,7 @@ def test_a_bucket_that_falls_silent_is_not_taken_for_a_full_disk(monkeypatch: py
 def test_test_cases_are_read_from_gs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stand-in for the two requests of gcsfs: about an object, and its content."""
     with web(home, tls=False) as emulator:
-        monkeypatch.setattr(downloads, "PAUSES", ())
+        monkeypatch.setattr(remote, "PAUSES", ())
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", emulator.address)
         about = {"kind": "storage#object", "name": "v1/cases.jsonl", "bucket": "evals", "size": str(len(CASES))}
         about |= {"etag": "CAE=", "generation": "17", "mediaLink": f"{emulator.address}/media"}

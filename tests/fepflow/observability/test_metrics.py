@@ -13,8 +13,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from ruamel.yaml import YAML
 
-from fepflow.observability.metrics import OF_API, OF_REAPER, OF_WORKER, Metrics
-from fepflow.observability.probes import Probe, store_probe
+from fepflow.observability.metrics import OF_API, OF_REAPER, OF_WORKER, Metrics, Probe, store_probe
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import NewOutput, RunRecord
 from fepflow.store.store import Store

@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import fepflow.reports.tables as report
 from fepflow.cli.report_files import write_report
-from fepflow.protocol.tables import COLUMNS
+from fepflow.protocol.results import COLUMNS
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.python_api import load_run
 from fepflow.store.records import RunRecord

@@ -1,5 +1,10 @@
+"""Intervals that may be looked at again and again, or at a few planned looks."""
+
+from __future__ import annotations
+
 import math
 from collections import Counter
+from collections.abc import Sequence
 from random import Random
 from statistics import fmean
 
@@ -7,13 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fepflow.statistics.estimate import PROPORTION, Counts, Estimate, Scale
+from fepflow.statistics.means import mean_estimate
+from fepflow.statistics.proportions import wilson_interval, z_score
 from fepflow.statistics.sequential import (
     Values,
+    boundaries,
     confidence_of_look,
     confidence_sequence,
+    group_sequential_estimate,
     is_shown_above,
     log_e_above,
+    nominal_confidence,
     passes_in_a_row,
+    sequential_estimate,
 )
 
 RUNS = 1_000
@@ -178,3 +190,91 @@ def test_the_confidence_of_all_looks_together_is_that_of_one() -> None:
     ]
     spent = sum(1 - confidence_of_look(0.95, look) for look in range(1, 100_000))
     assert spent == pytest.approx(0.05, abs=1e-6)
+
+
+CASES = st.lists(st.lists(st.sampled_from([0.0, 1.0]), max_size=3), min_size=1, max_size=30)
+
+
+def estimated(
+    cases: Sequence[Sequence[float]], repeats: int, scale: Scale = PROPORTION, *, these_cases: bool = False
+) -> Estimate:
+    completed, expected = sum(map(len, cases)), len(cases) * repeats
+    counts = Counts(expected, completed, expected - completed)
+    return sequential_estimate(
+        mean_estimate(cases, counts, scale=scale), cases, repeats, scale, these_cases=these_cases
+    )
+
+
+def test_complete_results_have_the_confidence_sequence_of_their_values() -> None:
+    passes = [[1.0]] * 60
+    assert estimated(passes, 1).interval == confidence_sequence(Values.of([1.0] * 60))
+    of_these = estimated([[1.0] * 3] * 20, 3, these_cases=True)
+    assert of_these.interval == estimated(passes, 1).interval, "of these cases each result counts"
+    of_all = estimated([[1.0] * 3] * 20, 3)
+    assert of_all.interval == estimated([[1.0]] * 20, 1).interval, "of all such cases each case does"
+
+
+def test_scores_are_judged_on_their_scale() -> None:
+    shares, scores = estimated([[0.75], [0.5]] * 30, 1, Scale(0, 1)), estimated([[4.0], [3.0]] * 30, 1, Scale(1, 5))
+    assert scores.interval == pytest.approx(tuple(1 + 4 * end for end in shares.interval))
+    assert scores.value == 3.5
+
+
+@given(CASES, st.booleans())
+def test_what_is_missing_could_be_anything(cases: list[list[float]], these_cases: bool) -> None:
+    found = estimated(cases, 3, these_cases=these_cases)
+    if found.value is None:
+        return
+    low, high = found.interval
+    for end in (0.0, 1.0):
+        complete = estimated([[*case, *[end] * (3 - len(case))] for case in cases], 3, these_cases=these_cases)
+        assert low <= complete.interval[0] + 1e-9
+        assert high >= complete.interval[1] - 1e-9
+
+
+def test_more_cases_like_these_are_said_to_settle_it() -> None:
+    found = estimated([[1.0]] * 30, 1)
+    assert found.sample is not None
+    assert found.sample.with_cases(52, 0.95)[0] == pytest.approx(0.9, abs=1e-3)
+    assert found.at(0.99).interval[0] < found.interval[0]
+    assert found.at(0.99).confidence == 0.99
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        (1, [1.960]),
+        (2, [2.963, 1.969]),
+        (3, [3.710, 2.511, 1.993]),
+        (4, [4.333, 2.963, 2.359, 2.014]),
+        (5, [4.877, 3.357, 2.680, 2.290, 2.031]),
+    ],
+)
+def test_golden_boundaries(looks: int, expected: list[float]) -> None:
+    assert boundaries(looks) == pytest.approx(expected, abs=0.0006)
+
+
+def test_boundaries_fall_and_the_last_is_above_that_of_one_look() -> None:
+    for confidence in (0.9, 0.95, 0.995):
+        limits = boundaries(10, confidence)
+        assert list(limits) == sorted(limits, reverse=True)
+        assert limits[-1] > z_score(confidence)
+    with pytest.raises(ValueError, match="1 to 10 looks"):
+        boundaries(11)
+
+
+def test_an_interval_is_that_of_its_looks_boundary() -> None:
+    plain = mean_estimate([[1.0]] * 96 + [[0.0]] * 4, Counts(100, 100), scale=PROPORTION)
+    first, last = (group_sequential_estimate(plain, look, 4) for look in (1, 4))
+    assert (first.low, first.high) == pytest.approx(wilson_interval(0.96, 100, nominal_confidence(1, 4, 0.95)))
+    assert first.low < last.low < plain.low
+    assert (last.confidence, last.method, last.counts) == (0.95, "sequential-few-looks", plain.counts)
+    wider = last.at(0.975)
+    assert wider.low < last.low
+    assert (wider.confidence, wider.at(0.95)) == (0.975, last)
+    assert last.sample.with_cases(400, 0.95)[0] > last.low
+
+
+def test_without_a_value_there_is_no_interval() -> None:
+    nothing = mean_estimate([[], []], Counts(2, 0, error=2), scale=PROPORTION)
+    assert group_sequential_estimate(nothing, 1, 4) is nothing

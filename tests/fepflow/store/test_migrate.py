@@ -7,8 +7,8 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import JSON, Connection, MetaData, Numeric, Table, inspect, select, text
 
 from fepflow.errors import InfrastructureError, UserError
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import CachedResponse
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output
 from fepflow.store.database import Database

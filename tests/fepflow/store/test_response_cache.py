@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
-from fepflow.protocol.model_response import CachedResponse
 from fepflow.store.store import Store
 
 NOW = utc_now()

@@ -11,9 +11,9 @@ import pytest
 
 from fepflow.calls.models.model import CHAT, parse_model_config
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.env_file import SUITE_VARIABLES, SuiteVariables
 from fepflow.errors import InfrastructureError, InputError
 from fepflow.security.redaction import known_secrets
+from fepflow.settings import SUITE_VARIABLES, SuiteVariables
 from tests.fepflow.conftest import Cli
 
 SUITE = """
@@ -159,7 +159,7 @@ def test_a_request_over_the_network_reads_neither_blocks_nor_addresses(
     blocks: Any, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fepflow.access.caller import Caller
-    from fepflow.api.evaluations.fep import request_run
+    from fepflow.api.evaluations.operations import request_run
     from fepflow.diagnose import suite_validation
     from fepflow.protocol.test_case import TestCase
     from fepflow.store.records import RunRecord

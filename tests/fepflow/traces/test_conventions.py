@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.traces.conventions import NO_SIGNS, TOOLS_UNTOLD, read_trace, why_unknown
-from fepflow.traces.span import Span
+from fepflow.traces.conventions import NO_SIGNS, TOOLS_UNTOLD, Span, read_trace, why_unknown
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 

@@ -9,7 +9,7 @@ import pytest
 
 from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.model import RequestContext
-from fepflow.protocol.model_response import CachedResponse
+from fepflow.protocol.content_hash import CachedResponse
 
 
 class InMemory:

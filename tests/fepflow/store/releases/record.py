@@ -18,7 +18,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.services.baselines import set_baseline
+from fepflow.services.comparisons import set_baseline
 from fepflow.settings import settings
 from fepflow.store.records import NewLabel
 from fepflow.store.store import Store

@@ -11,8 +11,7 @@ import pytest
 from fepflow.checks.contains import ContainsCheck
 from fepflow.checks.engine import evaluate
 from fepflow.errors import UserError
-from fepflow.protocol.results import EvaluationRunResult
-from fepflow.protocol.tables import COLUMNS
+from fepflow.protocol.results import COLUMNS, EvaluationRunResult
 from fepflow.protocol.test_case import Output, TestCase
 
 FOUR = ContainsCheck(id="mentions", text="$.output.value", phrases="4")
