@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from decimal import Context, Decimal
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
 from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text, finite_number
 from fepflow.checks.explanation import ResolvedArguments, shown
@@ -149,25 +149,25 @@ class NumberCheck(BaseCheck):
     )
     decimal: DecimalMark | PathText = Field(default="point", description="Decimal mark: `3.14` or `3,14`.")
 
+    _expected: WrittenNumber | None = PrivateAttr(None)
+
     @model_validator(mode="after")
     def _expects_a_number(self) -> NumberCheck:
-        if not isinstance(self.expected, JSONPath) and not any(
-            isinstance(option, JSONPath) for option in (self.position, self.decimal)
-        ):
-            expected = self._number(self.expected)
-            if expected is None:
+        if not any(isinstance(value, JSONPath) for value in (self.expected, self.position, self.decimal)):
+            self._expected = self._number(self.expected)
+            if self._expected is None:
                 raise ValueError("expected holds no number")
-            if expected.value is None:
-                raise ValueError(f"expected holds {shown(expected.written)}, which is not one number")
+            if self._expected.value is None:
+                raise ValueError(f"expected holds {shown(self._expected.written)}, which is not one number")
         return self
 
     def __call__(self) -> dict[str, Any]:
-        """Find both numbers, and compare."""
-        found, expected = self._number(self.text), self._number(self.expected)
-        assert expected is not None, "see _expects_a_number"
-        assert expected.value is not None, "see _expects_a_number"
+        """Find the number, and compare."""
+        found, expected = self._number(self.text), self._expected
         if found is None or found.value is None:
             return {"passed": False, "found": found and found.written}
+        assert expected is not None, "see _expects_a_number"
+        assert expected.value is not None, "see _expects_a_number"
         passed = is_close(found.value, expected.value, self.tolerance, self.percent)  # type: ignore[arg-type]  # resolved: no path is left, see _resolved_only
         return {"passed": passed, "found": found.written}
 

@@ -95,6 +95,12 @@ class PassMode(StrEnum):
     PER_TEST_CASE = "per_test_case"
 
 
+CheckClass = type[BaseCheck]
+T = TypeVar("T", bound=CheckClass)
+
+CHECKS = tuple(map(str, CheckType))
+"""The check types that come with fepflow, each in the module of its name."""
+
 ENTRY_POINTS = "fepflow.checks"
 
 
@@ -132,12 +138,6 @@ def _load(entry: EntryPoint) -> CheckClass:
     check_class.check_type = check_class.check_type or entry.name
     return check_class
 
-
-CheckClass = type[BaseCheck]
-T = TypeVar("T", bound=CheckClass)
-
-CHECKS = tuple(map(str, CheckType))
-"""The check types that come with fepflow, each in the module of its name."""
 
 _registered: dict[str, dict[str, CheckClass]] = {}
 
