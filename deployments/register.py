@@ -39,7 +39,7 @@ from fepflow.deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
 from fepflow.services.prefect_api import PREFECT_MODULE
-from fepflow.suite.folders import allow_below
+from fepflow.suite.reader import allow_below
 
 MARK = "@fepflow-"
 """The part of a schedule's slug between its key in the file, and whether it is active there with a hash of the rest.

@@ -35,7 +35,7 @@ from prefect.utilities.callables import parameter_schema
 from fepflow.deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
 from fepflow.services.prefect_api import suite_tag
-from fepflow.suite.folders import allow_below
+from fepflow.suite.reader import allow_below
 
 FLOW = "evaluate"
 TAG = "scheduled"

@@ -253,9 +253,9 @@ class VariantRuns:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `fepflow run --json` prints: runs, metrics, and all differences with their intervals."""
-        from fepflow.reports.variants import as_json
+        from fepflow.reports.fep import variants_summary
 
-        return as_json(self._table)
+        return variants_summary(self._table)
 
     def __repr__(self) -> str:
         return f"VariantRuns({self.id[:8]} {self._table.suite!r}: {self._table.summary})"

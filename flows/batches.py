@@ -15,15 +15,19 @@ import asyncio
 from collections.abc import Sequence
 
 from fepflow.asyncio_helpers import gather_or_raise, task_result
-from fepflow.tasks.batch_work import BatchWork
-from fepflow.tasks.batches import Batch, split_into_batches
+from fepflow.tasks.batches import Batch, BatchWork, split_into_batches
 from fepflow.tasks.call_target import BatchResult, call_target_task, retry_case
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.decide import top_up_task
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.rescore import take_outputs_task
-from fepflow.tasks.run_checks import run_checks_task
-from fepflow.tasks.run_model_checks import ModelCheckResult, PendingRetry, retry_model_checks, run_model_checks_task
+from fepflow.tasks.run_checks import (
+    ModelCheckResult,
+    PendingRetry,
+    retry_model_checks,
+    run_checks_task,
+    run_model_checks_task,
+)
 
 BUFFERED_CALLS = 4
 """Calls in memory for each that may be in flight: the others wait for their commit, or have their case loaded."""

@@ -20,8 +20,7 @@ from fepflow.tasks.flow_state import Retried, end_with_verdict, end_without_verd
 from fepflow.tasks.local_run import run_store
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import PlannedRun, PlannedVariants
-from fepflow.tasks.progress import progress_shown
-from fepflow.tasks.publish import publish_task
+from fepflow.tasks.publish import progress_shown, publish_task
 from fepflow.verdict.verdict import Verdict
 
 Plan = Callable[[Store], Awaitable[PlannedRun | PlannedVariants]]

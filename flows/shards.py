@@ -14,8 +14,7 @@ from fepflow.asyncio_helpers import gather_or_raise
 from fepflow.tasks.batches import ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
-from fepflow.tasks.progress import progress_watched, stop_shards
-from fepflow.tasks.run_shard import label, run_shard_task
+from fepflow.tasks.run_shard import label, progress_watched, run_shard_task, stop_shards
 
 
 async def run_shards(context: RunContext) -> None:

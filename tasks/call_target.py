@@ -24,7 +24,7 @@ from fepflow.calls.traces import is_traced
 from fepflow.errors import CircuitOpenError, RunLimitExceededError
 from fepflow.protocol.test_case import REUSED_FROM, TestCase
 from fepflow.store.records import NewOutput
-from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
+from fepflow.tasks.batches import MAX_LABEL, BatchWork, CaseOutput, Unit, count_of_cases, listed_cases
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.global_limits import Slot

@@ -26,8 +26,7 @@ from fepflow.store.store import Store
 from fepflow.store.writer import BatchWriter
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite
-from fepflow.tasks.batch_work import MAX_LABEL, BatchWork, CaseChecks
-from fepflow.tasks.batches import Batch, ShardSpec
+from fepflow.tasks.batches import MAX_LABEL, Batch, BatchWork, CaseChecks, ShardSpec
 from fepflow.tasks.flow_state import Retried, log_limit_change, run_log
 from fepflow.tasks.global_limits import SharedLimits
 from fepflow.tasks.local_run import local_run

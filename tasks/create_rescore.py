@@ -35,9 +35,8 @@ from fepflow.store.store import Store
 from fepflow.suite.env_vars import UncalledTarget, names_with_values
 from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
 from fepflow.suite.reader import load_suite, read_snapshot
-from fepflow.suite.replacements import Replacement, with_replacements
 from fepflow.suite.target import KINDS
-from fepflow.suite.variants import label_of, run_name, tags_of
+from fepflow.suite.variants import Replacement, label_of, run_name, tags_of, with_replacements
 from fepflow.tasks.create_run import CreatedRun, RunOptions, require_repeats, suite_of_run
 from fepflow.tasks.local_run import LEASE_SECONDS
 from fepflow.text import listed, listed_first, plural

@@ -26,8 +26,7 @@ from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, Failu
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
-from fepflow.suite.replacements import Replacement
-from fepflow.suite.variants import chosen, tags_of
+from fepflow.suite.variants import Replacement, chosen, tags_of
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 

@@ -16,7 +16,7 @@ from fepflow.analysis.sampling import Size, may_be_decided, next_size, outcome_o
 from fepflow.errors import FepflowError
 from fepflow.store.records import REPLACED, RunRecord
 from fepflow.suite.models import Gate
-from fepflow.suite.replacements import Replacement
+from fepflow.suite.variants import Replacement
 from fepflow.tasks.batches import Batch, split_into_batches
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log, verdict_state

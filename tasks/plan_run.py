@@ -20,8 +20,7 @@ from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import Cause, Progress, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.folders import require_allowed
-from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.reader import LoadedSuite, require_allowed
 from fepflow.tasks.create_rescore import create_rescore, find_rescorable
 from fepflow.tasks.create_run import RunOptions, create_run, create_variants
 from fepflow.tasks.flow_state import Retried, own_flow_run, run_log, without_verdict

@@ -1,11 +1,24 @@
-"""Show a run's verdict, or that of all variants, in Prefect: artifacts for people, events for automations."""
+"""Show a run in Prefect: its progress, and its verdict, or that of all variants.
+
+Artifacts are for people, events (`fepflow.tasks.events`) for automations. What Prefect refuses is logged, and fails no
+run.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from time import monotonic
+from uuid import UUID
 
 from prefect import task
-from prefect.artifacts import acreate_markdown_artifact, acreate_table_artifact
+from prefect.artifacts import (
+    ProgressArtifact,
+    acreate_markdown_artifact,
+    acreate_table_artifact,
+    aupdate_progress_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
@@ -24,6 +37,89 @@ from fepflow.tasks.events import Happening, emit_drift, emit_verdict
 from fepflow.tasks.flow_state import own_flow_run, run_log, variants_state
 from fepflow.text import plain_markdown, slug
 from fepflow.verdict.verdict import Comparison, Verdict
+
+PROGRESS_AFTER = 3.0
+"""Age of a run from which on its progress is shown. Nobody looks at that of a shorter one, and each artifact and its
+update cost Prefect's server 50 ms. Of many short runs at once, each takes two or three seconds."""
+
+UPDATE_SECONDS = 2.0
+"""Shortest pause between two updates."""
+
+OF_AGE = 50
+"""And a fiftieth of the run's age: Prefect changes the artifact in place, but keeps an event of each update."""
+
+OF_COUNTING = 20
+"""And so many times what counting took, so that a large run is not held up by it."""
+
+LAST_UPDATE_SECONDS = 1.0
+"""Longest wait for the last update at the end of a run."""
+
+
+@asynccontextmanager
+async def progress_shown(context: RunContext) -> AsyncIterator[None]:
+    """Keep the artifact up to date while the body runs. Errors are logged once, and never fail the body."""
+    over = asyncio.Event()
+    showing = asyncio.create_task(_show(context, over), name="fepflow-progress")
+    try:
+        yield
+    finally:
+        over.set()
+        await asyncio.wait({showing}, timeout=LAST_UPDATE_SECONDS)
+        showing.cancel()
+        await asyncio.wait({showing})
+
+
+def update_pause(age: float, counting: float) -> float:
+    """Return the seconds to the next update of a run that is `age` seconds old and was counted in `counting` s."""
+    return max(UPDATE_SECONDS, age / OF_AGE, counting * OF_COUNTING)
+
+
+async def _show(context: RunContext, over: asyncio.Event) -> None:
+    key = f"progress-{slug(context.run.title)}"
+    artifact: UUID | None = None
+    shown: tuple[float, str] | None = None
+    failure_logged = last = False
+    start = monotonic()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(PROGRESS_AFTER):
+            await over.wait()
+            return
+    while not last:
+        last = over.is_set()
+        began = monotonic()
+        try:
+            progress = await asyncio.to_thread(progress_of, context, over=last)
+            counted = monotonic()
+            if progress != shown:
+                artifact = await _put(artifact, key, *progress)
+                shown = progress
+        except Exception as error:
+            counted = monotonic()
+            if not failure_logged:
+                run_log().warning("progress cannot be shown in Prefect: %s", error)
+            failure_logged = True
+        if not last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(update_pause(counted - start, counted - began)):
+                    await over.wait()
+
+
+async def _put(artifact: UUID | None, key: str, percent: float, words: str) -> UUID:
+    if artifact is not None:
+        return await aupdate_progress_artifact(artifact, percent, words)
+    return (await ProgressArtifact(key=key, progress=percent, description=words).acreate()).id
+
+
+def progress_of(context: RunContext, *, over: bool = False) -> tuple[float, str]:
+    """Return the stored share of the calls in percent, and the counts in words; 100 % once the run is over."""
+    seen = context.store.results.progress(context.run.id)
+    words = (
+        f"{seen.outputs:,} of {context.run.calls:,} calls, "
+        f"{seen.failed_outputs:,} without an answer; "
+        f"checks: {seen.passed:,} passed, {seen.failed:,} failed, {seen.error:,} in error. "
+        f"So far: `fepflow show {context.run.id[:8]}`"
+    )
+    return min(100 * seen.outputs / context.run.calls, 100 if over else 99), words
 
 
 async def publish(context: RunContext, verdict: Verdict) -> None:

@@ -20,7 +20,7 @@ from fepflow.protocol.check import to_check
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import NewOutput, RunRecord, StoredOutput
-from fepflow.tasks.batch_work import BatchWork, CaseOutput, count_of_cases
+from fepflow.tasks.batches import BatchWork, CaseOutput, count_of_cases
 from fepflow.tasks.call_target import BatchResult
 from fepflow.tasks.create_rescore import declared, declared_checks, without_checks
 from fepflow.tasks.run_checks import check_hash

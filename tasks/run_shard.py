@@ -1,9 +1,14 @@
-"""Have a shard of a run executed by a worker, and monitor it: a lost shard is executed again."""
+"""Have a shard of a run executed by a worker, and monitor it: a lost shard is executed again.
+
+The parent counts what all shards have stored, and stops them if it is stopped itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from time import monotonic
 from typing import Any
@@ -23,6 +28,7 @@ from fepflow.store.records import LeaseHolder
 from fepflow.tasks.batches import ShardSpec
 from fepflow.tasks.context import RunContext
 from fepflow.tasks.flow_state import run_log
+from fepflow.tasks.publish import OF_COUNTING
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
@@ -128,3 +134,53 @@ def _may_retry(_: Task[..., Any], __: TaskRun, state: State[Any]) -> bool:
 async def run_shard_task(context: RunContext, spec: ShardSpec, name: str) -> None:
     """`run_shard` as a Prefect task run, which Prefect retries when the shard is lost."""
     await run_shard(context, spec)
+
+
+COUNT_SECONDS = 1.0
+"""Shortest pause between two counts of the results; counting a large run takes longer, and is done more seldom."""
+
+
+@asynccontextmanager
+async def progress_watched(context: RunContext) -> AsyncIterator[None]:
+    """Count the results stored by all shards, for the progress of the run."""
+    looking = asyncio.create_task(_look_repeatedly(context), name="fepflow-shards")
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await asyncio.wait({looking})
+    await _look(context)
+    if context.target_client.budget.counts:
+        await asyncio.to_thread(context.count_spending)
+
+
+async def _look_repeatedly(context: RunContext) -> None:
+    while True:
+        began = monotonic()
+        with suppress(FepflowError):  # the next time will do
+            await _look(context)
+        await asyncio.sleep(max(COUNT_SECONDS, OF_COUNTING * (monotonic() - began)))
+
+
+async def _look(context: RunContext) -> None:
+    seen = await asyncio.to_thread(context.store.results.progress, context.run.id)
+    context.counts.clear()
+    context.count(
+        calls=seen.outputs,
+        failed_calls=seen.failed_outputs,
+        checks=seen.checks,
+        passed=seen.passed,
+        failed=seen.failed,
+        errors=seen.error,
+    )
+
+
+async def stop_shards(context: RunContext) -> None:
+    """Raise the flag that stops every executor of the run, unless another executor has resumed the run."""
+    context.stopping_shards = True
+    try:
+        holder = (await asyncio.to_thread(context.store.runs.get, context.run.id)).lease_owner
+        if holder == context.owner:
+            await asyncio.to_thread(context.store.runs.request_cancel, context.run.id)
+    except FepflowError as error:
+        run_log().warning("the shards could not be stopped: %s", error)

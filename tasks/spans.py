@@ -24,8 +24,7 @@ from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.records import RunRecord
 from fepflow.suite.target import Trace
-from fepflow.tasks.batch_work import CaseOutput
-from fepflow.tasks.batches import ShardSpec
+from fepflow.tasks.batches import CaseOutput, ShardSpec
 from fepflow.tasks.flow_state import run_log
 from fepflow.tasks.local_run import local_run
 from fepflow.text import one_line

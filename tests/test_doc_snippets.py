@@ -22,7 +22,7 @@ from fepflow.cli.main import fepflow
 from fepflow.diagnose import suite_validation
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import parse_document
-from fepflow.evalguard.loader import read_definition
+from fepflow.evalguard.documents import read_definition
 from fepflow.evalguard.models import Thresholds
 from fepflow.settings import SUITE_VARIABLES
 from fepflow.suite.models import Suite

@@ -16,7 +16,7 @@ from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, percent, plural
-from fepflow.verdict.estimates import MetricEstimate
+from fepflow.verdict.verdict import MetricEstimate
 
 if TYPE_CHECKING:
     from fepflow.checks.models.judge_spec import JudgeSpec

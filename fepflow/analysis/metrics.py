@@ -39,9 +39,8 @@ from fepflow.store.records import CheckCounts, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Metric, Suite
 from fepflow.text import listed, ordinal, percent, plural
-from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import at_look, decide
-from fepflow.verdict.verdict import LooksVerdict, ModelCosts, Outcome, Verdict
+from fepflow.verdict.verdict import CheckTotals, LooksVerdict, ModelCosts, Outcome, Verdict
 
 
 def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collection[tuple[int, int]] = ()) -> Verdict:

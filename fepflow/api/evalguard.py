@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.errors import InfrastructureError, InputError, Problem
-from fepflow.evalguard.documents import FOLDERS, SUFFIXES, validated
-from fepflow.evalguard.loader import load_all_thresholds, load_tasks
+from fepflow.evalguard.documents import FOLDERS, SUFFIXES, load_all_thresholds, load_tasks, validated
 from fepflow.evalguard.models import Definition, Task, Thresholds
 from fepflow.evalguard.report import Report, metrics_of
 from fepflow.evalguard.validation import validate_catalogue

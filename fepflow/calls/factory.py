@@ -14,7 +14,7 @@ from fepflow.errors import InputError, MissingExtraError, Problem
 from fepflow.extras import require
 from fepflow.protocol.content_hash import content_hash
 from fepflow.suite import target
-from fepflow.suite.folders import resolve_inside
+from fepflow.suite.reader import resolve_inside
 
 if TYPE_CHECKING:
     from fepflow.calls.conversations import SimulatedUsers

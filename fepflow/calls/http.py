@@ -49,7 +49,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_same_host
 from fepflow.security.redaction import is_secret_name, known_secrets, redact_json, remember, secrets_in_address
 from fepflow.suite import target
-from fepflow.suite.request_texts import address_sample, fill_address, fill_header
+from fepflow.suite.values import address_sample, fill_address, fill_header
 
 if TYPE_CHECKING:
     from fepflow.calls.asgi import AsgiApp

@@ -30,7 +30,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact, redact_json, remember, secrets_in_address
 from fepflow.suite import target
-from fepflow.suite.folders import resolve_inside
+from fepflow.suite.reader import resolve_inside
 from fepflow.suite.target import prompt_file
 
 MAX_PROMPT_BYTES = 1_000_000

@@ -119,7 +119,7 @@ def verdict(
     REPORT is a file in EvalGuard's form, a result file of lm-evaluation-harness, or the id of an imported report. Exit
     codes are those of `fepflow run`: 0 pass, 1 fail, 4 inconclusive. A metric that cannot be judged never passes.
     """
-    from fepflow.evalguard.loader import load_all_thresholds
+    from fepflow.evalguard.documents import load_all_thresholds
     from fepflow.services.evalguard_reports import find_report
     from fepflow.services.run_service import EXIT_CODES
     from fepflow.suite.models import Gate

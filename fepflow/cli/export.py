@@ -31,9 +31,9 @@ def export(run: str, target: str, output: Path | None, dataset: str | None, over
     RUN is an id, its beginning, or latest. An error stays an error, and never becomes a fail or a zero.
     """
     from fepflow.cli.report_files import Writer, require_place, write_file
-    from fepflow.reports.evalhub import write_evalhub
+    from fepflow.reports.evalguard import write_evalhub
     from fepflow.reports.langfuse import write_langfuse
-    from fepflow.reports.wide_csv import write_wide_csv
+    from fepflow.reports.tables import write_wide_csv
     from fepflow.services import run_service
 
     if dataset is not None and target != "langfuse":

@@ -152,7 +152,7 @@ def run(
     begin: AbstractContextManager[LocalRun | LocalVariants]
     from_environment = set_by_environment()
     if resume is None:
-        from fepflow.suite.replacements import parse_replacement
+        from fepflow.suite.variants import parse_replacement
         from fepflow.tasks.create_run import RunOptions
 
         suite = suite or suite_of_folder()

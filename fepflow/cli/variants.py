@@ -13,7 +13,7 @@ from fepflow.cli.console import COLOURS, SHORT_ID, Console, safe, table
 from fepflow.cli.options import Reports
 from fepflow.errors import InfrastructureError, RunBusyError
 from fepflow.page_links import variants_page
-from fepflow.reports.variants import as_json
+from fepflow.reports.fep import dumps, variants_summary
 from fepflow.services.variants import FinishedVariants, execute_variants
 from fepflow.text import plural
 
@@ -54,9 +54,7 @@ def show_variants(store: Store, variants_id: str, console: Console, reports: Rep
 
 
 def _write_json(variants: VariantTable, file: TextIO) -> None:
-    from fepflow.reports.fep import dumps
-
-    file.write(f"{dumps(as_json(variants))}\n")
+    file.write(f"{dumps(variants_summary(variants))}\n")
 
 
 def _go_on(variants_id: str) -> str:

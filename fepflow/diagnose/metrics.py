@@ -28,7 +28,7 @@ from fepflow.checks.schemas import OTHER, result_shape
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import DocumentPath, InputError
-from fepflow.evalguard.loader import load_thresholds, read_definition
+from fepflow.evalguard.documents import load_thresholds, read_definition
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.evalguard.validation import Catalogue, catalogue_near, remarks
 from fepflow.jsonpath.path import SingularPath, compile_path, leading_keys
@@ -42,7 +42,7 @@ from fepflow.statistics.sequential import nominal_confidence, passes_in_a_row
 from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
 from fepflow.text import known_names, listed_first, plural
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
-from fepflow.verdict.requirements import ImpactAtMost, kind_of_requirements
+from fepflow.verdict.metric_rules import ImpactAtMost, kind_of_requirements
 from fepflow.verdict.slice_rules import cases_needed
 
 MOST_SLICES = 200

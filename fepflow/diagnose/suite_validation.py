@@ -20,9 +20,8 @@ from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import redact
 from fepflow.settings import settings
-from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import COMPLETED, Dataset, Gate, Suite
-from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.reader import LoadedSuite, resolve_inside
 from fepflow.suite.target import Target
 from fepflow.suite.test_cases import read_test_cases
 from fepflow.suite.variants import run_name

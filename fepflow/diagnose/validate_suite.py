@@ -30,13 +30,11 @@ from fepflow.protocol.test_case import SimulatedUser, TestCase
 from fepflow.settings import ENV_FILE, SUITE_VARIABLES, current_file, read_env_file, settings
 from fepflow.suite.env_vars import CANNOT_LOOK_UP
 from fepflow.suite.manifest import SuiteDocument
-from fepflow.suite.mcp_calls import call_problem
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, LoadedSuite, load_suite
-from fepflow.suite.replacements import Replacement, at_their_option
-from fepflow.suite.target import ProgramOrAddress
+from fepflow.suite.target import ProgramOrAddress, call_problem
 from fepflow.suite.values import PREVIOUS, is_baseline_name
-from fepflow.suite.variants import label_of
+from fepflow.suite.variants import Replacement, at_their_option, label_of
 
 if TYPE_CHECKING:
     from fepflow.checks.models.judge_spec import JudgeSpec

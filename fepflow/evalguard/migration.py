@@ -27,8 +27,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from fepflow.documents.files import read_text, reason, replace_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem
-from fepflow.evalguard.documents import MODELS, Kind, find_documents, kind_of, validated
-from fepflow.evalguard.loader import METRICS, PolicyMetrics
+from fepflow.evalguard.documents import METRICS, MODELS, Kind, PolicyMetrics, find_documents, kind_of, validated
 from fepflow.evalguard.report import flattened
 from fepflow.suite.models import IMPACTS
 

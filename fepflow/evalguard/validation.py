@@ -18,15 +18,16 @@ from fepflow.evalguard.documents import (
     FOLDERS,
     MODELS,
     Kind,
+    PolicyMetrics,
     find_documents,
     is_unknown,
     kind_of,
+    load_metrics,
+    load_tasks,
     validated,
     without_unknown,
 )
-from fepflow.evalguard.impact import check_ranges
-from fepflow.evalguard.loader import PolicyMetrics, load_metrics, load_tasks
-from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds
+from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds, check_ranges
 from fepflow.evalguard.report import Report, flattened
 
 _RULES = {"task": "5.2", "metric": "5.3", "threshold": "5.4", "policy": "5.4", "report": "4.4.2"}

@@ -1,4 +1,7 @@
-"""A stored run in the format of the Flexible Evaluation Protocol (FEP 4.2), as a stream, because a run may be large."""
+"""A stored run in the format of the Flexible Evaluation Protocol (FEP 4.2), as a stream, because a run may be large.
+
+Also summaries as JSON data: of a run, of all variants of a suite, and of the cached answers of models.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,17 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import StatusText, status_of
+from fepflow.statistics.estimate import FIGURES
 from fepflow.store.records import PART_OPTIONS, CacheTotals, CaseResult, RunRecord, RunStatus
 from fepflow.store.store import Store
+
+if TYPE_CHECKING:
+    from fepflow.analysis.variants import VariantDifference, VariantTable
 
 _STATUS: dict[RunStatus, StatusText] = {"completed": "completed", "failed": "error", "interrupted": "error"}
 """FEP's status of a whole run, whatever the results of its cases; an unfinished run has none."""
@@ -147,3 +154,36 @@ def dumps(value: Any) -> str:
 
 def _time(moment: Any) -> str:
     return str(moment.isoformat()).replace("+00:00", "Z")
+
+
+def variants_summary(table: VariantTable) -> dict[str, Any]:
+    """Return the table as JSON data: each run with its variant and metrics, each difference from the first one."""
+    return {
+        "variants": table.id,
+        "suite": table.suite,
+        "outcome": table.outcome,
+        "summary": table.summary,
+        "sentences": table.sentences,
+        "runs": [{"variant": run.variant, **run_summary(run), "error": run.error} for run in table.runs],
+        "confidence": table.confidence,
+        "compared": table.compared,
+        "differences": [_difference(difference) for difference in table.differences],
+    }
+
+
+def _difference(difference: VariantDifference) -> dict[str, Any]:
+    metric, estimate = difference.metric, difference.estimate
+    names = {"run_id": difference.run.id, "variant": difference.run.variant, "metric": metric.id}
+    if estimate is None:
+        return {**names, "shown": None, "why_not_compared": metric.why_not}
+    return {
+        **names,
+        "shown": difference.way,
+        "sentence": difference.sentence,
+        "first": metric.base,
+        "value": metric.new,
+        "difference": estimate.value,
+        **estimate.figures(*FIGURES),
+        "p": metric.p,
+        "p_adjusted": difference.p_adjusted,
+    }

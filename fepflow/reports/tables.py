@@ -1,4 +1,4 @@
-"""Tables of a run: CSV for people, Parquet for programs, and sheets of labels."""
+"""Tables of a run: CSV with a row for each check or for each case, Parquet for programs, and sheets of labels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from fepflow.extras import require
 from fepflow.protocol.results import COLUMNS, NOT_REACHED, CheckResult, Kind, Row, as_columns, rows_of, score_of
 from fepflow.protocol.test_case import Output
 from fepflow.reports.fep import dumps, run_summary
+from fepflow.security.redaction import known_secrets, redact_json
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from fepflow.text import cut, text_of
@@ -211,3 +212,60 @@ def _groups(rows: Iterator[Row]) -> Iterator[list[Row]]:
             group, characters = [], 0
     if group:
         yield group
+
+
+WIDE_COLUMNS = (
+    "test_case_id",
+    "repeat",
+    "status",
+    "passed",
+    "input",
+    "expected",
+    "output",
+    "error",
+    "latency_ms",
+    "metadata",
+)
+WIDE_CHECK_COLUMNS = ("passed", "score", "error")
+
+
+def write_wide_csv(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write the rows in the order of the cases. A check that says nothing of a case leaves its cells empty."""
+    check_ids = [counts.check_id for counts in store.results.check_totals(run.id)]
+    secrets = known_secrets()
+    file.write(BYTE_ORDER_MARK)
+    table = csv.writer(file)
+    names = [f"{check_id}.{name}" for check_id in check_ids for name in WIDE_CHECK_COLUMNS]
+    table.writerow([*WIDE_COLUMNS, *map(harmless, names)])
+    for result in store.results.by_case(run.id):
+        cells = redact_json(_wide_row(result), secrets)
+        table.writerow([harmless(cells.get(column)) for column in (*WIDE_COLUMNS, *names)])
+
+
+def _wide_row(result: CaseResult) -> dict[str, Any]:
+    output = result.output
+    failure = output.failure if output else None
+    has_error = failure is not None or any(check.status == "error" for check in result.checks)
+    return {
+        **about_the_call(result),
+        "test_case_id": result.case.id,
+        "repeat": result.repeat + 1,
+        "status": "missing" if output is None else "error" if has_error else "completed",
+        "passed": passed_all(result),
+        "error": failure["message"] if failure is not None else NOT_REACHED if output is None else None,
+        **{name: value for check in result.checks for name, value in _wide_cells(check)},
+    }
+
+
+def _wide_cells(check: CheckResult) -> Iterator[tuple[str, Any]]:
+    yield f"{check.check_id}.passed", check.passed
+    yield f"{check.check_id}.score", score_of(check)
+    yield f"{check.check_id}.error", explain(check) if check.error else None
+
+
+def passed_all(result: CaseResult) -> bool | None:
+    """Return whether every check passed: False if one failed, None if that is not known, such as after an error."""
+    if any(check.passed is False for check in result.checks):
+        return False
+    is_whole = result.output is not None and result.output.failure is None and bool(result.checks)
+    return True if is_whole and all(check.status == "completed" and check.passed for check in result.checks) else None

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from fepflow.diagnose.suite_validation import SuiteValidation
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store
-    from fepflow.suite.replacements import Replacement
+    from fepflow.suite.variants import Replacement
     from fepflow.tasks.create_run import RunOptions
     from fepflow.tasks.local_run import Listener, LocalRun
 

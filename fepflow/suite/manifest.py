@@ -25,7 +25,7 @@ from fepflow.json.values import map_leaves
 from fepflow.jsonpath.path import is_path, unescape
 from fepflow.settings import settings
 from fepflow.suite.env_vars import expand
-from fepflow.suite.folders import resolve_inside
+from fepflow.suite.reader import resolve_inside
 from fepflow.suite.values import Duration, Section
 from fepflow.text import brief, shortened
 

@@ -1,11 +1,13 @@
-"""The reader of suite files. It reads section by section, so that all errors are found at once, each with its line.
+"""The reader of suite files, and the folders in which suites, and the files that they read, may be.
 
-`${NAME}` references are expanded where they are allowed.
+It reads section by section, so that all errors are found at once, each with its line. `${NAME}` references are expanded
+where they are allowed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -14,18 +16,18 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from fepflow.documents.files import reason
 from fepflow.documents.loader import Document, read_document
 from fepflow.documents.messages import did_you_mean, kind_name, validation_messages
-from fepflow.errors import DocumentPath, InputError, Problem, dotted
+from fepflow.errors import DocumentPath, InputError, Problem, UserError, dotted
 from fepflow.jsonpath.path import descend
 from fepflow.protocol.check import Check, checks_in_full
 from fepflow.protocol.test_case import TestCase, case_in_full
-from fepflow.settings import SUITE_VARIABLES
+from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.suite import foreign_names
 from fepflow.suite.env_vars import Reference, expand, holds_a_literal_secret
 from fepflow.suite.models import OWN_CHECKS, Dataset, Metric, Suite
-from fepflow.suite.replacements import Replacement, with_replacements
-from fepflow.suite.variants import combinations, problems_of_variants, with_variant
+from fepflow.suite.variants import Replacement, combinations, problems_of_variants, with_replacements, with_variant
 from fepflow.text import brief
 
 SPELLED_OUT = 20
@@ -330,3 +332,53 @@ def name_of(path: str) -> str:
         data = None
     name = data.get("name") if isinstance(data, dict) else None
     return name if isinstance(name, str) and name else Path(path).stem
+
+
+_SHIPPED = (Path(__file__).parents[1] / "deployments" / "suites").resolve()
+"""The suites that come with fepflow: the operator who installed it has named them."""
+
+
+def allow_below(folders: Iterable[Path]) -> None:
+    """Note folders in which deployments of this machine may evaluate suites, for good."""
+    from filelock import FileLock  # loaded only where a folder is added
+
+    config = settings()
+    config.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with FileLock(config.home / "suite-roots.lock", timeout=10, mode=0o600):
+        noted = _noted()
+        new = [folder for folder in dict.fromkeys(folder.resolve() for folder in folders) if folder not in noted]
+        descriptor = os.open(config.suite_roots_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.writelines(f"{folder}\n" for folder in new)
+
+
+def require_allowed(suite: Path) -> None:
+    """Raise UserError for a suite outside of these folders. Symbolic links are followed first."""
+    location = suite.resolve()
+    if not any(location.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
+        raise UserError(
+            f"{suite}: a deployment evaluates suites below folders that the operator has named, and this one is not: "
+            "list its folder in FEPFLOW_SUITE_ROOTS where the worker runs, or schedule it there with `fepflow schedule`"
+        )
+
+
+def _noted() -> list[Path]:
+    try:
+        return [Path(line) for line in settings().suite_roots_file.read_text(encoding="utf-8").splitlines()]
+    except OSError:
+        return []
+
+
+def resolve_inside(loaded_folder: Path, path: str, roots: Sequence[Path]) -> Path:
+    """Return `path` in a suite in `loaded_folder`, with links resolved. Raises ValueError if it leads elsewhere.
+
+    A suite may read in its own folder and in `roots` (the operator's FEPFLOW_DATA_ROOTS).
+    """
+    folder = loaded_folder.resolve()
+    try:
+        resolved = (folder / path).resolve()
+    except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
+        raise ValueError(f"is a path that cannot be followed: {reason(error)}") from None
+    if not any(resolved.is_relative_to(root) for root in (folder, *roots)):
+        raise ValueError("leads out of the suite's folder; move the file, or list its folder in FEPFLOW_DATA_ROOTS")
+    return resolved

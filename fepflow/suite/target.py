@@ -13,8 +13,18 @@ from pydantic_core import PydanticKnownError
 from fepflow.documents.messages import did_you_mean
 from fepflow.jsonpath.template import has_placeholders
 from fepflow.security.addresses import address_problem
-from fepflow.suite.request_texts import address_sample, header_problem, parsed_json_text
-from fepflow.suite.values import LIMIT_NAME, ByteSize, Duration, JSONPathText, Section, Template, checked_template
+from fepflow.suite.values import (
+    LIMIT_NAME,
+    ByteSize,
+    Duration,
+    JSONPathText,
+    Section,
+    Template,
+    address_sample,
+    checked_template,
+    header_problem,
+    parsed_json_text,
+)
 
 Attribute = Annotated[str, Field(pattern=r"^[^:]+:[^\W\d]\w*(\.[^\W\d]\w*)*$")]
 Arguments = Annotated[dict[str, Any], BeforeValidator(checked_template)]
@@ -458,3 +468,21 @@ class Target(Section):
     def calls_at_once(self) -> int:
         """The concurrency, or 1 for an agent that keeps its state at one address."""
         return 1 if self.ecp is not None and self.ecp.url is not None and not self.ecp.parallel else self.concurrency
+
+
+_CALL_KEYS = ("tool", "arguments", "is_error")
+
+
+def call_problem(case_input: Any) -> str | None:
+    """Return why the input of a test case is not the call of a tool; None if it is one."""
+    if not isinstance(case_input, dict):
+        return "the input of an mcp test case is an object, {tool: NAME, arguments: {...}}"
+    if odd := [str(name)[:60] for name in case_input if name not in _CALL_KEYS]:
+        return f"the input has {', '.join(odd[:5])}, but the call of a tool has {', '.join(_CALL_KEYS)} only"
+    if not isinstance(case_input.get("tool"), str) or not case_input["tool"]:
+        return "the input has no tool: give a tool's name"
+    if not isinstance(case_input.get("arguments"), dict | None):
+        return "the input's arguments must be an object"
+    if not isinstance(case_input.get("is_error", False), bool):
+        return "the input's is_error is neither true nor false"
+    return None

@@ -1,4 +1,4 @@
-"""Variants of a suite: one target for each combination of values, such as models and prompts.
+"""Suites with other values than their file has: of a run (`--set`), and of each variant, such as models and prompts.
 
     variants: {model: [gpt-5-mini, qwen3], prompt: [prompts/v1.md, prompts/v2.md]}
     target: {openai: {model: "${variant.model}", prompt: "${variant.prompt}"}}
@@ -13,15 +13,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, product
 from typing import Any
 
-from fepflow.documents.loader import Document
+from fepflow.documents.loader import Document, parse_document
 from fepflow.documents.messages import did_you_mean
-from fepflow.errors import DocumentPath, Problem, UserError
+from fepflow.errors import DocumentPath, InputError, Problem, UserError, dotted
 from fepflow.json.values import map_leaves
 from fepflow.protocol.content_hash import content_hash
 from fepflow.security.redaction import is_secret_name
@@ -202,3 +202,67 @@ def _texts(value: Any, location: DocumentPath) -> Iterator[tuple[DocumentPath, s
         if isinstance(key, str) and _MEANT.search(key):
             yield (*location, key), f"{key} "  # a reference cannot be a key: with a space it is not one
         yield from _texts(item, (*location, key))
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """A value, and its place in the suite: names, and positions in lists."""
+
+    path: DocumentPath
+    value: Any
+
+    @property
+    def option(self) -> str:
+        """The option without its value, which may be a secret."""
+        return f"--set {'.'.join(map(str, self.path))}"
+
+
+def parse_replacement(text: str) -> Replacement:
+    """Read `target.http.url=VALUE`; the value is YAML, as in the suite. Raises UserError for another form."""
+    path, equals, value = text.partition("=")
+    names = re.sub(r"\[(\d+)\]", r".\1", path.strip()).split(".")
+    steps = [int(step) if step.isdecimal() else step for step in names]
+    if not equals or not all(step != "" for step in steps):
+        raise UserError("--set reads like target.http.url=http://localhost:8000: names with dots, = and a value.")
+    try:
+        return Replacement(tuple(steps), parse_document(value, "--set").data)
+    except InputError:
+        return Replacement(tuple(steps), value)  # such as a text with a colon, which is no YAML
+
+
+def with_replacements(document: Document, replacements: Sequence[Replacement]) -> Document:
+    """Return the document with these values. Raises InputError if it has no such place."""
+    data = document.data
+    for replacement in replacements:
+        data = _replaced(data, replacement.path, replacement)
+    return replace(document, data=data) if replacements else document
+
+
+def _replaced(value: Any, path: DocumentPath, replacement: Replacement) -> Any:
+    if not path:
+        return replacement.value
+    step, rest = path[0], path[1:]
+    if value is None or isinstance(value, dict):
+        value = value or {}
+        name = str(step)
+        return {**value, name: _replaced(value.get(name), rest, replacement)}
+    if isinstance(value, list) and isinstance(step, int) and step < len(value):
+        return [_replaced(item, rest, replacement) if index == step else item for index, item in enumerate(value)]
+    place = dotted(replacement.path[: len(replacement.path) - len(path)]) or "the suite"
+    if isinstance(value, list):
+        advice = f"give a position from 0 to {len(value) - 1}" if value else "replace the list as a whole"
+        raise InputError(
+            Problem(f"{place} is a list of {len(value)} and has no {step}", replacement.option, None, advice=advice)
+        )
+    advice = f"replace {place} as a whole: --set '{place}={{...}}'"
+    raise InputError(Problem(f"{place} is one value and has no {step} inside", replacement.option, None, advice=advice))
+
+
+def at_their_option(problems: Iterable[Problem], replacements: Sequence[Replacement]) -> Iterator[Problem]:
+    """Yield the problems. Problems of a replaced value name its option instead of a line of the file."""
+    for problem in problems:
+        path = problem.path or ""
+        places = ((replacement.option, dotted(replacement.path)) for replacement in replacements)
+        options = (option for option, place in places if path == place or path.startswith((f"{place}.", f"{place}[")))
+        option = next(options, None)
+        yield problem if option is None else replace(problem, file=option, line=None)

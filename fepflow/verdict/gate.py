@@ -19,16 +19,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from fepflow.evalguard.impact import ImpactAssessment, assess, impact_range, scale_mismatch, worst
-from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
+from fepflow.evalguard.models import (
+    ImpactAssessment,
+    Range,
+    Thresholds,
+    assess,
+    impact_range,
+    scale_mismatch,
+    thresholds_digest,
+    worst,
+)
 from fepflow.statistics.estimate import Estimate
 from fepflow.statistics.sequential import confidence_of_look
 from fepflow.suite.models import Gate, Impact
 from fepflow.text import listed, number, percent, plural
-from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.metric_rules import GATE as EVERY_CHECK
 from fepflow.verdict.metric_rules import (
+    Bound,
+    ImpactAtMost,
     MetricRules,
+    Requirement,
     absences,
     as_judged,
     check_rules,
@@ -38,9 +48,8 @@ from fepflow.verdict.metric_rules import (
     with_judging_kind,
 )
 from fepflow.verdict.regression_rules import Regression
-from fepflow.verdict.requirements import Bound, ImpactAtMost, Requirement
 from fepflow.verdict.slice_rules import SliceEstimate, judge_slices
-from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
+from fepflow.verdict.verdict import CheckTotals, MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
 
 DEFAULT_MAX_IMPACT: Impact = "low"
 OF_JUDGES = "; judges corrected for their errors"

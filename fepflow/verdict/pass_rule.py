@@ -24,8 +24,7 @@ from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.proportions import beta_cdf
 from fepflow.statistics.sequential import Values, is_shown_above, passes_in_a_row, sequential_estimate
 from fepflow.text import listed, number, percent, plural
-from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.verdict import MetricVerdict, Outcome, RuleOutcome, Verdict
+from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, Outcome, RuleOutcome, Verdict
 
 PassRule = Literal["case", "sample", "each_case"]
 """The units that are counted: pairs of test case and sample; samples of which every case passes; cases that reach the

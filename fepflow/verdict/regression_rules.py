@@ -15,10 +15,8 @@ from fepflow.statistics.estimate import USUAL_CONFIDENCE, Counts, Estimate
 from fepflow.statistics.planning import detectable_regression
 from fepflow.suite.models import Gate
 from fepflow.text import number, plural
-from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.metric_rules import MetricRules, as_judged, warnings_of_judge
-from fepflow.verdict.requirements import Bound, Requirement
-from fepflow.verdict.verdict import RegressionVerdict, RuleOutcome
+from fepflow.verdict.metric_rules import Bound, MetricRules, Requirement, as_judged, warnings_of_judge
+from fepflow.verdict.verdict import MetricEstimate, RegressionVerdict, RuleOutcome
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,9 +25,8 @@ from fepflow.statistics.estimate import PROPORTION, RANGE_UNKNOWN, Counts, Estim
 from fepflow.statistics.means import Moments, Sums, UnitSums
 from fepflow.statistics.proportions import z_score
 from fepflow.suite.models import Gate, Impact
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, OF_JUDGES, decide, with_rules
-from fepflow.verdict.verdict import MetricVerdict, RuleOutcome, Verdict
+from fepflow.verdict.verdict import MetricEstimate, MetricVerdict, RuleOutcome, Verdict
 
 UNNAMED = "?"
 """The name of a task of which the report does not say which it is."""

@@ -18,10 +18,8 @@ from fepflow.statistics.means import Sums
 from fepflow.statistics.proportions import boundary, holm, mid_p_below, minimum_sample, shrunk_shares
 from fepflow.suite.models import Gate
 from fepflow.text import listed_first, number, plural
-from fepflow.verdict.estimates import MetricEstimate
-from fepflow.verdict.metric_rules import as_judged, doubt_of_pass, warnings_of_judge, with_judging_kind
-from fepflow.verdict.requirements import Bound
-from fepflow.verdict.verdict import Outcome, RuleOutcome, SliceVerdict
+from fepflow.verdict.metric_rules import Bound, as_judged, doubt_of_pass, warnings_of_judge, with_judging_kind
+from fepflow.verdict.verdict import MetricEstimate, Outcome, RuleOutcome, SliceVerdict
 
 NAMED = 5
 """Slices that a sentence names."""

@@ -9,14 +9,14 @@ import pytest
 from fepflow.checks.core.declarations import CheckDefaults
 from fepflow.checks.llm_judge import LLMJudgeCheck
 from fepflow.diagnose.validate_suite import validate_suite
-from fepflow.evalguard.impact import check_ranges
-from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
+from fepflow.evalguard.documents import load_metrics, load_tasks, load_thresholds
+from fepflow.evalguard.models import check_ranges
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import PROPORTION, Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.suite.reader import load_suite
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
+from fepflow.verdict.verdict import MetricEstimate
 
 DEMO = Path(__file__).parents[2] / "deployments" / "suites" / "demo"
 

@@ -12,7 +12,7 @@ import pytest
 from fepflow.api.evalguard import Catalogue, EvalguardApi
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
-from fepflow.evalguard.loader import load_all_thresholds
+from fepflow.evalguard.documents import load_all_thresholds
 from fepflow.evalguard.report_reader import read_report
 from fepflow.store.store import Store
 from fepflow.verdict.report import judge_report

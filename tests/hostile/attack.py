@@ -22,8 +22,7 @@ from fepflow.tasks.context import MAX_ESCALATIONS
 from fepflow.tasks.create_run import create_run
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.run_model_checks import run_model_checks
+from fepflow.tasks.run_checks import run_checks_of_batch, run_model_checks
 from fepflow.verdict.verdict import Verdict
 from tests.watch import MAX_STALL, Taken, watched
 

@@ -16,7 +16,7 @@ from fepflow.store.store import Store
 from fepflow.tasks import open_run as cancellation
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.progress import stop_shards
+from fepflow.tasks.run_shard import stop_shards
 from tests.tasks.conftest import Plan
 
 

@@ -17,8 +17,7 @@ from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions, create_run
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.run_model_checks import run_model_checks
+from fepflow.tasks.run_checks import run_checks_of_batch, run_model_checks
 
 AGENT = """\
 import json, sys

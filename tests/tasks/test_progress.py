@@ -5,7 +5,7 @@ from __future__ import annotations
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.progress import pause, progress_of
+from fepflow.tasks.publish import progress_of, update_pause
 from fepflow.tasks.run_checks import run_checks_of_batch
 from tests.tasks.conftest import Plan
 
@@ -31,8 +31,8 @@ async def test_progress_is_what_the_store_has(plan: Plan) -> None:
 def test_long_and_large_runs_are_updated_less_often() -> None:
     age, updates = 0.0, 0
     while age < 24 * 3600:
-        age += pause(age, counting=0.01)
+        age += update_pause(age, counting=0.01)
         updates += 1
     assert updates < 500, "Prefect keeps an event of each"
-    assert pause(10, counting=0.01) == 2
-    assert pause(10, counting=1.0) == 20, "counting takes a twentieth of the time at most"
+    assert update_pause(10, counting=0.01) == 2
+    assert update_pause(10, counting=1.0) == 20, "counting takes a twentieth of the time at most"

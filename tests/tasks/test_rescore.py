@@ -17,7 +17,7 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.services.imports import read_file
 from fepflow.store.records import Cause, NewOutput, RunRecord
 from fepflow.store.store import Store
-from fepflow.suite.replacements import Replacement
+from fepflow.suite.variants import Replacement
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_rescore import create_rescore, find_rescorable

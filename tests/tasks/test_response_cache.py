@@ -17,7 +17,7 @@ from fepflow.store.store import Store
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_model_checks import run_model_checks
+from fepflow.tasks.run_checks import run_model_checks
 from tests.tasks.conftest import Plan
 
 ANSWER = CachedResponse("judge", "a/b", "b", "prompt", "{}")

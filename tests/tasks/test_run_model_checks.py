@@ -20,8 +20,7 @@ from fepflow.tasks.context import MAX_ESCALATIONS
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.plan_run import resume_run
-from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.tasks.run_model_checks import ModelCheckResult, retry_calls, run_model_checks
+from fepflow.tasks.run_checks import ModelCheckResult, retry_calls, run_checks_of_batch, run_model_checks
 from tests.tasks.conftest import SAME, Agent, Plan
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ReadOnly. qualifier")

@@ -19,8 +19,7 @@ from fepflow import extras
 from fepflow.protocol.test_case import Output
 from fepflow.settings import settings
 from fepflow.store.store import Store
-from fepflow.tasks.batch_work import CaseOutput
-from fepflow.tasks.batches import Batch, ShardSpec
+from fepflow.tasks.batches import Batch, CaseOutput, ShardSpec
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run

@@ -24,7 +24,7 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember, secrets_in_address
 from fepflow.suite import target
-from fepflow.suite.mcp_calls import call_problem
+from fepflow.suite.target import call_problem
 
 if TYPE_CHECKING:
     from mcp_types import CallToolResult, Tool

@@ -21,7 +21,7 @@ from types import ModuleType
 
 from fepflow.calls.python import worker
 from fepflow.errors import InputError, Problem
-from fepflow.suite.folders import resolve_inside
+from fepflow.suite.reader import resolve_inside
 
 MAX_SOURCES = 1_000
 FUNCTION = "target.python.function"

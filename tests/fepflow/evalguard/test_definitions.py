@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.evalguard.documents import Kind
-from fepflow.evalguard.loader import load_thresholds
+from fepflow.evalguard.documents import Kind, load_thresholds
 from fepflow.evalguard.models import Metric, Range, Task, Thresholds
 from fepflow.evalguard.validation import Catalogue, catalogue_near, remarks
 

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.evalguard.impact import (
+from fepflow.evalguard.models import (
+    Direction,
     ImpactAssessment,
     ImpactRange,
+    Range,
     assess,
     check_ranges,
     impact_range,
@@ -15,7 +17,6 @@ from fepflow.evalguard.impact import (
     severity,
     worst,
 )
-from fepflow.evalguard.models import Direction, Range
 from fepflow.suite.models import IMPACTS, Impact
 
 

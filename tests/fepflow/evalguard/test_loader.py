@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError, Problem
-from fepflow.evalguard.loader import load_metrics, load_tasks, load_thresholds
+from fepflow.evalguard.documents import load_metrics, load_tasks, load_thresholds
 
 ACC = """\
 task: {task}

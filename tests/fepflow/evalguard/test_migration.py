@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.evalguard.loader import load_tasks, load_thresholds
+from fepflow.evalguard.documents import load_tasks, load_thresholds
 from fepflow.evalguard.migration import Migration, plan_migration, write_migration
 from fepflow.evalguard.validation import validate_catalogue
 

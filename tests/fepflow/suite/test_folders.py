@@ -11,7 +11,7 @@ import pytest
 
 from fepflow.errors import UserError
 from fepflow.settings import settings
-from fepflow.suite.folders import allow_below, require_allowed
+from fepflow.suite.reader import allow_below, require_allowed
 
 SHIPPED = Path(__file__).parents[3] / "deployments" / "suites" / "demo" / "suite.yaml"
 

@@ -3,9 +3,8 @@ import pytest
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
 from fepflow.protocol.check import Check
-from fepflow.suite.folders import resolve_inside
 from fepflow.suite.models import check_ids
-from fepflow.suite.reader import load_suite, name_of, read_suite
+from fepflow.suite.reader import load_suite, name_of, read_suite, resolve_inside
 
 WHOLE = """\
 name: refunds

@@ -10,7 +10,7 @@ import pytest
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, UserError
-from fepflow.suite.replacements import parse_replacement, with_replacements
+from fepflow.suite.variants import parse_replacement, with_replacements
 
 SUITE = """\
 name: s

@@ -12,9 +12,8 @@ from fepflow.evalguard.models import Range, Thresholds
 from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import mean_estimate
 from fepflow.suite.models import Gate, Impact
-from fepflow.verdict.estimates import CheckTotals, MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import Mode, Outcome, Verdict
+from fepflow.verdict.verdict import CheckTotals, MetricEstimate, Mode, Outcome, Verdict
 
 RANKS: tuple[Outcome, ...] = ("pass", "inconclusive", "fail")
 

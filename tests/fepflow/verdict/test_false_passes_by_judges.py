@@ -18,9 +18,9 @@ from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_l
 from fepflow.statistics.means import CaseValue, Sums, mean_estimate
 from fepflow.statistics.paired import corrected_difference, difference, paired_estimate
 from fepflow.suite.models import Gate, JudgeValue
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.regression_rules import MetricDifference, judge_differences
+from fepflow.verdict.verdict import MetricEstimate
 
 pytestmark = pytest.mark.battery
 

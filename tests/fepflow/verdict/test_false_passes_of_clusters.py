@@ -20,9 +20,9 @@ from fepflow.statistics.paired import difference, paired_estimate
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import Values, is_shown_above
 from fepflow.suite.models import Gate
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.regression_rules import MetricDifference, judge_differences
+from fepflow.verdict.verdict import MetricEstimate
 
 pytestmark = pytest.mark.battery
 

@@ -15,8 +15,8 @@ import pytest
 from fepflow.statistics.estimate import PROPORTION, Clusters, Counts
 from fepflow.statistics.means import mean_estimate
 from fepflow.suite.models import Gate
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import at_look, decide
+from fepflow.verdict.verdict import MetricEstimate
 
 pytestmark = pytest.mark.battery
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from fepflow.evalguard.models import Range, Thresholds
 from fepflow.statistics.estimate import Counts, Estimate
 from fepflow.suite.models import Gate
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import Outcome, Verdict
+from fepflow.verdict.verdict import MetricEstimate, Outcome, Verdict
 
 from .metrics import (
     GRID,

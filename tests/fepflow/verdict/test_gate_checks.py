@@ -3,9 +3,8 @@
 import pytest
 
 from fepflow.suite.models import Gate
-from fepflow.verdict.estimates import CheckTotals
 from fepflow.verdict.gate import decide
-from fepflow.verdict.verdict import Outcome
+from fepflow.verdict.verdict import CheckTotals, Outcome
 
 from .metrics import checked, mean, proportion
 

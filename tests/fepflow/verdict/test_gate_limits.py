@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from fepflow.statistics.estimate import Counts, Estimate, Scale
 from fepflow.statistics.planning import power
 from fepflow.suite.models import Gate
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
+from fepflow.verdict.verdict import MetricEstimate
 
 from .metrics import (
     GRID,

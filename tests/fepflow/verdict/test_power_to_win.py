@@ -15,10 +15,9 @@ from fepflow.statistics.means import CaseValue, mean_estimate
 from fepflow.statistics.paired import paired_estimate
 from fepflow.statistics.sequential import group_sequential_estimate
 from fepflow.suite.models import Gate, TopUp
-from fepflow.verdict.estimates import MetricEstimate
 from fepflow.verdict.gate import decide
 from fepflow.verdict.regression_rules import MetricDifference, judge_differences
-from fepflow.verdict.verdict import Outcome
+from fepflow.verdict.verdict import MetricEstimate, Outcome
 
 pytestmark = pytest.mark.battery
 
