@@ -88,8 +88,11 @@ def bomb(encoding: str) -> Write:
     return write
 
 
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("write", [endless, bomb("gzip"), bomb("deflate")], ids=["600 MB", "gzip", "deflate"])
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [(MODELS[0], endless), (MODELS[0], bomb("deflate")), *((name, bomb("gzip")) for name in MODELS)],
+    ids=["600 MB", "deflate", *MODELS],
+)
 async def test_an_answer_of_hundreds_of_megabytes_is_not_taken(
     requests: ModelRequests, serve: Serve, name: str, write: Write
 ) -> None:
@@ -131,8 +134,15 @@ async def test_an_unreadable_encoding_is_an_error(
     assert failure.value.kind == "malformed"
 
 
-@pytest.mark.parametrize("name", [*MODELS, "openai/text-embedding-3-small"])
-@pytest.mark.parametrize("status", ["301 Moved", "302 Found", "307 Temporary Redirect", "308 Permanent Redirect"])
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        (MODELS[0], "301 Moved"),
+        (MODELS[1], "302 Found"),
+        (MODELS[2], "307 Temporary Redirect"),
+        ("openai/text-embedding-3-small", "308 Permanent Redirect"),
+    ],
+)
 async def test_redirects_to_another_host_are_refused(
     requests: ModelRequests, serve: Serve, name: str, status: str
 ) -> None:
