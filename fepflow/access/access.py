@@ -17,10 +17,9 @@ from limits.strategies import FixedWindowRateLimiter, MovingWindowRateLimiter, R
 
 from fepflow.access.audit_writer import AuditWriter
 from fepflow.access.caller import SCOPES, Caller, Scope
-from fepflow.access.credentials import TokenVerifier
+from fepflow.access.credentials import TokenVerifier, hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.access.listening import allowed_origins, refuse_pages_of_others
 from fepflow.errors import AuthenticationError, InputError, PermissionDeniedError, Problem, RateLimitError
-from fepflow.security.api_keys import hash_of, is_secret_of, parse_api_key, without_credentials
 from fepflow.settings import Settings
 from fepflow.store.records import ApiKey, AuditEntry
 from fepflow.store.store import Store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.security.api_keys import hash_of, parse_api_key
+from fepflow.access.credentials import hash_of, parse_api_key
 from fepflow.store.store import Store
 from tests.fepflow.conftest import Cli
 

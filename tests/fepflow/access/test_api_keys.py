@@ -1,6 +1,6 @@
 import pytest
 
-from fepflow.security.api_keys import hash_of, is_secret_of, new_api_key, parse_api_key, without_credentials
+from fepflow.access.credentials import hash_of, is_secret_of, new_api_key, parse_api_key, without_credentials
 
 
 def test_a_new_key_is_id_and_secret_and_is_known_by_its_hash():
