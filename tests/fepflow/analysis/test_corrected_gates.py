@@ -103,7 +103,7 @@ def test_a_regression_is_larger_than_a_lenient_judge_sees(store: Store, subtests
             assert verdict.warnings == [unknown]
 
     for (passed, run), outcome in zip(runs.items(), ("pass", "inconclusive", "fail"), strict=True):
-        calibrated_like(store, passed / 400, *LENIENT, n=1_000)
+        calibrated_like(store, passed / 400, *LENIENT, n=700)
         for judge in ("raw", None, "corrected"):
             with subtests.test(passed=passed, outcome=outcome, judge=judge):
                 verdict = against_base(store, run, judge)
@@ -126,14 +126,14 @@ def test_compare_goes_by_the_gate_of_the_new_run(store: Store) -> None:
     )
     base = results_of(store, first)
     assert judge_comparisons([compare_results(base, results_of(store, raw))], 0.1, {}).outcome == "pass"
-    calibrated_like(store, 0.93, *LENIENT, n=1_000)
+    calibrated_like(store, 0.93, *LENIENT, n=700)
     for run in (raw, corrected, default):
         judged = judge_comparisons([compare_results(base, results_of(store, run))], 0.1, {})
         assert (judged.outcome, judged.comparisons[0].warnings) == ("inconclusive", [])
 
 
 def test_what_is_corrected_is_judged_by_one_run_at_the_confidence_of_its_look(store: Store) -> None:
-    calibrated_like(store, 0.95, *LENIENT, n=1_000)
+    calibrated_like(store, 0.95, *LENIENT, n=700)
     run = run_of(store, {"a": 95})
     (metric,) = judged(store, run, gate={"min": {"llm_judge": 0.8}, "looks": "pooled"}).metrics
     (alone,) = judged(store, run, gate={"min": {"llm_judge": 0.8}}).metrics

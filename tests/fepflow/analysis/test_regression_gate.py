@@ -27,7 +27,7 @@ from fepflow.verdict.regression_rules import MetricDifference, detectable, in_wo
 from fepflow.verdict.verdict import Verdict
 from tests.tasks.conftest import SAME, Agent, Plan
 
-CASES = [f"q{n}" for n in range(60)]
+CASES = [f"q{n}" for n in range(40)]
 GATE: dict[str, Any] = {"regression": {"margin": 0.1}}
 
 
@@ -61,8 +61,8 @@ async def test_the_interval_of_the_difference_decides(store: Store, plan: Plan, 
         assert verdict.gate == "exact_match must be not worse than main by more than 0.1 (95 % intervals)."
         assert verdict.regression is not None
         (metric,) = verdict.regression.metrics
-        assert (metric.worsened, metric.n_completed, metric.margin, metric.outcome) == (wrong, 60, 0.1, outcome)
-        assert verdict.regression.matched == "all 60 test cases matched"
+        assert (metric.worsened, metric.n_completed, metric.margin, metric.outcome) == (wrong, 40, 0.1, outcome)
+        assert verdict.regression.matched == "all 40 test cases matched"
 
 
 async def test_a_baseline_that_measured_something_else_is_no_pass(store: Store, plan: Plan) -> None:
@@ -104,14 +104,14 @@ async def test_a_random_sample_is_compared_over_what_it_has_and_cases_that_do_no
     await decided(store, first)
     store.runs.set_baseline("s", "main", first)
     gate: dict[str, Any] = {"regression": {"margin": 0.1}}
-    assert (await decided(store, plan(CASES, gate=gate, options=RunOptions(limit=50)))).outcome == "pass"
-    assert (await decided(store, plan(CASES[:50], gate=gate))).outcome == "inconclusive"
+    assert (await decided(store, plan(CASES, gate=gate, options=RunOptions(limit=36)))).outcome == "pass"
+    assert (await decided(store, plan(CASES[:36], gate=gate))).outcome == "inconclusive"
     gate["regression"]["changed"] = 0.2
-    verdict = await decided(store, plan([*CASES[:50], "new"], gate=gate))
+    verdict = await decided(store, plan([*CASES[:36], "new"], gate=gate))
     assert verdict.outcome == "pass"
     assert verdict.warnings == [
-        f"Compared with main (run {first[:8]}): 50 test cases matched; not compared: 10 only in the base "
-        "(q50, q51, q52 and 7 more) and 1 only in the new run (new)."
+        f"Compared with main (run {first[:8]}): 36 test cases matched; not compared: 4 only in the base "
+        "(q36, q37, q38 and 1 more) and 1 only in the new run (new)."
     ]
 
 
@@ -127,12 +127,12 @@ async def test_missing_results_are_no_pass(store: Store, plan: Plan) -> None:
     first = plan(CASES)
     await decided(store, first)
     store.runs.set_baseline("s", "main", first)
-    lost = [{"id": name, "input": f"fail 9 {name}", "expected": name} for name in CASES[:8]]
-    again = plan([*lost, *CASES[8:]])
+    lost = [{"id": name, "input": f"fail 9 {name}", "expected": name} for name in CASES[:6]]
+    again = plan([*lost, *CASES[6:]])
     await decided(store, again)
     store.runs.set_baseline("s", "main", again)
-    verdict = await decided(store, plan([*lost, *CASES[8:]], gate=GATE))
-    assert (verdict.outcome, "52 of 60" in verdict.reasons[0]) == ("inconclusive", True)
+    verdict = await decided(store, plan([*lost, *CASES[6:]], gate=GATE))
+    assert (verdict.outcome, "34 of 40" in verdict.reasons[0]) == ("inconclusive", True)
 
 
 async def test_the_suites_baseline_may_be_a_name_too(store: Store, plan: Plan) -> None:
@@ -180,7 +180,7 @@ async def test_the_worst_of_several_runs_as_the_baseline_is_warned_of_and_all_of
     store: Store, plan: Plan, agent: Agent
 ) -> None:
     runs = []
-    for wrong in (0, 0, 12):
+    for wrong in (0, 0, 8):
         agent.wrong = set(CASES[:wrong])
         runs.append(plan(CASES, target={"version": "1.4"}))
         await decided(store, runs[-1])
@@ -196,8 +196,8 @@ async def test_the_worst_of_several_runs_as_the_baseline_is_warned_of_and_all_of
     assert together.regression is not None
     assert together.regression.pooled == runs
     (metric,) = together.regression.metrics
-    assert metric.baseline == pytest.approx(1 - 12 / 180)
-    assert metric.difference == pytest.approx(-24 / 180)
+    assert metric.baseline == pytest.approx(1 - 8 / 120)
+    assert metric.difference == pytest.approx(-16 / 120)
     assert metric.method == "paired-bounded"
 
 

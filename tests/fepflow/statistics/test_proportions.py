@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import combinations
 from random import Random
 
 import pytest
@@ -101,6 +102,16 @@ def test_more_successes_never_make_it_smaller(n: float, share: float, rate: floa
 def test_nothing_is_not_tested(successes: float, n: float) -> None:
     with pytest.raises(ValueError, match="nothing to test"):
         mid_p_below(successes, n, 0.5)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_the_correction_is_the_closed_test_by_bonferroni(p_values: list[float]) -> None:
+    """A hypothesis falls if all intersections with it do (Marcus, Peritz and Gabriel 1976)."""
+    indices = range(len(p_values))
+    sets = [chosen for size in indices for chosen in combinations(indices, size + 1)]
+    by_set = {chosen: min(len(chosen) * min(p_values[index] for index in chosen), 1.0) for chosen in sets}
+    expected = [max(p for chosen, p in by_set.items() if index in chosen) for index in indices]
+    assert holm(p_values) == pytest.approx(expected)
 
 
 def test_no_p_values_are_none() -> None:
