@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-# Loaded here, `statistics` and the last one are not loaded anew for each of the sessions that run in this process.
 import re
+
+# Loaded here, this and those of ours are not loaded anew for each of the sessions that run in this process.
 import statistics  # noqa: F401
 import textwrap
 from collections.abc import Iterable
 
 import pytest
 import ruamel.yaml  # noqa: F401
+
+import fepflow.analysis.recorded_runs
+import fepflow.checks.contains
+import fepflow.checks.exact_match
+import fepflow.checks.threshold
+import fepflow.pytest.decorator  # noqa: F401
 
 HEAD = """
 import asyncio
