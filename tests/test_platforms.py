@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,10 +18,13 @@ ROOMS = (ROOT / "fepflow" / "host.py", ROOT / "fepflow" / "calls" / "keeper.py")
 MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "msvcrt"}
 FUNCTIONS = {"fork", "forkpty", "setsid"}
 OF_OS = {f"os.{name}" for name in FUNCTIONS}
+MAY_USE = re.compile("|".join((*MODULES, *FUNCTIONS, "prctl", "/proc")))
 
 
 def peculiarities(path: Path) -> Iterator[str]:
     """Yield what a file uses that only some systems have."""
+    if not MAY_USE.search(path.read_text(encoding="utf-8")):  # to parse all files takes a second
+        return
     for node in ast.walk(tree_of(path)):
         names: list[str] = []
         if isinstance(node, ast.Import):

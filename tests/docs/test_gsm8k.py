@@ -78,7 +78,10 @@ async def run_without_prefect(suite: Path) -> tuple[str, dict[str, bool]]:
 
 @needs_data
 @pytest.mark.may_stall(reason="the suite is validated in the loop, which commands do before there is one")
-@pytest.mark.parametrize(("model", "outcome"), [("6b_finetuning", "fail"), ("175b_verification", "pass")])
+@pytest.mark.parametrize(
+    ("model", "outcome"),
+    [("6b_finetuning", "fail"), pytest.param("175b_verification", "pass", marks=pytest.mark.battery)],
+)
 async def test_recorded_answers_are_judged_as_the_authors_judged_them(environment, model, outcome):
     environment.setenv("GSM8K_MODEL", model)
     verdict, passed = await run_without_prefect(EXAMPLE / "suite.yaml")
