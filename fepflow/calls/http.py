@@ -35,10 +35,11 @@ from fepflow.calls.responses import (
     ACCEPT_ENCODING,
     EVALUATIONS_API,
     HTTP,
+    LARGE_TEXT,
     ResponseParser,
-    read_beginning,
+    close,
     read_body,
-    status_error,
+    refusal,
     too_large,
 )
 from fepflow.calls.thread_pool import READERS
@@ -55,10 +56,6 @@ if TYPE_CHECKING:
     from fepflow.calls.asgi import AsgiApp
 
 MAX_REDIRECTS = 5
-_SHOWN_BYTES = 65_536
-_LARGE_BYTES = 30_000
-"""Size from which on a response is parsed in a thread: as JSON, so much may take a millisecond."""
-
 _IN_PROCESS = "http://testserver"
 """The address that an application sees, unless the suite names one."""
 
@@ -215,8 +212,7 @@ class HttpTarget:
                         return await self._read(response, reading)
                     url = self._redirected(url, url.join(response.headers["Location"]), response.status_code)
                 finally:
-                    await response.aclose()
-                    del response.stream  # refers to the response: else each one would wait for the garbage collector
+                    await close(response)
                 if response.status_code == 303:  # httpx would take GET after 301 and 302, too, and ask nothing
                     method, body = "GET", None
         raise _redirect(f"more than {MAX_REDIRECTS} redirects, the last one to {host_and_port(str(url))}")
@@ -224,15 +220,14 @@ class HttpTarget:
     async def _read(self, response: httpx.Response, reading: ResponseParser) -> TargetResponse:
         encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
         if status >= 300:
-            beginning = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
-            raise status_error(response, beginning.decode("utf-8", "replace"), self.secrets, self._names)
+            raise await refusal(response, self.secrets, self._names)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:
             raise too_large(self._http.max_bytes)
         stream: Any = response.stream  # read once, here: `aiter_raw`, which guards that, takes as long as parsing it
         body = await read_body(stream, encoding, self._http.max_bytes)
         content_type = response.headers.get("Content-Type", "")
-        if len(body) > _LARGE_BYTES:
+        if len(body) > LARGE_TEXT:
             return await READERS.run(partial(reading.read, body, content_type, status))
         return reading.read(body, content_type, status)
 

@@ -115,6 +115,18 @@ async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int
     return bytes(body)
 
 
+def media_type(response: httpx.Response) -> str:
+    """Return the media type of a response in lower case, without parameters; empty if it names none."""
+    return str(response.headers.get("Content-Type", "")).partition(";")[0].strip().lower()
+
+
+async def close(response: httpx.Response) -> None:
+    """Close a response. Its stream refers to it: else each one would wait for the garbage collector."""
+    await response.aclose()
+    if hasattr(response, "stream"):
+        del response.stream
+
+
 def too_large(limit: int) -> BodyError:
     """Return the error of a body over `limit` bytes."""
     return BodyError("too_large", f"is larger than {limit:,} bytes")
@@ -336,7 +348,7 @@ class ResponseParser:
             raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
 
     def _excerpt(self, text: str) -> str:
-        return excerpt(text[:_QUOTED_CHARACTERS], self._secrets)
+        return excerpt(text, self._secrets)
 
     def _value(self, document: Any, status: int) -> Any:
         for output in self._outputs:
@@ -384,6 +396,13 @@ def status_error(
     wait = seconds_to_wait(retry_after) if retryable and retry_after else None
     message = ": ".join(part for part in parts if part)
     return TargetError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)
+
+
+async def refusal(response: httpx.Response, secrets: frozenset[str], names: SettingNames) -> TargetError:
+    """Return the error of an unsuccessful response, of which the beginning is read."""
+    encoding = response.headers.get("Content-Encoding", "")
+    beginning = await read_beginning(response.aiter_raw(), encoding, _QUOTED_CHARACTERS)
+    return status_error(response, beginning.decode("utf-8", "replace"), secrets, names)
 
 
 @lru_cache(maxsize=64)

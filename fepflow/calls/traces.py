@@ -217,10 +217,9 @@ class Traces:
         def read() -> dict[str, Any]:
             hidden = target_secrets | known_secrets()
             for span in spans:  # before long texts are cut: a part of a secret is none
-                span.attributes, span.events = redact_json([span.attributes, span.events], hidden)
+                span.attributes, span.events = redact_json(span.attributes, hidden), redact_json(span.events, hidden)
             content = read_trace(spans, trace.trace_id, trace.call_id, problem)
-            redacted: dict[str, Any] = redact_json(content, hidden)  # what stood in JSON in JSON, too
-            return redacted
+            return redact_json(content, hidden)  # what stood in JSON in JSON, too
 
         return await asyncio.to_thread(read) if len(spans) > 20 else read()
 

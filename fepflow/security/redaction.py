@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl, unquote, unquote_plus, urlsplit
 from fepflow.errors import FepflowError
 
 E = TypeVar("E", bound=FepflowError)
+T = TypeVar("T")
 
 MASK = "***"
 
@@ -81,9 +82,10 @@ def redact(text: str, secrets: frozenset[str]) -> str:
     return _redactor(secrets).redact(text) if secrets else text
 
 
-def redact_json(value: Any, secrets: frozenset[str]) -> Any:
+def redact_json(value: T, secrets: frozenset[str]) -> T:
     """Return a JSON value with each secret in its strings and keys replaced by `***`; unchanged parts are shared."""
-    return _in_json(value, _redactor(secrets)) if secrets else value
+    redacted: T = _in_json(value, _redactor(secrets)) if secrets else value
+    return redacted
 
 
 def holds_secret(text: str, secrets: frozenset[str]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import grpc
@@ -369,7 +369,7 @@ class Exchange:
         ids = {name: text for name, text in ids.items() if text}
         state = {"state": self.state} if self._message is not None or self.task.id else {}
         known = {**state, "agent": agent, **ids, **steps, **_usage(told)}
-        return cast("dict[str, Any]", redact_json(known, secrets))
+        return redact_json(known, secrets)
 
     def _answer(self) -> tuple[Any, dict[str, Any]]:
         """Return the value and its metadata: of the artifacts, a waiting task's question, or the last message."""

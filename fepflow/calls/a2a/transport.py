@@ -25,14 +25,15 @@ from fepflow.calls.responses import (
     A2A,
     ACCEPT_ENCODING,
     LARGE_TEXT,
+    close,
     malformed,
+    media_type,
     parse_answer,
-    read_beginning,
     read_body,
     read_events,
+    refusal,
     result_of,
     shown,
-    status_error,
 )
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import InputError, Problem, TargetError
@@ -105,7 +106,6 @@ def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
 
 WELL_KNOWN = "/.well-known/agent-card.json"
 MAX_CARD_BYTES = 1_000_000
-_SHOWN_BYTES = 65_536
 
 
 class AgentTransport(httpx.AsyncBaseTransport):
@@ -150,7 +150,7 @@ class AgentTransport(httpx.AsyncBaseTransport):
         request.headers["User-Agent"], request.headers["Accept-Encoding"] = "fepflow", ACCEPT_ENCODING
         with wire_errors(url, self._timeout, A2A):
             response = await peer.client.send(request)
-            kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            kind = media_type(response)
             answer = Answer(request, self._secrets)
             if response.status_code < 300 and kind == "text/event-stream":
                 events = _Events(response, answer, self._max_bytes, self._timeout)
@@ -158,16 +158,14 @@ class AgentTransport(httpx.AsyncBaseTransport):
             try:
                 return await self._read(response, answer, gets_headers=peer.gets_headers)
             finally:
-                await response.aclose()
-                del response.stream  # refers to the response: else each one would wait for the garbage collector
+                await close(response)
 
     async def _read(self, response: httpx.Response, answer: Answer, *, gets_headers: bool) -> httpx.Response:
         encoding, status, url = response.headers.get("Content-Encoding", ""), response.status_code, answer.request.url
         if response.has_redirect_location:
             return httpx.Response(status, headers={"Location": self._redirected(url, response)})
         if status >= 300:
-            beginning = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
-            error = status_error(response, beginning.decode("utf-8", "replace"), self._secrets, A2A)
+            error = await refusal(response, self._secrets, A2A)
             if status in (401, 403) and self.headers and not gets_headers:
                 error.args = (f"{error}; {headers_withheld(url)}",)
             raise error
@@ -233,7 +231,7 @@ class Answer:
         try:
             return parse_answer(text)
         except ValueError as error:
-            beginning, why = excerpt(text[:_SHOWN_BYTES], self._secrets), redact(str(error), self._secrets)
+            beginning, why = excerpt(text, self._secrets), redact(str(error), self._secrets)
             raise malformed(f"the answer is not valid JSON: {why}: {beginning or 'it is empty'}") from None
 
     def _agent_error(self, error: Any) -> TargetError:
@@ -259,5 +257,4 @@ class _Events(httpx.AsyncByteStream):
                 yield b"data: " + json.dumps(await self._answer.check(data)).encode("ascii") + b"\n\n"
 
     async def aclose(self) -> None:
-        await self._response.aclose()
-        del self._response.stream  # refers to the response
+        await close(self._response)

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from fepflow.calls.processes import EOF_SECONDS, ChildProcess, obituary
-from fepflow.calls.responses import shown
+from fepflow.calls.responses import media_type, shown
 from fepflow.errors import TargetError
 from fepflow.json.values import parse
 from fepflow.security.redaction import excerpt
@@ -97,7 +97,7 @@ class HttpWire:
         try:
             async with asyncio.timeout(self._seconds), self._endpoint.post(text.encode()) as response:
                 self._fault = f"HTTP {response.status_code} without an answer"
-                if response.headers.get("Content-Type", "").lower().startswith("text/event-stream"):
+                if media_type(response) == "text/event-stream":
                     async for data in self._endpoint.events(response):
                         self._messages.append(data)
                 elif (body := await self._endpoint.body(response)).strip():

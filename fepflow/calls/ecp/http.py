@@ -13,7 +13,7 @@ from fepflow.calls.base import traceparent
 from fepflow.calls.ecp.protocol import Request
 from fepflow.calls.http_client import refused_redirect, wire_errors
 from fepflow.calls.processes import Tail
-from fepflow.calls.responses import ECP, malformed, read_body, read_events, status_error
+from fepflow.calls.responses import ECP, close, malformed, media_type, read_body, read_events, status_error
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
@@ -45,8 +45,7 @@ class Endpoint(http_client.Endpoint):
             try:
                 yield response
             finally:
-                await response.aclose()
-                del response.stream  # refers to the response: else each one would wait for the garbage collector
+                await close(response)
 
     async def body(self, response: httpx.Response) -> str:
         """Return the whole body of a response as text. Raises BodyError."""
@@ -77,7 +76,7 @@ class HttpConnection:
             return await self._answer(request, response)
 
     async def _answer(self, request: Request, response: httpx.Response) -> dict[str, Any]:
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        kind = media_type(response)
         if 300 <= response.status_code < 400:
             location = response.headers.get("Location", "")
             raise refused_redirect(self._endpoint.url, location, response.status_code, self._secrets)

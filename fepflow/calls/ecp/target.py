@@ -96,10 +96,7 @@ class EcpTarget:
             def facts() -> dict[str, Any]:
                 agent, log_tail = session.agent, session.connection.log_tail()
                 facts = {"agent": agent.name, "protocol_version": agent.version}
-                redacted: dict[str, Any] = redact_json(
-                    facts | ({"log_tail": log_tail} if log_tail else {}), self.secrets
-                )
-                return redacted
+                return redact_json({**facts, **({"log_tail": log_tail} if log_tail else {})}, self.secrets)
 
             yield Conversation(say, facts)
 
@@ -115,9 +112,9 @@ class EcpTarget:
 
     async def _step(self, session: Session, text: str) -> Step:
         """Return the result of a step, without secrets."""
-        redacted = partial(redact_json, step := await session.step(text), self.secrets)
-        redacted_step: Step = await READERS.run(redacted) if is_large(step) else redacted()
-        return redacted_step
+        step = await session.step(text)
+        redacted = partial(redact_json, step, self.secrets)
+        return await READERS.run(redacted) if is_large(step) else redacted()
 
     def _response(self, session: Session, count: int, steps: list[Step]) -> TargetResponse:
         response = scenario_response(session.agent, count, steps, session.connection.log_tail())

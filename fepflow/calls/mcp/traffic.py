@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import anyio
 import httpx
@@ -37,7 +37,16 @@ from pydantic import ValidationError
 from fepflow.calls.base import traceparent
 from fepflow.calls.http_client import Endpoint, refused_redirect, wire_errors
 from fepflow.calls.processes import ChildProcess, obituary
-from fepflow.calls.responses import LARGE_TEXT, MCP, malformed, read_beginning, read_pieces, status_error
+from fepflow.calls.responses import (
+    LARGE_TEXT,
+    MCP,
+    close,
+    malformed,
+    media_type,
+    read_beginning,
+    read_pieces,
+    status_error,
+)
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
@@ -296,7 +305,7 @@ class Transport(httpx2.AsyncBaseTransport):
         )
 
     def _look_at_head(self, response: httpx.Response, exchange: Exchange) -> None:
-        kind = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        kind = media_type(response)
         if response.status_code == 202:
             exchange.fault = malformed("HTTP 202: the server took the request for a notification, and sends no answer")
         elif kind not in ("application/json", _EVENTS):
@@ -353,13 +362,10 @@ class _Body(httpx2.AsyncByteStream):
         except TargetError as error:
             self._exchange.fault = error
             raise httpx2.StreamError("see the exchange's fault") from None
-        if self._response.headers.get("Content-Type", "").lower().startswith(_EVENTS):
+        if media_type(self._response) == _EVENTS:
             # The SDK stops reading at the answer.
             message = "the stream of events ended without an answer"
             self._exchange.fault = TargetError(message, kind="connect", retryable=True)
 
     async def aclose(self) -> None:
-        response: Any = self._response
-        await response.aclose()
-        if hasattr(response, "stream"):
-            del response.stream  # refers to the response: else each one would wait for the garbage collector
+        await close(self._response)

@@ -38,7 +38,7 @@ from fepflow.calls.models.model import (
     RequestContext,
     Usage,
 )
-from fepflow.calls.responses import ACCEPT_ENCODING, BodyError, read_beginning, read_body
+from fepflow.calls.responses import ACCEPT_ENCODING, BodyError, media_type, read_beginning, read_body
 from fepflow.errors import MissingExtraError, ModelError
 from fepflow.extras import require
 from fepflow.json.values import has_more_values
@@ -75,7 +75,7 @@ def guard(litellm_handler: Any, litellm_transport: Any) -> None:
         response = await send(self, request)
         try:
             exchange.status = response.status_code
-            exchange.media_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()[:60]
+            exchange.media_type = media_type(response)[:60]
             if response.has_redirect_location:
                 location = _joined(requested, response.headers["Location"])
                 if not is_same_host(requested, location):

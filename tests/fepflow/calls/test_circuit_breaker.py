@@ -56,7 +56,7 @@ async def test_4xx_does_not_open_the_circuit(answer: TargetError) -> None:
 
 async def test_after_failures_in_a_row_calls_wait_but_for_a_probe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(policy, "GRACE_SECONDS", 60.0)
-    monkeypatch.setattr(policy, "PROBE_SECONDS", 1.0)
+    monkeypatch.setattr(policy, "PROBE_SECONDS", 0.3)
     found = down()
     waiting = [asyncio.create_task(found.admit()) for _ in range(5)]
     done, held = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
