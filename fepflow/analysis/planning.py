@@ -8,20 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fepflow.analysis.accumulation import cases_of, is_share_that_passed
-from fepflow.analysis.comparison import (
-    Contents,
-    RunResults,
-    baseline_of,
-    case_values,
-    compare_results,
-    match_cases,
-    results_of,
-    results_with_verdict,
-    with_outcome,
-)
 from fepflow.analysis.dependence import Dependence
 from fepflow.checks.registry import JUDGES
 from fepflow.errors import NotFoundError, UserError
@@ -41,12 +30,17 @@ from fepflow.statistics.planning import (
     variance_parts,
 )
 from fepflow.statistics.planning import power as power_of
-from fepflow.store.records import RunRecord
-from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.text import known_names, listed, number, percent, plural
 from fepflow.verdict.gate import at_look
+
+if TYPE_CHECKING:
+    from fepflow.analysis.comparison import Contents, RunResults
+    from fepflow.store.records import RunRecord
+    from fepflow.store.store import Store
+
+# Comparisons need the store: they are imported where a baseline is named, as a plan without one works in the base.
 
 EARLIER_RUNS = 20
 """Runs that are looked at to find one with repeats, or some to compare a base with."""
@@ -373,6 +367,8 @@ def plan_against(
 
     Raises NotFoundError, UserError where there is nothing to plan for.
     """
+    from fepflow.analysis.comparison import match_cases, results_with_verdict
+
     base = _base(store, suite.name, named)
     gate = at_look(suite.gate or Gate(), 1)
     then = results_with_verdict(store, base)
@@ -435,6 +431,8 @@ def _power_of(
 
 
 def _base(store: Store, suite: str, named: str) -> RunRecord:
+    from fepflow.analysis.comparison import baseline_of, with_outcome
+
     if named == PREVIOUS:
         newest = next((run for run in store.runs.newest(EARLIER_RUNS, suite) if run.outcome), None)
         if newest is None:
@@ -452,6 +450,8 @@ def _differences(
     store: Store, then: RunResults, others: list[RunRecord], names: Collection[str]
 ) -> dict[str, tuple[list[str], list[float]]]:
     """Return the differences of each metric between the base and a few other runs, case by case, and the runs' ids."""
+    from fepflow.analysis.comparison import case_values, compare_results, results_of
+
     learned: dict[str, tuple[list[str], list[float]]] = {name: ([], []) for name in names}
     for run in others:
         wanting = [name for name, (learned_from, _) in learned.items() if len(learned_from) < MOST_COMPARED]
