@@ -64,7 +64,10 @@ async def test_a_run_that_was_cancelled_before_it_began_does_not_begin(plan: Pla
     assert store.runs.get(run_id).status == "cancelled"
 
 
-async def test_a_resumed_cancelled_run_is_not_cancelled_again(plan: Plan, store: Store) -> None:
+async def test_a_resumed_cancelled_run_is_not_cancelled_again(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "STORE_SECONDS", 0.05)
     run_id = plan(["a"])
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, lambda: store.runs.request_cancel(run_id))
@@ -125,11 +128,14 @@ async def lose_a_shard(run_id: str, store: Store) -> None:
     async with open_run(run_id) as context:
         await stop_shards(context)
         assert store.runs.cancel_requested(run_id)
-        await asyncio.sleep(cancellation.STORE_SECONDS * 2)
+        await asyncio.sleep(cancellation.STORE_SECONDS * 4)
         raise InfrastructureError("a shard is lost for good")
 
 
-async def test_the_stop_flag_of_a_runs_own_shards_does_not_cancel_it(plan: Plan, store: Store) -> None:
+async def test_the_stop_flag_of_a_runs_own_shards_does_not_cancel_it(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancellation, "STORE_SECONDS", 0.1)
     run_id = plan(["a"])
     with pytest.raises(InfrastructureError):
         await lose_a_shard(run_id, store)

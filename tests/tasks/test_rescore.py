@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -313,27 +313,39 @@ async def test_a_run_under_way_one_without_outputs_and_one_of_no_suite_are_refus
         find_rescorable(store, waiting, None)
 
 
-async def test_runs_of_no_suite_file_are_judged_by_a_suite_that_is_named(
+SOURCES: list[tuple[dict[str, Any], Cause, str]] = [
+    ({"pytest": "t"}, "pytest", "by a test"),
+    ({"evaluate": "t"}, "evaluate", "by a request to evaluate outputs"),
+    ({"imported": {"format": "promptfoo"}}, "import", "by an import"),
+    ({"given": {}}, "network", "over the network"),
+]
+"""Targets of runs that have no suite file, and by what such a run was made."""
+
+
+def runs_without_file(store: Store) -> Iterator[tuple[str, str]]:
+    """Stores a run of each kind; yields its id, and by what it was made."""
+    case, outputs = TestCase(id="a", input="a", expected="a"), [NewOutput(0, 0, "0" * 64, Output(value="a"))]
+    for number, (target, cause, made) in enumerate(SOURCES):
+        suite = {"name": "theirs", "target": target, "checks": []}
+        run = RunRecord(id=f"{number}" * 32, name="theirs", suite=suite, repeats=1, cause=cause)
+        store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
+        yield run.id, made
+
+
+def test_a_run_of_no_suite_file_needs_a_suite_that_is_named(plan: Plan, store: Store, tmp_path: Path) -> None:
+    plan(["a"])
+    for run_id, made in runs_without_file(store):
+        with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):
+            find_rescorable(store, run_id, None)
+        assert new_run(store, run_id, tmp_path / "suite.json").rescoring["target"] is None
+
+
+async def test_a_run_of_no_suite_file_is_judged_by_the_suite_that_is_named(
     plan: Plan, store: Store, tmp_path: Path
 ) -> None:
     plan(["a"])
-    case = TestCase(id="a", input="a", expected="a")
-    sources: list[tuple[dict[str, Any], Cause, str]] = [
-        ({"pytest": "t"}, "pytest", "by a test"),
-        ({"evaluate": "t"}, "evaluate", "by a request to evaluate outputs"),
-        ({"imported": {"format": "promptfoo"}}, "import", "by an import"),
-        ({"given": {}}, "network", "over the network"),
-    ]
-    for number, (target, cause, made) in enumerate(sources):
-        suite = {"name": "theirs", "target": target, "checks": []}
-        run = RunRecord(id=f"{number}" * 32, name="theirs", suite=suite, repeats=1, cause=cause)
-        outputs = [NewOutput(0, 0, "0" * 64, Output(value="a"))]
-        store.runs.add_completed(run, [case], outputs, [], outcome="pass", metrics=[], verdict={})
-        with pytest.raises(UserError, match=f"was made {made}, and has no suite file: name the suite"):
-            find_rescorable(store, run.id, None)
-        new = new_run(store, run.id, tmp_path / "suite.json")
-        assert new.rescoring["target"] is None
-    taken, computed, verdict = await rescored(new.id)
+    run_id, _ = next(runs_without_file(store))
+    taken, computed, verdict = await rescored(new_run(store, run_id, tmp_path / "suite.json").id)
     assert (taken.outputs, computed, verdict.outcome) == (1, 1, "pass")
 
 

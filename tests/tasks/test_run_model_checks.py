@@ -168,11 +168,11 @@ async def test_checks_left_out_by_the_budget_are_run_on_resume(
 
 
 async def test_no_retries_are_waited_for_at_the_deadline(judged: Plan, store: Store) -> None:
-    run_id = judged(["a", "b"], "gpt-4o-mini?latency=1", deadline="300ms")
+    run_id = judged(["a", "b"], "gpt-4o-mini?latency=0.6", deadline="200ms")
     asked = await asked_for(run_id, 2)
     assert (asked.results, asked.left_out) == (0, 2)
     assert rows(store, run_id) == {}
-    await asyncio.sleep(1)  # the stand-in ends in peace
+    await asyncio.sleep(0.6)  # the stand-in ends in peace
 
 
 async def test_a_retryable_judge_failure_is_not_stored_but_returned(

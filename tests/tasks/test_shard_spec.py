@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from fepflow.calls.client import RetryPolicy
 from fepflow.store.store import Store
 from fepflow.suite.models import Budget
+from fepflow.tasks import open_run as open_run_module
 from fepflow.tasks.batches import FULL_RUN, Batch, ShardSpec
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.open_run import open_run, open_shard
@@ -42,7 +45,10 @@ async def test_executors_of_a_run_share_its_limits_budget_and_deadline(plan: Pla
     assert ShardSpec(0, 200).budget(context.suite.model_copy(update={"budget": Budget(tokens=5)}), store).ended is None
 
 
-async def test_a_shard_waits_for_an_executor_that_is_still_there(plan: Plan, store: Store) -> None:
+async def test_a_shard_waits_for_an_executor_that_is_still_there(
+    plan: Plan, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_run_module, "WAIT_SECONDS", 0.1)
     run_id = plan(["a", "b"])
     store.leases.acquire_shard(run_id, 0, "elsewhere/1/x", 0.5)
     async with open_shard(run_id, ShardSpec(0, 2)) as context:

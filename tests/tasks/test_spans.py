@@ -19,6 +19,7 @@ from fepflow import extras
 from fepflow.protocol.test_case import Output
 from fepflow.settings import settings
 from fepflow.store.store import Store
+from fepflow.tasks import spans
 from fepflow.tasks.batches import Batch, CaseOutput, ShardSpec
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.decide import decide_run
@@ -238,6 +239,7 @@ def one_warning(caplog: pytest.LogCaptureFixture) -> str:
 async def test_a_collector_that_is_not_there_is_one_warning_and_some_seconds(
     plan: Plan, agent: Agent, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(spans, "UNREACHABLE_SECONDS", 0.5)
     address = f"http://user:collector-key@127.0.0.1:{free_port()}/?token=collector-key"
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", address)
     began = time.monotonic()
