@@ -126,7 +126,7 @@ class TestFigures:
         with pytest.raises(UserError, match="60 different values, and kappa is for scales"):
             compared(store, values, values, "score")
 
-    @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(st.lists(st.tuples(st.booleans(), st.booleans() | st.none()), min_size=1, max_size=12))
     def test_statistics_are_json_without_nan(self, store: Store, pairs):
         labels, verdicts = zip(*pairs, strict=True)

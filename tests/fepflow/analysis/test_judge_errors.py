@@ -147,14 +147,14 @@ def test_only_shares_that_a_judge_passed_are_corrected(store: Store) -> None:
         {"id": "errors", "check": "llm_judge", "aggregate": "error_rate"},
         {"id": "worst", "check": "llm_judge", "aggregate": "worst"},
     ]
-    verdict = judged(store, run_of(store, 400, 500), metrics=metrics)
+    verdict = judged(store, run_of(store, 80, 100), metrics=metrics)
     assert {metric.id for metric in verdict.metrics if metric.corrected} == {"passed", "path"}
 
 
 def test_labels_of_another_field_tell_nothing_of_passes(store: Store) -> None:
     run = stored(store, [{"passed": True, "score": 1}, {"passed": False, "score": 2}])
     calibrate(store, run, LabelSet(judges_of_run(run)[0], "score", {"c0": 1.0, "c1": 2.0}))
-    assert judged(store, run_of(store, 400, 500)).metrics[0].corrected is None
+    assert judged(store, run_of(store, 40, 50)).metrics[0].corrected is None
 
 
 def test_what_is_shown_of_an_ended_run_is_corrected_by_what_is_known_now(store: Store) -> None:

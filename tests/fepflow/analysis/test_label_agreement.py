@@ -87,7 +87,7 @@ class TestWhoCounts:
             max_size=12,
         )
     )  # fmt: skip
-    @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_labels_of_one_field_and_run_count_for_no_other(self, store: Store, rows):
         run, _ = judged(store, *[True] * 3)
         other, _ = judged(store, *[True] * 3)
