@@ -206,11 +206,11 @@ def power_of_pairs(cases: int, margin: float, discordant: float, confidence: flo
 
 
 def simulated_power_of_pairs(
-    cases: int, margin: float, differences: Sequence[float], width: float = 1.0, confidence: float = 0.95
+    cases: int, margin: float, differences: Sequence[float], confidence: float = 0.95
 ) -> float:
-    """Return the same for repeats, and for scores in a range of this width: differences are drawn from those seen, with
-    either sign equally often, and their mean has the interval that `paired_estimate` gives it."""
-    scale = Scale(-width, width)
+    """Return the same for repeats: differences are drawn from those seen, with either sign equally often, and their
+    mean has the interval that `paired_estimate` gives it."""
+    scale = Scale(-1.0, 1.0)
     shares = [scale.share(sign * difference) for difference in differences for sign in (-1, 1)]
     rng, shown = Random(f"{cases} {margin}"), 0  # noqa: S311  # for a simulation
     for _ in range(SIMULATIONS):
@@ -241,10 +241,8 @@ def pairs_for_power(power_of: Callable[[int], float], wanted: float, start: int)
     return cases if power_of(cases) >= wanted else many
 
 
-def detectable_regression(
-    estimate: Estimate, margin: float = 0.0, power: float = 0.8, *, less_is_better: bool = False
-) -> float | None:
-    """Return the least regression that such a comparison shows with this power, from the `estimate` of a difference.
+def detectable_regression(estimate: Estimate, margin: float = 0.0, *, less_is_better: bool = False) -> float | None:
+    """Return the least regression that four of five such comparisons show, from the `estimate` of a difference.
 
     A comparison shows one if its whole interval is beyond the margin: the value has to be as far away as the interval
     reaches towards it, and z_beta standard errors more, to be so far away as often as wanted. None without an interval.
@@ -253,7 +251,7 @@ def detectable_regression(
     if estimate.value is None or toward is None:
         return None
     reach = abs(toward - estimate.value)
-    return margin + reach * (1 + NormalDist().inv_cdf(power) / z_score(estimate.confidence))
+    return margin + reach * (1 + NormalDist().inv_cdf(0.8) / z_score(estimate.confidence))
 
 
 def _most_worse(differing: int, cases: int, margin: float, confidence: float) -> int:

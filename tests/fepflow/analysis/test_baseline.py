@@ -14,13 +14,10 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.services.comparisons import trend_up_to
 from fepflow.store.records import Cause, RunRecord
 from fepflow.store.store import Store
-from fepflow.tasks.batches import Batch
-from fepflow.tasks.call_target import call_target
-from fepflow.tasks.decide import decide_run
-from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.verdict import Outcome, Verdict
 from tests.tasks.conftest import SAME, Agent, Plan
+
+from .conftest import decided
 
 
 def ended(
@@ -139,23 +136,15 @@ def test_a_difference_too_large_for_a_number_is_none(store: Store) -> None:
     assert _change("m", 1.7e308, -1.7e308).difference is None
 
 
-async def verdict_of(run_id: str) -> Verdict:
-    async with open_run(run_id) as context:
-        work = await context.begin(Batch(0, context.run.calls))
-        await call_target(context, work)
-        await run_checks_of_batch(context, work)
-        return await decide_run(context)
-
-
 async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(
     plan: Plan, store: Store, agent: Agent
 ) -> None:
     first = plan(["a", "b"], baseline="previous")
-    before = await verdict_of(first)
+    before = await decided(store, first)
     assert (before.baseline, before.not_compared) == (None, "There is no earlier run of the suite to compare with.")
     agent.wrong = {"b"}
     second = plan(["a", "b"], baseline="previous", description="another text", target={"concurrency": 3})
-    compared = (await verdict_of(second)).baseline
+    compared = (await decided(store, second)).baseline
     assert compared is not None
     assert (compared.run_id, compared.outcome, compared.worsened) == (first, "pass", True)
     day = store.runs.get(first).created_at.strftime("%Y-%m-%d")
@@ -175,20 +164,22 @@ async def test_a_suite_that_names_a_baseline_stores_the_verdict_beside_it(
     ],
 )
 async def test_a_changed_suite_or_cases_are_reported_instead_of_compared(
-    plan: Plan, now: dict[str, Any], says: str
+    plan: Plan, store: Store, now: dict[str, Any], says: str
 ) -> None:
     first = plan(["a", "b"])
-    await verdict_of(first)
+    await decided(store, first)
     for baseline in ("previous", first[:12]):
-        verdict = await verdict_of(plan(**{"cases": ["a", "b"], "baseline": baseline, **now}))
+        verdict = await decided(store, plan(**{"cases": ["a", "b"], "baseline": baseline, **now}))
         assert verdict.baseline is None
         assert verdict.not_compared is not None
         assert f"run {first[:8]} of " in verdict.not_compared
         assert says in verdict.not_compared
 
 
-async def test_a_missing_baseline_does_not_prevent_the_verdict(plan: Plan, caplog: pytest.LogCaptureFixture) -> None:
-    verdict = await verdict_of(plan(["a", "b"], baseline="abcd1234"))
+async def test_a_missing_baseline_does_not_prevent_the_verdict(
+    plan: Plan, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    verdict = await decided(store, plan(["a", "b"], baseline="abcd1234"))
     assert (verdict.outcome, verdict.baseline) == ("pass", None)
     assert "There is no run 'abcd1234'" in (verdict.not_compared or "")
     assert "no baseline to compare with: There is no run 'abcd1234'" in caplog.text

@@ -8,25 +8,15 @@ import pytest
 
 from fepflow.errors import InputError, UserError
 from fepflow.store.store import Store
-from fepflow.tasks.batches import Batch
-from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions
-from fepflow.tasks.decide import decide_run
 from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_checks import run_checks_of_batch
-from fepflow.verdict.verdict import LooksVerdict, Verdict
+from fepflow.verdict.verdict import LooksVerdict
 from tests.tasks.conftest import Agent, Plan
+
+from .conftest import decided
 
 CASES = [f"q{n}" for n in range(40)]
 VERSION: dict[str, Any] = {"version": "1.4"}
-
-
-async def decided(store: Store, run_id: str) -> Verdict:
-    async with open_run(run_id, None, store) as context:
-        work = await context.begin(Batch(0, context.run.calls))
-        await call_target(context, work)
-        await run_checks_of_batch(context, work)
-        return await decide_run(context)
 
 
 async def looks(store: Store, run_id: str) -> LooksVerdict | None:

@@ -17,27 +17,14 @@ from fepflow.statistics.means import CaseValue
 from fepflow.statistics.paired import paired_estimate
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
-from fepflow.tasks.batches import Batch
-from fepflow.tasks.call_target import call_target
 from fepflow.tasks.create_run import RunOptions
-from fepflow.tasks.decide import decide_run
-from fepflow.tasks.open_run import open_run
-from fepflow.tasks.run_checks import run_checks_of_batch
 from fepflow.verdict.regression_rules import MetricDifference, detectable, in_words
-from fepflow.verdict.verdict import Verdict
 from tests.tasks.conftest import SAME, Agent, Plan
+
+from .conftest import decided
 
 CASES = [f"q{n}" for n in range(40)]
 GATE: dict[str, Any] = {"regression": {"margin": 0.1}}
-
-
-async def decided(store: Store, run_id: str) -> Verdict:
-    async with open_run(run_id, None, store) as context:
-        batch = Batch(0, context.run.calls)
-        work = await context.begin(batch)
-        await call_target(context, work)
-        await run_checks_of_batch(context, work)
-        return await decide_run(context)
 
 
 async def test_without_a_baseline_it_is_inconclusive_and_says_how_to_make_one(store: Store, plan: Plan) -> None:
