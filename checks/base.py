@@ -80,6 +80,8 @@ OUTPUT = JSONPath("$.output.value")
 """Default of the argument that a check looks at."""
 EXPECTED = JSONPath("$.test_case.expected")
 """Default of the argument that it is compared with."""
+FILLED_LATER = JSONPath("$.")
+"""Value of an argument that holds paths inside, before they are resolved."""
 
 if TYPE_CHECKING:
     PathText = JSONPath | str  # a type checker knows what is given, not that the text `$.…` becomes a path

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field, StrictBool, model_validator
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText
 from fepflow.checks.explanation import ResolvedArguments, listed, shown
 from fepflow.documents.messages import kind_name
 
@@ -41,8 +41,8 @@ class ClassificationCheck(BaseCheck):
 
     check_type: ClassVar[str] = "classification"
 
-    actual: LabelValue = Field(default=JSONPath("$.output.value"), description="Label to check.")
-    expected: LabelValue = Field(default=JSONPath("$.test_case.expected"), description="Label to compare with.")
+    actual: LabelValue = Field(default=OUTPUT, description="Label to check.")
+    expected: LabelValue = Field(default=EXPECTED, description="Label to compare with.")
     labels: Annotated[list[str], Field(min_length=2)] | JSONPath | None = Field(
         default=None, description="All possible labels; default: any text is a label."
     )

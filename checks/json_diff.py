@@ -16,7 +16,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import AfterValidator, ConfigDict, Field, StrictBool
 from typing_extensions import TypedDict
 
-from fepflow.checks.base import BaseCheck, JSONPath
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath
 from fepflow.checks.explanation import MAX_PART, MOST_DIFFERENCES, ResolvedArguments, first_errors, shown
 from fepflow.checks.number import as_decimal, is_close
 from fepflow.checks.tool_usage import largest_matching
@@ -307,10 +307,8 @@ class JSONDiffCheck(BaseCheck):
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     check_pass_at: ClassVar[float | None] = 1.0
 
-    actual: Any = Field(default=JSONPath("$.output.value"), description="Value to check; a text is read as JSON.")
-    expected: Any = Field(
-        default=JSONPath("$.test_case.expected"), description="Value to compare with; a text may be JSON."
-    )
+    actual: Any = Field(default=OUTPUT, description="Value to check; a text is read as JSON.")
+    expected: Any = Field(default=EXPECTED, description="Value to compare with; a text may be JSON.")
     rules: dict[FieldPath, Literal["equal", "ignore", "unordered"] | FieldRule] | JSONPath = Field(
         default={}, description="Rules of comparison, by path: `{$.total: {tolerance: 0.01}, $.id: ignore}`."
     )

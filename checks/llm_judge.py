@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, Field, InstanceOf, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from fepflow.checks.base import JSONPath, PathText
+from fepflow.checks.base import FILLED_LATER, JSONPath, PathText
 from fepflow.checks.explanation import ResolvedArguments
 from fepflow.checks.models.judge_check import Asked, JudgeCheck, Questioner, json_object, parts_of, refuse_nothing
 from fepflow.checks.models.voting import JuryRule
@@ -20,9 +20,6 @@ from fepflow.json.values import parse
 from fepflow.jsonpath.template import RenderedPrompt
 
 Model = type[BaseModel]
-
-OF_PLACEHOLDERS = "$."
-"""Stands for the prompt before it is filled, if it has placeholders; see `fepflow.checks.core.compiled`."""
 
 
 class LLMJudgeCheck(JudgeCheck):
@@ -53,7 +50,7 @@ class LLMJudgeCheck(JudgeCheck):
 
     def check_question(self) -> None:
         """See JudgeCheck."""
-        if isinstance(self.prompt, JSONPath) and self.prompt.expression != OF_PLACEHOLDERS:
+        if isinstance(self.prompt, JSONPath) and self.prompt != FILLED_LATER:
             advice = "write what to judge, and by which rules, with {{$.path}} placeholders"
             raise ValueError(f"prompt: a text from a path is data, which must not instruct a model ({advice})")
         if isinstance(self.response_format, JSONPath):

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text, finite_number
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText, as_text, finite_number
 from fepflow.checks.explanation import ResolvedArguments, shown
 
 DecimalMark = Literal["point", "comma"]
@@ -138,10 +138,8 @@ class NumberCheck(BaseCheck):
 
     check_type: ClassVar[str] = "number"
 
-    text: TextOrNumber = Field(default=JSONPath("$.output.value"), description="Text with the number, or a number.")
-    expected: TextOrNumber = Field(
-        default=JSONPath("$.test_case.expected"), description="Number to compare with, or a text with the number."
-    )
+    text: TextOrNumber = Field(default=OUTPUT, description="Text with the number, or a number.")
+    expected: TextOrNumber = Field(default=EXPECTED, description="Number to compare with, or a text with the number.")
     position: Position | PathText = Field(default="last", description="Which number of a text to compare.")
     tolerance: Tolerance | PathText = Field(default=0.0, description="Largest difference that passes.")
     percent: Tolerance | PathText = Field(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 
-from fepflow.checks.base import JSONPath, PathText
+from fepflow.checks.base import FILLED_LATER, JSONPath, PathText
 from fepflow.checks.models.judge_check import (
     ANSWER,
     QUESTION,
@@ -26,9 +26,6 @@ from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import text_of
-
-OF_PLACEHOLDERS = "$."
-"""Stands for criteria before they are filled, if they have placeholders; see `fepflow.checks.core.compiled`."""
 
 MOST_STEPS = 10
 MOST_CHARACTERS = 500
@@ -98,7 +95,7 @@ class RubricCheck(ScoredJudgeCheck):
 
     def check_question(self) -> None:
         """See JudgeCheck."""
-        if isinstance(self.criteria, JSONPath) and self.criteria.expression != OF_PLACEHOLDERS:
+        if isinstance(self.criteria, JSONPath) and self.criteria != FILLED_LATER:
             advice = "write them, with {{$.test_case.…}} where a case says something of its own"
             raise ValueError(f"criteria: a text from a path is data, and cannot be the criteria ({advice})")
         if isinstance(self.steps, JSONPath):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, StrictBool
 
-from fepflow.checks.base import BaseCheck, JSONPath, PathText, as_text
+from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath, PathText, as_text
 from fepflow.checks.explanation import ResolvedArguments, number, shown
 from fepflow.errors import CheckArgumentsError
 
@@ -45,8 +45,8 @@ class TextDistanceCheck(BaseCheck):
     check_range: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
     check_pass_at: ClassVar[float | None] = 0.7
 
-    text: str | JSONPath = Field(default=JSONPath("$.output.value"), description="Text to check.")
-    expected: str | JSONPath = Field(default=JSONPath("$.test_case.expected"), description="Text to compare with.")
+    text: str | JSONPath = Field(default=OUTPUT, description="Text to check.")
+    expected: str | JSONPath = Field(default=EXPECTED, description="Text to compare with.")
     metric: TextMetric | PathText = Field(default="ratio", description="Measure of similarity.")
     case_sensitive: StrictBool | PathText = Field(default=True, description="Whether case matters.")
 

@@ -17,6 +17,7 @@ from pydantic_core import to_jsonable_python
 from fepflow.calls.models.client import ModelRequests, offered_to_nested_calls
 from fepflow.calls.thread_pool import LOOKUPS, USER_CHECK_POOL, ThreadPool
 from fepflow.checks.base import (
+    FILLED_LATER,
     MISSING,
     OUTPUT,
     RESOLVED,
@@ -124,7 +125,8 @@ class Arguments:
             for name, value in self.template.literal.items()
             if name not in self._paths and name in self._fields
         }
-        self._unresolved = {**literals, **{name: JSONPath(path or "$.") for name, path in self._paths.items()}}
+        paths = {name: JSONPath(path) if path else FILLED_LATER for name, path in self._paths.items()}
+        self._unresolved = {**literals, **paths}
         if self.modifiers is not None:
             self._unresolved = self._first_alternative(self.modifiers, literals)
         self.sample = sample = self.instance(self._unresolved)

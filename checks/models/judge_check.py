@@ -22,7 +22,7 @@ from fepflow.calls.models import structured
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.model import CHAT, ChatResponse, Model, parse_model_config
 from fepflow.calls.models.structured import StructuredPrompt, escaped, random_word
-from fepflow.checks.base import MISSING, JSONPath
+from fepflow.checks.base import EXPECTED, MISSING, OUTPUT, JSONPath
 from fepflow.checks.models.model_check import (
     NO_VERDICTS,
     OF_PROVIDER,
@@ -92,8 +92,8 @@ def says_something(text: str) -> bool:
 
 
 QUESTION = Field(default=JSONPath("$.test_case.input"), description="Question to the agent.")
-ANSWER = Field(default=JSONPath("$.output.value"), description="Answer to judge.")
-REFERENCE = Field(default=JSONPath("$.test_case.expected"), description="Right answer, or what it must say.")
+ANSWER = Field(default=OUTPUT, description="Answer to judge.")
+REFERENCE = Field(default=EXPECTED, description="Right answer, or what it must say.")
 CONTEXT = Field(
     default=JSONPath("$.output.metadata.context"),
     description="Source of the answer: a text, or a list of texts or objects, the best first.",
