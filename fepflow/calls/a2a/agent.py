@@ -30,7 +30,7 @@ from a2a.utils.errors import A2AError
 from google.protobuf.json_format import Error as ProtoJsonError
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from fepflow.calls.a2a.transport import AgentTransport, headers_withheld
+from fepflow.calls.a2a.target import AgentTransport, headers_withheld
 from fepflow.calls.base import TargetResponse, is_number
 from fepflow.calls.responses import A2A, malformed
 from fepflow.errors import TargetError, TargetTimeoutError

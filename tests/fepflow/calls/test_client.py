@@ -213,22 +213,26 @@ async def test_a_case_may_be_called_once_more_after_its_attempts(serve: Serve) -
 
 
 async def test_a_case_has_a_deadline_for_all_its_attempts(serve: Serve) -> None:
+    calls = 0
+
     async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.15)
+        nonlocal calls
+        calls += 1
+        await asyncio.sleep(0 if calls == 1 else 30)
         return web.Response(status=500)
 
     target = HttpTarget(configured(await serve(handler)))
-    asked = await TargetClient(target, RetryPolicy(20, 5, case_timeout=0.25)).ask(CASE)
+    asked = await TargetClient(target, RetryPolicy(20, 5, case_timeout=0.6)).ask(CASE)
     await target.aclose()
     assert not asked.may_recover
     output = asked.output()
     assert output.metadata is not None
     assert output.metadata["error"]["type"] == "timeout_error"
     message = output.metadata["error"]["message"]
-    assert "within 0.25 s, all attempts together" in message
+    assert "within 0.6 s, all attempts together" in message
     assert message.endswith("; before that: HTTP 500 Internal Server Error")
     assert output.metadata["error"]["recoverable"] is True, "by a run that gives it more time"
-    assert 1 <= output.metadata["attempts"] < 4
+    assert output.metadata["attempts"] in (1, 2)
     assert all(entry["error"] for entry in output.metadata["attempt_log"])
 
 
