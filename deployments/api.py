@@ -20,15 +20,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
-from fepflow.access.connections import address_of
-from fepflow.access.listening import Listening, allowed_origins, listening_on
-from fepflow.api.evalguard import Catalogue
+from fepflow.access.listening import Listening, address_of, allowed_origins, listening_on
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.service import EvaluationService
 from fepflow.api.grpc.server import GrpcServer, serve_grpc
 from fepflow.api.rest.app import create_app
 from fepflow.api.rest.errors import Errors, error_response
-from fepflow.api.rest.evalguard import PATHS, evalguard_error, evalguard_router
+from fepflow.api.rest.evalguard import PATHS, Catalogue, evalguard_error, evalguard_router
 from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
 from fepflow.api.rest.fep import fep_router

@@ -16,7 +16,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
+from fepflow.access.listening import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
 from fepflow.errors import InfrastructureError
 
 KEEP_ALIVE, STOP_SECONDS = 15, 5

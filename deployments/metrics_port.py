@@ -10,7 +10,7 @@ import click
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from fepflow.access.connections import address_of
+from fepflow.access.listening import address_of
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.observability.metrics import Metrics, Probe, metrics_route, probe_routes, store_probe
 from fepflow.services.prefect_api import is_answering

@@ -23,13 +23,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from fepflow.access.audit_writer import write_entries
-from fepflow.access.caller import SCOPES, Scope, name_of_user
+from fepflow.access.caller import SCOPES, Scope
 from fepflow.documents.files import open_regular
-from fepflow.errors import AuthenticationError, InfrastructureError, UserError
+from fepflow.errors import AuthenticationError, UserError
 from fepflow.security.redaction import remember
 from fepflow.settings import JwtAlgorithm, Settings
-from fepflow.store.records import ApiKey, AuditEntry
+from fepflow.store.records import ApiKey
 from fepflow.store.store import Store
 from fepflow.text import printable
 
@@ -74,17 +73,6 @@ def _expiry(now: datetime, lifetime: float | None) -> datetime | None:
 def revoke_key(store: Store, key_id: str) -> ApiKey:
     """Revoke a key for good. Raises NotFoundError without the given text, which may be a whole key."""
     return store.access.revoke_key(key_id if re.fullmatch(ID, key_id) else "")
-
-
-def record_by_operator(store: Store, folder: Path, action: str, key: ApiKey) -> None:
-    """Record in the audit log that the user of the command line has created or revoked a key."""
-    try:
-        write_entries(store, folder, [AuditEntry(f"cli:{name_of_user()}", None, action, key.id, "done")])
-    except OSError as error:
-        raise InfrastructureError(
-            f"The audit log in {folder} cannot be written ({error.strerror}): make it writable for this user. Of key "
-            f"{key.id}, {action} is done."
-        ) from error
 
 
 PublicKey = RSAPublicKey | EllipticCurvePublicKey | Ed25519PublicKey

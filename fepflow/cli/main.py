@@ -12,19 +12,16 @@ from typing import NoReturn
 
 import click
 
-from fepflow.cli.administration import audit, cache, keys, store
+from fepflow.cli.administration import audit, cache, delete, keys, prune, store
 from fepflow.cli.calibrate import calibrate, labels
-from fepflow.cli.cases import cases
 from fepflow.cli.comparisons import baseline, compare, trends
 from fepflow.cli.ecp import ecp
 from fepflow.cli.evalguard import evalguard
-from fepflow.cli.export import export
-from fepflow.cli.imports import import_file
 from fepflow.cli.options import prepare
-from fepflow.cli.retention import delete, prune
+from fepflow.cli.other_tools import export, import_file
 from fepflow.cli.runs import cancel, list_runs, rescore, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
-from fepflow.cli.suites import checks, init, plan, schema, validate
+from fepflow.cli.suites import cases, checks, init, plan, schema, validate
 from fepflow.errors import FepflowError, MissingExtraError
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial, wraps
@@ -299,3 +301,37 @@ def margins_by_metric(margins: Sequence[Margin]) -> tuple[float | None, dict[str
     """Return the margin of all shares, the last one if there are several, and those of metrics."""
     plain = next((margin for name, margin in reversed(margins) if name is None), None)
     return plain, {name: margin for name, margin in margins if name is not None}
+
+
+def github_option(command: Command) -> Command:
+    """Give a command `--github`, as its argument `github`: the report to be made, or None."""
+
+    @click.option(
+        "--github",
+        is_flag=True,
+        help="In GitHub Actions: write summary, outputs and annotations, and keep one comment on the pull request.",
+    )
+    @wraps(command)
+    def with_github(*, github: bool, suite: Path | None, resume: str | None, **options: Any) -> Any:
+        if not github:
+            return command(suite=suite, resume=resume, github=None, **options)
+        from fepflow.services.github import GitHubReport
+
+        with _stderr_of_now() as say:
+            report = GitHubReport(None if resume else suite or SUITE_FILE, say)
+            with report.watching():
+                return command(suite=suite, resume=resume, github=report, **options)
+
+    return with_github  # type: ignore[return-value]  # click calls it as it would have called the command
+
+
+@contextmanager
+def _stderr_of_now() -> Iterator[Callable[[str], None]]:
+    """Give a function that prints lines to what is stderr now. Later a log of JSON may have taken it, and stdout."""
+    try:
+        descriptor = os.dup(sys.stderr.fileno())
+    except io.UnsupportedOperation:  # a stream in memory
+        yield partial(click.echo, err=True)
+        return
+    with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+        yield partial(print, file=stream, flush=True)

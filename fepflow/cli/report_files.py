@@ -21,7 +21,7 @@ from fepflow.store.store import Store
 
 
 def _write_html(store: Store, run: RunRecord, file: Any) -> None:
-    from fepflow.pages.report import write_html  # of the extra `serve`
+    from fepflow.pages.run_page import write_html  # of the extra `serve`
 
     write_html(store, run, file)
 

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from fepflow.cli.github import github_option
 from fepflow.cli.options import (
     LIMIT,
     Deadline,
     Reports,
     echo_json_lines,
+    github_option,
     pair,
     read_from_environment,
     report_options,

@@ -13,8 +13,7 @@ from markupsafe import Markup
 from fepflow.errors import NotFoundError
 from fepflow.json.values import finite
 from fepflow.pages.charts import attempts_chart
-from fepflow.pages.rendering import State, state, state_of
-from fepflow.pages.text import Span, differences, shown
+from fepflow.pages.rendering import Span, State, differences, shown, state, state_of
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Exchange, ending, exchanges
 from fepflow.store.records import CaseResult, GridRow, RunRecord, StoredLabel

@@ -42,10 +42,9 @@ from fepflow.api.rest.request import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
 from fepflow.pages import case_page, compare_page, label_page, run_page, suite_page
-from fepflow.pages.rendering import LINKS, render
-from fepflow.pages.report import write_html
+from fepflow.pages.rendering import LINKS, MAX_TEXT, render
+from fepflow.pages.run_page import write_html
 from fepflow.pages.session import csrf_of, form_of
-from fepflow.pages.text import MAX_TEXT
 from fepflow.services.calibrations import person_of
 from fepflow.services.prefect_api import ScheduledRuns, flow_run_address, scheduled_runs
 from fepflow.services.preferences import MOST_QUESTION

@@ -1,20 +1,23 @@
-"""A run as a page shows it: the verdict and why, each metric, and its cases beside its checks."""
+"""A run as a page shows it, and as one HTML file: the verdict and why, each metric, and its cases beside its checks."""
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from hashlib import sha256
+from typing import Any, Literal, TextIO
 
 from markupsafe import Markup
 
 from fepflow.analysis.causes import MAX_RESULTS, CauseSummary, causes_of
 from fepflow.analysis.judge_reliability import JudgeReliability, reliability_of_judges
 from fepflow.checks.explanation import explain
+from fepflow.pages.case_page import repeat_view
 from fepflow.pages.charts import gate_bands, interval_chart
-from fepflow.pages.text import snippet
+from fepflow.pages.rendering import read_asset, render, snippet
 from fepflow.services.failed_results import Selection, worst_first
 from fepflow.services.run_service import seconds_of, with_current_metrics
 from fepflow.store.records import CheckMark, GridRow, Progress, RunRecord
@@ -190,3 +193,57 @@ def _case_indices(store: Store, run: RunRecord, wanted: GridFilter) -> list[int]
         with_text = set(store.results.find_cases(run.id, wanted.text))
         indices = [index for index in indices if index in with_text]
     return indices
+
+
+MAX_REPORT_CASES = 2_000
+"""Cases in a file, problems first: a browser is slow with more."""
+MAX_REPORT_TEXT = 3_000
+"""Characters of one value."""
+
+
+class FileLinks:
+    """Links of a one-file report, as far as its templates need them: to its own cases, but not to other pages."""
+
+    def __init__(self, case_ids: dict[str, int]) -> None:
+        self._case_ids = case_ids
+
+    def case(self, run_id: str, case_id: str) -> str | None:
+        """See `PageLinks`."""
+        index = self._case_ids.get(case_id)
+        return None if index is None else f"#case-{index}"
+
+    def cases(self, run_id: str, show: str, check: str) -> None:
+        """See `PageLinks`."""
+
+    def compare(self, base: str, new: str) -> None:
+        """See `PageLinks`."""
+
+    def labels(self, run_id: str, check_id: str, field: str) -> None:
+        """See `PageLinks`."""
+
+
+def write_html(store: Store, run: RunRecord, file: TextIO) -> None:
+    """Write it: the verdict, the metrics, the cases beside the checks, and each case."""
+    view = run_view(store, run.id)
+    grid = grid_view(store, view.run, GridFilter(), size=MAX_REPORT_CASES)
+    indices = [row.case_index for row in grid.rows]
+    style = "\n".join(read_asset(name).decode() for name in ("pico.min.css", "style.css"))
+    # The hash of this very style is what the browser is told to take.
+    digest = base64.b64encode(sha256(style.encode()).digest()).decode()
+    file.write(
+        render(
+            "report.html",
+            view=view,
+            grid=grid,
+            run=view.run,
+            repeats=(repeat_view(result) for result in store.results.by_case(run.id, case_indices=indices)),
+            links=FileLinks({row.case.id: row.case_index for row in grid.rows}),
+            style=Markup(style),  # noqa: S704  # ours
+            policy=f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:",
+            limit=MAX_REPORT_TEXT,
+            flow_run_url=None,
+            live=False,
+            may_label=False,
+            labels_of=lambda check, repeat: (),
+        )
+    )

@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fepflow.access.connections import MAX_CONNECTIONS, most_connections
+from fepflow.access.listening import MAX_CONNECTIONS, most_connections
 from tests.api_process import api_process
 from tests.http_server import serving
 

@@ -16,7 +16,7 @@ from prefect.client.orchestration import PrefectClient
 from prefect.exceptions import PrefectHTTPStatusError
 
 from fepflow.access.caller import SCOPES, Caller
-from fepflow.api.evaluations.operations import request_run
+from fepflow.api.evaluations.fep import request_run
 from fepflow.deployments.reaper import next_runs, start
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.settings import settings

@@ -247,7 +247,7 @@ MUTATIONS: dict[str, Mutation] = {
     "tests/deployments/test_api.py::test_elsewhere_it_listens_with_a_key_and_tls_only": NO_TLS,
     "tests/fepflow/access/test_listening.py::test_elsewhere_needs_a_key_and_tls": NO_TLS,
     "tests/fepflow/access/test_audit_writing.py::test_entries_are_in_the_table_and_in_the_file": Mutation(
-        "fepflow/access/audit_writer.py", "partial(append_lines, self._folder)", "(lambda entries: None)"
+        "fepflow/access/access.py", "partial(append_lines, self._folder)", "(lambda entries: None)"
     ),
     "tests/fepflow/api/rest/middleware/test_records.py::test_without_a_record_nothing_is_done": Mutation(
         "fepflow/api/rest/middleware.py",

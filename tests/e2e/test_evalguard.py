@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from fepflow.api.evalguard import Catalogue, EvalguardApi
+from fepflow.api.rest.evalguard import Catalogue, EvalguardApi
 from fepflow.documents.loader import parse_document
 from fepflow.errors import InputError
 from fepflow.evalguard.documents import load_all_thresholds

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from fepflow.access.caller import SCOPES, Caller
-from fepflow.api.evaluations.operations import request_run
+from fepflow.api.evaluations.fep import request_run
 from fepflow.errors import NotFoundError
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord

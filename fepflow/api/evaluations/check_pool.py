@@ -23,10 +23,12 @@ from fepflow.api.evaluations.check_process import (
     LENGTH_BYTES,
     PID_BYTES,
     READ_SECONDS,
+    CaseResults,
+    Place,
+    RequestChecks,
     Source,
     Task,
 )
-from fepflow.api.evaluations.request_checks import CaseResults, Place, RequestChecks
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.errors import CheckTimeoutError, FepflowError, InfrastructureError, InputError, Problem
 from fepflow.host import lower_priority

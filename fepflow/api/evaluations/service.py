@@ -17,7 +17,7 @@ from uuid import NAMESPACE_URL, UUID, uuid4, uuid5
 
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.bodies import CASE_ID, GRADER_ID, MAX_KEY, NewEvaluation, NewGrader, Status, shown
-from fepflow.api.evaluations.operations import request_run, unique_key
+from fepflow.api.evaluations.fep import request_run, unique_key
 from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.client import BEFORE
 from fepflow.checks.core.declarations import CaseChecks, CheckDefaults

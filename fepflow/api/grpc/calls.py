@@ -19,10 +19,9 @@ from google.protobuf.message import DecodeError
 
 from fepflow.access.access import BEGUN, Access
 from fepflow.access.caller import Caller, Scope
-from fepflow.access.connections import BODY_SECONDS, HEAD_SECONDS
+from fepflow.access.listening import BODY_SECONDS, HEAD_SECONDS
 from fepflow.api.evaluations.fep import Pending
 from fepflow.api.grpc.fep.v1 import fep_pb2
-from fepflow.api.grpc.front import AUTHORITY, PEER
 from fepflow.api.grpc.messages import sendable, write_struct
 from fepflow.api.rest.errors import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
@@ -43,6 +42,10 @@ def address_of_peer(peer: str) -> str | None:
 
 
 logger = logging.getLogger("fepflow.grpc")
+
+AUTHORITY, PEER = "fepflow-authority", "fepflow-peer"
+"""Metadata that the relay before an open server adds: the host that a call is for, empty unless there is exactly one,
+and who calls."""
 
 DETAILS = "grpc-status-details-bin"
 """The metadata in which gRPC's libraries look for details."""
@@ -343,7 +346,7 @@ def _outcome(error: BaseException) -> str:
 def _headers(context: Context) -> tuple[list[tuple[str, str]], str | None]:
     """Return the metadata of a call, without binary values, and the caller's address.
 
-    Where the relay is before us (`fepflow.api.grpc.front`), it has added the host of the call, and the address.
+    Where the relay is before us (`fepflow.api.grpc.server`), it has added the host of the call, and the address.
     """
     headers = [(key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str)]
     source = address_of_peer(context.peer())

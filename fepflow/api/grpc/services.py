@@ -15,10 +15,12 @@ from uuid import UUID
 
 from fepflow.api.evaluations.bodies import MAX_KEY
 from fepflow.api.evaluations.check_process import Source
-from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
-from fepflow.api.evaluations.operations import (
+from fepflow.api.evaluations.fep import (
     STATUSES,
+    EvaluationProgress,
+    FepService,
     OperationStatus,
+    Pending,
     cancel_operation,
     find_operation,
     start_operation,

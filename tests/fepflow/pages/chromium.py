@@ -36,6 +36,15 @@ class Watched(Browser):
         size = {"width": pixels, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
+    @contextmanager
+    def without_scripts(self) -> Iterator[None]:
+        """Let no page run a script meanwhile; `evaluate` still does."""
+        self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+        try:
+            yield
+        finally:
+            self.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+
     def complaints(self) -> list[str]:
         """What the console was told: violations of the policy, errors. Empties the log."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
@@ -49,15 +58,13 @@ class Watched(Browser):
 
 
 @contextmanager
-def watching(root: str, profile: Path, *, scripts: bool = True) -> Iterator[Watched]:
-    """A browser on the site at `root`, with or without JavaScript."""
+def watching(root: str, profile: Path) -> Iterator[Watched]:
+    """A browser on the site at `root`."""
     chromium, driver_path = chromium_and_driver()
     options = Options()
     options.binary_location = chromium
     for switch in (*QUIET, f"--user-data-dir={profile}", "--host-resolver-rules=MAP evil.example 127.0.0.1:9"):
         options.add_argument(switch)
-    if not scripts:
-        options.add_experimental_option("prefs", {"profile.managed_default_content_settings.javascript": 2})
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(driver_path))
     driver.set_script_timeout(120)  # an audit of a large page takes 10 s, and more than 30 on a busy machine

@@ -125,13 +125,21 @@ def fill(
     return store.runs.get(run_id)
 
 
+@contextmanager
+def store_in(home: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
+    """A new store, which is meanwhile the one that the settings name."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("FEPFLOW_HOME", str(home))
+        settings.cache_clear()
+        with Store.open(new_store(settings().store_address)) as opened:
+            yield opened
+    settings.cache_clear()
+
+
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, new_store: Callable[[str], str]) -> Iterator[Store]:
-    monkeypatch.setenv("FEPFLOW_HOME", str(tmp_path / "home"))
-    settings.cache_clear()
-    with Store.open(new_store(settings().store_address)) as opened:
+def store(tmp_path: Path, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with store_in(tmp_path / "home", new_store) as opened:
         yield opened
-    settings.cache_clear()
 
 
 OF_A_PAGE = {"Sec-Fetch-Site": "same-origin"}

@@ -1,8 +1,11 @@
-"""The pages in a real browser: hostile texts, filters with and without JavaScript, accessibility."""
+"""The pages in a real browser: hostile texts and pages, filters with and without JavaScript, accessibility."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from io import StringIO
 from pathlib import Path
@@ -15,15 +18,15 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import presence_of_element_located
 from selenium.webdriver.support.wait import WebDriverWait
 
-from fepflow.pages.report import write_html
+from fepflow.pages.run_page import write_html
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.fepflow.analysis.test_calibration import stored
 from tests.fepflow.conftest import NO_ANSWER
 from tests.fepflow.pages.chromium import Watched, watching
-from tests.fepflow.pages.conftest import Row, answer, fill, served, simple
+from tests.fepflow.pages.conftest import Row, answer, fill, served, simple, store_in
 from tests.fepflow.pages.hostile import DEEP, HOSTILE, ONE_LINE, WORST
+from tests.fepflow.pages.test_sessions import key_of
 
 pytestmark = pytest.mark.e2e
 
@@ -33,24 +36,20 @@ def name_of(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def hostile_row(text: str) -> Row:
-    """Hostile wherever a text goes."""
+def hostile_row(text: str, *, column: bool = True) -> Row:
+    """Hostile wherever a text goes, also as a check of its own if it is a `column` beside the cases."""
     name = name_of(text)
     result = answer(False, metadata={"samples": {name: text}, "model_answered": name}, actual=text, expected=text)
     case = TestCase(id=name, input={name: text}, expected=text, metadata={name: text})
     span = {"name": text, "span_id": name, "start_ms": 1, "ms": 2, "status": "error", "attributes": {name: text}}
     trace = {"spans": [span, {**span, "parent_id": name, "span_id": "2"}], "unknown": {"usd": text}}
     output = Output(value=text, metadata={name: text, "trace": trace})
-    return Row(case, [output], {name[:100]: result, "says_so": answer(error=name)})
+    return Row(case, [output], {name[:100] if column else "own": result, "says_so": answer(error=name)})
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    patch = pytest.MonkeyPatch()
-    home = tmp_path_factory.mktemp("home")
-    patch.setenv("FEPFLOW_HOME", str(home))
-    settings.cache_clear()
-    with Store.open(settings().store_address) as store:
+def filled(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with store_in(tmp_path_factory.mktemp("home"), new_store) as store:
         large = Row(TestCase(id="large", input=ONE_LINE), [Output(value=ONE_LINE)], {"says_so": answer(False)})
         word = "W" * 500
         said = [{"role": "user", "content": word}, {"role": "assistant", "content": word}]
@@ -59,13 +58,20 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         broken = Output(value=talk, metadata={"error": error})
         conversation = Row(TestCase(id="broken", input=1), [broken], {"says_so": answer(error=word)})
         deep = Row(TestCase(id="deep", input=DEEP), [Output(value=DEEP)], {"says_so": answer(False)})
-        rows = [large, deep, conversation, simple(word[:80], False), *(hostile_row(text) for text in HOSTILE)]
+        rows = [
+            large,
+            deep,
+            conversation,
+            simple(word[:80], False),
+            *(hostile_row(text, column=number % 4 == 0) for number, text in enumerate(HOSTILE)),
+        ]
         fill(store, rows, run_id="bad00001", tags=[WORST], name=WORST)
         fill(store, rows, run_id="bad00002", tags=[WORST], name=WORST)
         fill(store, [simple(f"good {number}") for number in range(70)], run_id="aaaa1111")
         mixed = [simple("flips", False), *(simple(f"good {number}") for number in range(69))]
         silent = Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")})
         fill(store, [*mixed, silent], run_id="bbbb2222", tags=["nightly"])
+        fill(store, [*mixed[:3], silent], run_id="eeee5555", name="a few")
         for number, model in enumerate(("a", "b")):
             rows = [simple(f"v{n}", n < 10 or number > 0) for n in range(40)]
             options = {"variants": "dddd0000", "variant_number": number}
@@ -73,8 +79,6 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         fill(store, [simple("there"), Row(TestCase(id="to come", input=1), [None])], run_id="cccc3333", ended=False)
         stored(store, [{"passed": number % 3 > 0, "score": number, "tone": "plain"} for number in range(12)])
         yield store
-    patch.undo()
-    settings.cache_clear()
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +154,7 @@ def test_each_hostile_case_has_a_page(browser: Watched, filled: Store) -> None:
 
 
 def test_a_hostile_report_opened_from_a_file_does_nothing(browser: Watched, filled: Store, tmp_path: Path) -> None:
-    for run_id in ("bad00001", "bbbb2222"):
+    for run_id in ("bad00001", "eeee5555"):
         file = StringIO()
         write_html(filled, filled.runs.get(run_id), file)
         path = tmp_path / f"{run_id}.html"
@@ -231,8 +235,8 @@ def test_a_chart_is_as_wide_as_its_place(browser: Watched) -> None:
     browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_all_works_without_javascript(site: str, tmp_path: Path) -> None:
-    with watching(site, tmp_path / "profile", scripts=False) as browser:
+def test_all_works_without_javascript(browser: Watched) -> None:
+    with browser.without_scripts():
         browser.open("/runs/bbbb2222")
         assert browser.evaluate("window.htmx === undefined") is True
         browser.driver.find_element(By.NAME, "show").send_keys("in error")
@@ -292,13 +296,13 @@ def audited(store: Store) -> list[str]:
     lists = ["/runs", "/", "/suite?suite=refunds", "/judges", "/trends?suite=refunds", "/sign-in", "/nothing"]
     return [
         label_address(store),
-        "/runs/bbbb2222",
+        "/runs/eeee5555",
         "/runs/cccc3333",
         "/variants/dddd0000",
         *cases,
         compared,
         *lists,
-        "/runs/bbbb2222/report.html",
+        "/runs/eeee5555/report.html",
     ]
 
 
@@ -320,7 +324,7 @@ def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, sch
     for path in audited(filled):
         if path.endswith("report.html"):
             with (tmp_path / "report.html").open("w", encoding="utf-8") as file:
-                write_html(filled, filled.runs.get("bbbb2222"), file)
+                write_html(filled, filled.runs.get("eeee5555"), file)
             browser.driver.get((tmp_path / "report.html").as_uri())
         else:
             browser.open(path)
@@ -335,3 +339,88 @@ def test_pages_keep_to_wcag(browser: Watched, filled: Store, tmp_path: Path, sch
         assert browser.evaluate("document.documentElement.scrollWidth") <= width, f"{path} is wider than its window"
     browser.complaints()
     assert not found, "\n".join(found)
+
+
+FORGED = """<!doctype html><title>forged</title>
+<form id="f" method="post" action="{target}/runs/{run}/labels">
+<input name="csrf" value="known"><input name="check" value="llm_judge"><input name="field" value="passed">
+<input name="case" value="c0"><input name="repeat" value="1"><input name="label" value="no"></form>
+<script>
+{script}
+</script>"""
+SUBMITTED = "document.getElementById('f').submit();"
+FETCHED = """
+fetch(document.getElementById('f').action, {method: "POST", credentials: "include", mode: "no-cors",
+  body: new URLSearchParams(new FormData(document.getElementById('f')))})
+  .then(() => document.title = "sent", () => document.title = "sent");
+"""
+
+
+@contextmanager
+def attacker(pages: dict[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Its address, and the cookies that browsers have sent to it."""
+    cookies: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            cookies.append(self.headers.get("Cookie", ""))
+            body = pages.get(self.path, "").encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.send_header("Set-Cookie", "fepflow_csrf=known; Path=/")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", cookies
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize("asks", [True, False], ids=["signed in", "no key"])
+def test_a_page_of_another_port_stores_no_label_and_gets_no_key(browser: Watched, store: Store, asks: bool) -> None:
+    run = stored(store, [{"passed": True}] * 3)
+    key = key_of(store) if asks else ""
+    browser.driver.delete_all_cookies()
+    with served(store) as site:
+        browser = Watched(browser.driver, site)
+        page = f"/runs/{run.id}/labels?order=disagreement"
+        if asks:
+            sign_in(browser, key)
+        browser.open(page)
+        browser.shows("llm_judge")
+        pages = {
+            f"/{name}": FORGED.replace("{target}", site).replace("{run}", run.id).replace("{script}", script)
+            for name, script in (("submitted", SUBMITTED), ("fetched", FETCHED))
+        }
+        with attacker(pages) as (elsewhere, cookies):
+            browser.driver.get(f"{elsewhere}/submitted")
+            browser.until(lambda _: browser.url.startswith(site), "an answer of ours")
+            assert "does not come from a page" in browser.text or "Origin" in browser.text
+            browser.driver.get(f"{elsewhere}/fetched")
+            browser.until(lambda _: browser.driver.title == "sent", "that it was sent")
+        assert store.labels.current(run.id) == []
+        assert not any("fep_" in cookie for cookie in cookies), "what another port is sent is no key"
+        if asks:
+            assert any("fepflow_session=" in cookie for cookie in cookies), "cookies know no ports"
+
+        browser.open(page)
+        browser.driver.find_element(By.CSS_SELECTOR, "button[name=label]").click()
+        browser.until(lambda _: len(store.labels.current(run.id)) == 1, "the label of the person")
+        if asks:
+            browser.driver.find_element(By.CSS_SELECTOR, "form[action='/sign-out'] button").click()
+            browser.until(lambda _: browser.url.endswith("/sign-in"), "the page to sign in")
+            browser.open("/runs")
+            assert "/sign-in" in browser.url
+
+
+def sign_in(browser: Watched, key: str) -> None:
+    browser.open("/runs")
+    browser.driver.find_element(By.NAME, "key").send_keys(key)
+    browser.driver.find_element(By.CSS_SELECTOR, "form.stacked button").click()
+    browser.shows("Sign out")

@@ -159,7 +159,7 @@ def test_a_request_over_the_network_reads_neither_blocks_nor_addresses(
     blocks: Any, store: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from fepflow.access.caller import Caller
-    from fepflow.api.evaluations.operations import request_run
+    from fepflow.api.evaluations.fep import request_run
     from fepflow.diagnose import suite_validation
     from fepflow.protocol.test_case import TestCase
     from fepflow.store.records import RunRecord

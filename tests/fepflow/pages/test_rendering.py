@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fepflow.pages.text import MAX_DIFF_PAIRS, MAX_DIFF_WORDS, MAX_TEXT, differences, shown, snippet, visible
+from fepflow.pages.rendering import MAX_DIFF_PAIRS, MAX_DIFF_WORDS, MAX_TEXT, differences, shown, snippet, visible
 
 UNSEEN = ["\x00", "\x1b", "\r", "\x9b", "\u00ad", "\u061c", "\u200b", "\u200f", "\u2028", "\u202e", "\u2060", "\u2066",
           "\ud83d", "\udc00", "\ufeff"]  # fmt: skip
