@@ -181,10 +181,10 @@ def test_an_output_cannot_speak_as_the_judge_or_close_its_place(
 
 
 def test_three_runs_have_strengths_with_intervals(cli: Cli, ran: Ran, judge: Any) -> None:
-    section, passed = judge(PREFERS_GOOD), [True] * 10
+    section, passed = judge(PREFERS_GOOD), [True] * 8
     bad, good, mixed = (
-        ran(passed, outputs=[word(n) for n in range(10)], judge=section)
-        for word in (lambda n: f"bad {n}", lambda n: f"good {n}", lambda n: f"{'good' if n < 3 else 'so so'} too {n}")
+        ran(passed, outputs=[word(n) for n in range(8)], judge=section)
+        for word in (lambda n: f"bad {n}", lambda n: f"good {n}", lambda n: f"{'good' if n < 2 else 'so so'} too {n}")
     )
     found = judged(cli, bad.id, good.id, mixed.id)
     assert [each["preferred"] for each in found["between"]] == ["new", None, "base"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 import httpx
@@ -14,33 +13,21 @@ from fepflow.analysis.preferences import BlindComparison, PairVerdict, judged_ro
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tests.fepflow.pages.conftest import OF_A_PAGE, Row, answer, fill
-from tests.pages_process import pages_process
+from tests.fepflow.pages.conftest import Row, answer, fill, served, store_in
 
 QUESTION = "Which answer helps more?"
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("blind")
+def store(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], str]) -> Iterator[Store]:
+    with store_in(tmp_path_factory.mktemp("home"), new_store) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
-def address(home: Path) -> Iterator[str]:
-    with pages_process(home) as address:
-        yield address
-
-
-@pytest.fixture
-def client(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, timeout=20, headers=OF_A_PAGE) as client:
-        yield client
-
-
-@pytest.fixture
-def store(home: Path) -> Iterator[Store]:
-    with Store.open(f"sqlite:///{home / 'fepflow.db'}") as store:
-        yield store
+def address(store: Store) -> Iterator[str]:
+    with served(store) as found:
+        yield found
 
 
 def filled(store: Store, outputs: list[str | None], passed: list[bool | None], salt: str) -> RunRecord:

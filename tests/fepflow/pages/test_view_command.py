@@ -16,6 +16,7 @@ import httpx
 import pytest
 
 from fepflow.store.store import Store
+from tests.fepflow.conftest import Cli
 from tests.fepflow.pages.conftest import fill, simple
 
 
@@ -38,7 +39,7 @@ def viewing(folder: Path, *arguments: str, **env: str) -> Iterator[tuple[subproc
             process.kill()
 
 
-def test_view_serves_until_ctrl_c(store: Store, tmp_path: Path) -> None:
+def test_view_serves_until_ctrl_c(cli: Cli, store: Store, tmp_path: Path) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -46,11 +47,8 @@ def test_view_serves_until_ctrl_c(store: Store, tmp_path: Path) -> None:
     with viewing(tmp_path, "aaaa", "--port", str(port), "--no-browser") as (process, address):
         assert address == f"http://127.0.0.1:{port}/runs/aaaa"
         assert "aaaa1111" in httpx.get(address, timeout=60).raise_for_status().text
-        taken = subprocess.run(
-            [sys.executable, "-P", "-m", "fepflow.cli.main", "view", "--no-browser", "--port", str(port)],
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert taken.returncode not in (0, 1, 4), "these are verdicts"
+        taken = cli("view", "--no-browser", "--port", str(port))
+        assert taken.exit_code not in (0, 1, 4), "these are verdicts"
         assert f"port {port} on 127.0.0.1 cannot be used" in taken.stderr
         assert "--port" in taken.stderr
         process.send_signal(signal.SIGINT)

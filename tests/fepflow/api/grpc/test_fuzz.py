@@ -18,7 +18,7 @@ from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess, api_process
 from tests.fepflow.api.grpc.messages import messages, mutated, requests
 
-EXAMPLES = pytest.mark.parametrize("examples", [20, pytest.param(2_000, marks=pytest.mark.battery)])
+EXAMPLES = pytest.mark.parametrize("examples", [10, pytest.param(2_000, marks=pytest.mark.battery)])
 SERVICES = [
     service for file in (fep_pb2, health_pb2, reflection_pb2) for service in file.DESCRIPTOR.services_by_name.values()
 ]
@@ -29,6 +29,15 @@ METHODS: list[MethodDescriptor] = [
     if method.name != "Watch"  # which has no end
 ]
 EVALUATE = [method for method in METHODS if method.input_type is fep_pb2.EvaluationRequest.DESCRIPTOR]
+
+
+def examples_of(count: int) -> settings:
+    """Return settings for so many examples, which are the same ones each time if they are few."""
+    health = list(HealthCheck)
+    return settings(
+        max_examples=count, derandomize=count < 50, suppress_health_check=health, database=None, deadline=None
+    )
+
 
 TRUE = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "ALREADY_EXISTS"}
 """What a caller may hear. INTERNAL, UNKNOWN and UNAVAILABLE would be faults of ours."""
@@ -75,7 +84,7 @@ def try_all(examples: int, strategy: st.SearchStrategy[tuple[MethodDescriptor, b
     """The statuses that there were."""
     seen: set[str] = set()
 
-    @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None, deadline=None)
+    @examples_of(examples)
     @given(strategy)
     def one(example: tuple[MethodDescriptor, bytes]) -> None:
         seen.add(send(*example))
@@ -123,7 +132,7 @@ def test_any_metadata_has_a_true_status(api: ApiProcess, examples: int) -> None:
     with grpc.insecure_channel(api.grpc) as channel:
         stub: Any = fep_pb2_grpc.AsyncEvaluationServiceStub(channel)
 
-        @settings(max_examples=examples, suppress_health_check=list(HealthCheck), database=None, deadline=None)
+        @examples_of(examples)
         @given(st.lists(st.tuples(st.sampled_from(names), values), min_size=1, max_size=4))
         def one(metadata: list[tuple[str, str]]) -> None:
             with pytest.raises(grpc.RpcError) as error:

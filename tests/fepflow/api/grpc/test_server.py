@@ -179,12 +179,12 @@ async def is_healthy(served: Served) -> bool:
 
 async def test_a_call_too_many_is_refused(serve: Serve, slow_check: list[str]) -> None:
     async with serve(max_calls=2) as served:
-        calls = [asyncio.create_task(failed(served.evaluations.RunEvaluation(slow_request(), timeout=6))) for _ in "ab"]
+        calls = [served.evaluations.RunEvaluation(slow_request()) for _ in "ab"]
         await until(lambda: slow_check.count("begun") == 2)
         error = await failed(served.evaluations.HealthCheck(fep_pb2.HealthCheckRequest()))
         assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for call in calls:
-            assert (await call).code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            call.cancel()
         async with asyncio.timeout(30):  # a call may be over for its caller before its place is free
             while not await is_healthy(served):  # noqa: ASYNC110  # there is no event to wait for
                 await asyncio.sleep(0.01)
@@ -219,12 +219,6 @@ async def test_a_fault_of_ours_says_nothing_of_its_cause(served: Served, monkeyp
     batch = fep_pb2.BatchEvaluationRequest(evaluations=[request_of()])
     response = await served.evaluations.BatchEvaluation(batch)
     assert response.errors[0].message == error.details()
-
-
-async def test_reading_a_large_request_leaves_the_loop_free(served: Served) -> None:
-    request = request_of(*[(f"question {index}", "Paris" * 20) for index in range(5_000)])
-    result = await served.evaluations.RunEvaluation(request)
-    assert result.summary.completed_checks == 5_000
 
 
 def half_sent(channel: grpc.aio.Channel, method: str, metadata: Any = None) -> Any:

@@ -88,4 +88,5 @@ def test_no_series_of_requests_is_a_fault_of_the_server(
         def validate_response(self, response: Any, case: schemathesis.Case[Any], **_: Any) -> None:
             case.validate_response(response, headers=key, excluded_checks=EXCLUDED)
 
-    run_state_machine_as_test(Machine, settings=examples_of(max(examples // 3, 3), stateful_step_count=10))
+    few = examples_of(max(examples // 3, 2), stateful_step_count=10 if examples > 2 else 6)
+    run_state_machine_as_test(Machine, settings=few)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import product
 
 import pytest
 
@@ -45,8 +46,10 @@ async def test_what_is_refused_without_a_key_is_recorded_so_often_and_no_more(se
     async with serve() as service:
         good = service.key()
         headers = [*good.items(), ("X-API-Key", "fep_other")]
-        statuses = Counter([(await service.send("GET", "/v1/runs", headers)).status_code for _ in range(200)])
-        assert statuses == {401: FAILURES_PER_MINUTE, 429: 200 - FAILURES_PER_MINUTE}
+        statuses = Counter(
+            [(await service.send("GET", "/v1/runs", headers)).status_code for _ in range(FAILURES_PER_MINUTE + 8)]
+        )
+        assert statuses == {401: FAILURES_PER_MINUTE, 429: 8}
         assert len(service.entries()) == FAILURES_PER_MINUTE + 1
         assert (await service.send("GET", "/v1/runs", good)).status_code == 201
 
@@ -161,11 +164,10 @@ HOSTILE = [
 ]
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
-async def test_hostile_headers_are_no_fault_of_ours(value: bytes, serve: Serve) -> None:
+async def test_hostile_headers_are_no_fault_of_ours(serve: Serve) -> None:
     async with serve() as service:
         service.key()
-        for name in (b"X-API-Key", b"Authorization", b"X-API-Key: a\r\nX-API-Key"):
+        for name, value in product((b"X-API-Key", b"Authorization", b"X-API-Key: a\r\nX-API-Key"), HOSTILE):
             head = b"GET /v1/runs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + name + b": " + value + b"\r\n\r\n"
             assert (await service.raw(head)).startswith((b"HTTP/1.1 401", b"HTTP/1.1 400", b"HTTP/1.1 431"))
         assert service.seen == []

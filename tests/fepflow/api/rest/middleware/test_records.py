@@ -133,20 +133,20 @@ async def test_a_secret_is_in_no_log_no_table_and_no_file(serve: Serve, caplog: 
 
 
 HOLD = """
-import sqlite3, sys, time
+import sqlite3, sys
 connection = sqlite3.connect(sys.argv[1], isolation_level=None)
 connection.execute(f"BEGIN {sys.argv[2]}")
 print("held", flush=True)
-time.sleep(8)
+sys.stdin.read()
 connection.execute("COMMIT")
 """
 
 
 @contextmanager
 def held(file: Path, mode: str) -> Iterator[subprocess.Popen[str]]:
-    """Another process, which holds the store for 8 s."""
-    command = [sys.executable, "-c", HOLD, str(file), mode]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    """Another process, which holds the store until its input is closed."""
+    command = [sys.executable, "-S", "-c", HOLD, str(file), mode]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         yield process
@@ -165,11 +165,12 @@ async def test_while_another_process_holds_the_store_reads_are_answered_and_writ
             for number in range(3):
                 assert (await service.send("GET", f"/v1/runs/{number}", mine)).status_code == 201
                 assert (await service.send("GET", f"/v1/runs/{number}")).status_code == 401
-            assert holder.poll() is None, "it holds the store still"
             assert service.entries() == []
             assert time.monotonic() - began < 8
             (file,) = (service.home / "audit").iterdir()
             assert len(file.read_text().splitlines()) == 7, "nothing is lost if this process dies now"
+            assert not writing.done()
+            holder.stdin.close()
             assert (await writing).status_code == 201
         await service.send("GET", "/v1/last", mine)
         found = [(action, resource, outcome) for _, action, resource, outcome in service.entries()]
@@ -186,5 +187,6 @@ async def test_what_waits_for_the_store_is_written_before_the_end(serve: Serve) 
         process = await asyncio.to_thread(context.__enter__)
         assert (await service.send("GET", "/v1/runs/a", mine)).status_code == 201
         assert service.entries() == []
+        asyncio.get_running_loop().call_later(1, process.stdin.close)
     assert [outcome for *_, outcome in service.entries()] == ["201"]
     assert process.wait(20) == 0
