@@ -16,9 +16,10 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -70,19 +71,14 @@ class Stack:
         self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line in a process, in the stack's folder; `env` comes on top of the stack's."""
-        texts, whole = list(map(str, arguments)), {**self.env, **(env or {})}
-        if self.warm.take(texts, whole):
-            return self.warm.run(texts, cwd=self.home, env=whole, timeout=timeout)
-        return run_module("fepflow.cli.main", *texts, cwd=self.home, env=whole, timeout=timeout)
+        whole = {**self.env, **(env or {})}
+        command = self.warm.command(list(map(str, arguments)), whole)
+        return run_command(command, cwd=self.home, env=whole, timeout=timeout)
 
     def python(self, code: str, env: Mapping[str, str], timeout: float = 60) -> str:
         """Return what this code prints in a process that uses the stack's Prefect."""
         whole = {**env, **self.prefect}
-        if self.warm.take((), env):
-            done = self.warm.run((), cwd=self.home, env=whole, timeout=timeout, code=code)
-        else:
-            command = [sys.executable, "-c", code]
-            done = subprocess.run(command, env=whole, timeout=timeout, capture_output=True, text=True, check=False)
+        done = run_command(self.warm.command((), whole, code), cwd=self.home, env=whole, timeout=timeout)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -120,6 +116,15 @@ def pytest_configure(config: pytest.Config) -> None:
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makeitem(collector: pytest.Module | pytest.Class, obj: object) -> list[pytest.Item] | None:
+    """Make no items of tests that `-m` would deselect: a fifth of all are of the battery."""
+    if not inspect.isfunction(obj) or "not battery" not in collector.config.option.markexpr:
+        return None
+    marks = [*getattr(obj, "pytestmark", []), *collector.iter_markers("battery")]
+    return [] if any(mark.name == "battery" for mark in marks) else None
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark the tests that need neither server, browser nor database: `make unit` runs them."""
@@ -128,9 +133,22 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(pytest.mark.unit)
 
 
-@pytest.hookimpl(trylast=True)  # after -m has deselected what is not wanted
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests that take longest first, and select a part of them."""
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, Any]:
+    """Have each process begin with other folders and files: what one has compiled is there for the others."""
+    report = yield
+    if isinstance(collector, pytest.Directory) and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        number, processes = int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"])
+        first = len(report.result) * number // processes
+        report.result[:] = report.result[first:] + report.result[:first]
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Put the tests that take longest first, in the same order in all processes, and select a part of them."""
+    items.sort(key=lambda item: item.path.parts)
+    yield  # -m deselects what is not wanted
     items[:] = longest_first(items)
     for item in items:
         if item.get_closest_marker("battery"):
@@ -157,7 +175,13 @@ def run_module(
     module: str, *arguments: str | Path, cwd: Path, env: Mapping[str, str], timeout: float
 ) -> subprocess.CompletedProcess[str]:
     """Run one of our modules as a command."""
-    command = [sys.executable, "-P", "-m", module, *map(str, arguments)]
+    return run_command([sys.executable, "-P", "-m", module, *map(str, arguments)], cwd=cwd, env=env, timeout=timeout)
+
+
+def run_command(
+    command: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and return it with what it printed."""
     return subprocess.run(command, cwd=cwd, env=env, timeout=timeout, capture_output=True, text=True, check=False)
 
 
@@ -217,21 +241,28 @@ def _one_cache_of_statements() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def new_home(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
-    """Makes a folder a FEPFLOW_HOME whose server has Prefect's tables already: making them takes it many seconds."""
-    shared = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent
+def new_home(pytestconfig: pytest.Config, tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
+    """Makes a folder a FEPFLOW_HOME whose server has Prefect's tables already: making them takes it ten seconds, once
+    for each version of Prefect."""
+    cache, folder = getattr(pytestconfig, "cache", None), tmp_path_factory.mktemp("prefect")
+    shared = cache.mkdir(f"prefect-{version('prefect')}") if cache else folder
     template = shared / "prefect.db"
     with FileLock(shared / "prefect.db.lock"):
         if not template.exists():
+            new = folder / "new.db"
             env = {
                 **clean_environment(),
-                "PREFECT_HOME": str(shared),
-                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{template}",
+                "PREFECT_HOME": str(folder),
+                "PREFECT_API_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{new}",
             }
             command = [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"]
             subprocess.run(command, env=env, capture_output=True, check=True, timeout=300)
+            with (
+                closing(sqlite3.connect(new)) as source,
+                closing(sqlite3.connect(template.with_suffix(".new"))) as copy,
+            ):
+                source.backup(copy)
+            template.with_suffix(".new").replace(template)
 
     def make(home: Path) -> Path:
         home.mkdir(mode=0o700)
@@ -334,7 +365,7 @@ class ModelServer:
 
 
 @pytest.fixture
-def model_server() -> Iterator[ModelServer]:
+def model_server(request: pytest.FixtureRequest) -> Iterator[ModelServer]:
     """In a thread with an event loop of its own, so that a test may wait as it likes."""
     from aiohttp import web
 
@@ -354,8 +385,9 @@ def model_server() -> Iterator[ModelServer]:
 
     runner = asyncio.run_coroutine_threadsafe(start(), loop).result(10)
     address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    _load_litellm(address)
-    seen.clear()
+    if "stack" not in request.fixturenames:  # there other processes ask the models
+        _load_litellm(address)
+        seen.clear()
     yield ModelServer(address, seen)
     asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)

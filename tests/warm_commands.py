@@ -1,115 +1,170 @@
 """`fepflow` commands that begin warm: each is forked from a process that has imported Prefect, litellm and fepflow.
 
 To import them takes a processor about two seconds for `run`, ten times as long as a short run itself, and as long
-again for litellm. `fepflow.deployments.warm_worker` does the same with the runs of a worker. What a process takes from
-its environment at import is that of the stack here: a command with other variables of that kind begins cold.
+again for litellm. `fepflow.deployments.warm_worker` does the same with the runs of a worker. Whoever starts a command
+starts `warm_command.py`, which takes 20 ms: it has the command forked, passes signals on, and ends as the command does.
+What a process takes from its environment at import is that of the stack here: a command with other variables of that
+kind begins cold.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-import json
+import marshal
 import os
+import selectors
+import shlex
 import signal
+import socket
 import subprocess
 import sys
-import threading
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
 READ_AT_IMPORT = (
-    *("PREFECT_", "PYTHON", "LITELLM_", "LANG", "LC_", "FEPFLOW_HOME", "FEPFLOW_PORT", "HOME", "TMPDIR", "TZ"),
+    *("PREFECT_", "PYTHON", "LITELLM_", "LANG", "LC_", "HOME", "TMPDIR", "TZ"),
     *("SSL_", "OTEL_PROPAGATORS", "COLUMNS", "NO_COLOR", "FORCE_COLOR"),
 )
 """Beginnings of the names of such variables."""
+READ_AGAIN = {
+    *("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "PREFECT_CLIENT_MAX_RETRIES"),
+    "PREFECT_WORKER_QUERY_SECONDS",
+}
+"""Variables of Prefect that a forked process reads once more."""
 SET_PREFECT_UP = {"--verbose", "-v", "--env-file"}
 """Options with which Prefect is set up in another way."""
+CLIENT = Path(__file__).with_name("warm_command.py")
+_LENGTH = 8
+"""Bytes of the length of an order, of a process id, and of an exit code."""
 
 
 def read_at_import(env: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a command has to share with the process that it is forked from."""
-    return {name: value for name, value in env.items() if name.startswith(READ_AT_IMPORT)}
+    return {name: value for name, value in env.items() if name.startswith(READ_AT_IMPORT) and name not in READ_AGAIN}
 
 
 class WarmCommands:
-    """The process that commands are forked from, one after the other; started with the first of them."""
+    """The process that commands are forked from; started with the first of them."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._env = dict(env)
+        self._folder = tempfile.TemporaryDirectory(prefix="fepflow-warm-")  # a socket's path has to be short
         self._process: subprocess.Popen[str] | None = None
-        self._busy = threading.Lock()
 
-    def take(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
-        """Return whether a command may begin warm; if so, `run` is to be called, and no other thread's does."""
-        same = read_at_import(env) == read_at_import(self._env)
-        return sys.platform == "linux" and same and SET_PREFECT_UP.isdisjoint(arguments) and self._busy.acquire(False)
+    def command(self, arguments: Sequence[str], env: Mapping[str, str], code: str = "") -> list[str]:
+        """Return the words that start a command, or this code instead of it: warm where that is possible."""
+        if not self._may_begin_warm(arguments, env):
+            return [sys.executable, "-P", *(["-c", code] if code else ["-m", "fepflow.cli.main"]), *arguments]
+        return [sys.executable, "-I", "-S", str(CLIENT), self._address(), code, *arguments]
 
-    def run(
-        self, arguments: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float, code: str = ""
-    ) -> subprocess.CompletedProcess[str]:
-        """Run a command as `subprocess.run` does, or this code instead of it."""
-        try:
-            with TemporaryDirectory(prefix="fepflow-warm-") as folder:
-                order = {"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), "code": code}
-                return self._run(Path(folder), order, timeout)
-        finally:
-            self._busy.release()
+    def install(self, folder: Path) -> None:
+        """Write a `fepflow` into a folder that begins warm."""
+        words = shlex.join([sys.executable, "-I", "-S", str(CLIENT), self._address(), ""])
+        file = folder / "fepflow"
+        file.write_text(f'#!/bin/sh\nexec {words} "$@"\n', encoding="utf-8")
+        file.chmod(0o700)
 
     def end(self) -> None:
-        """End the process."""
+        """End the process, and those that are forked from it."""
         if self._process is not None:
-            with self._process:  # which closes its pipes, and waits for it
-                self._process.kill()
-            self._process = None
+            self._process.communicate(timeout=20)
+        self._folder.cleanup()
 
-    def _run(self, folder: Path, order: dict[str, Any], timeout: float) -> subprocess.CompletedProcess[str]:
-        try:
-            code, is_late = self._answer({**order, "folder": str(folder)}, timeout)
-        except BaseException:  # a test's time limit too: the next command would read the answer to this one
-            self.end()
-            raise
-        command = ["fepflow", *order["arguments"]]
-        stdout, stderr = (Path(folder, name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
-        if is_late:
-            raise subprocess.TimeoutExpired(command, timeout, stdout, stderr)
-        return subprocess.CompletedProcess(command, code, stdout, stderr)
+    def _may_begin_warm(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
+        same = read_at_import(env) == read_at_import(self._env)
+        return sys.platform == "linux" and same and SET_PREFECT_UP.isdisjoint(arguments)
 
-    def _answer(self, order: dict[str, Any], timeout: float) -> tuple[int, bool]:
-        """Return the exit code of an order's process, and whether it was killed because it took too long."""
-        process = self._process = self._process or subprocess.Popen(
-            [sys.executable, "-P", __file__],
-            env=self._env,
-            cwd=os.sep,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(json.dumps(order) + "\n")
-        process.stdin.flush()
-        pid = int(process.stdout.readline())
-        late = threading.Event()
+    def _address(self) -> str:
+        """Return the process's socket, once it listens."""
+        address = f"{self._folder.name}/socket"
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", __file__, address],
+                env=self._env,
+                cwd=os.sep,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            assert self._process.stdout is not None
+            assert self._process.stdout.readline() == "ready\n"
+        return address
 
-        def stop() -> None:
-            late.set()
-            os.kill(pid, signal.SIGKILL)
 
-        timer = threading.Timer(timeout, stop)
-        timer.start()
-        try:
-            return int(process.stdout.readline()), late.is_set()
-        except BaseException:
-            stop()
-            raise
-        finally:
-            timer.cancel()
+class Forks:
+    """Processes that are forked, each for a client that has connected, and that end with their clients."""
+
+    def __init__(self, address: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(address)
+        self._listener.listen(100)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(0, selectors.EVENT_READ)
+        self._clients: dict[int, tuple[int, socket.socket]] = {}
+        """Id and client of each process, by its file descriptor."""
+
+    def next_order(self) -> tuple[list[str], str, dict[str, str]] | None:
+        """Return, in a process that was forked for it, an order; None when the standard input has been closed."""
+        while True:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._listener:
+                    if (order := self._fork()) is not None:
+                        return order
+                elif key.fd == 0:
+                    for pid, _ in self._clients.values():
+                        os.kill(pid, signal.SIGKILL)
+                    return None
+                elif key.data is None:
+                    self._end_of(key.fd)
+                elif key.data in self._clients:  # its client is gone
+                    self._selector.unregister(key.fileobj)
+                    os.kill(self._clients[key.data][0], signal.SIGKILL)
+
+    def _fork(self) -> tuple[list[str], str, dict[str, str]] | None:
+        client, _ = self._listener.accept()
+        length, descriptors, _, _ = socket.recv_fds(client, _LENGTH, 3)
+        with client.makefile("rb") as stream:
+            arguments, code, folder, env = marshal.loads(stream.read(int.from_bytes(length)))
+        if pid := os.fork():
+            for number in descriptors:
+                os.close(number)
+            client.sendall(pid.to_bytes(_LENGTH))
+            process = os.pidfd_open(pid)
+            self._clients[process] = pid, client
+            self._selector.register(process, selectors.EVENT_READ)
+            self._selector.register(client, selectors.EVENT_READ, process)
+            return None
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+        for process, (_, other) in self._clients.items():
+            os.close(process)
+            other.close()
+        client.close()
+        self._listener.close()
+        os.chdir(folder)
+        return arguments, code, env
+
+    def _end_of(self, process: int) -> None:
+        """Tell a client the exit code of its process."""
+        pid, client = self._clients.pop(process)
+        self._selector.unregister(process)
+        os.close(process)
+        _, status = os.waitpid(pid, 0)
+        with contextlib.suppress(KeyError):
+            self._selector.unregister(client)
+        with contextlib.suppress(OSError):
+            client.sendall(os.waitstatus_to_exitcode(status).to_bytes(_LENGTH, signed=True))
+        client.close()
 
 
 def main() -> None:
-    """Fork a process for each line of the standard input, and answer with its id, and then with its exit code."""
+    """Fork a process for each client that connects to a socket, until the standard input is closed."""
     from fepflow.calls.models import _litellm
     from fepflow.security import redaction
     from fepflow.services import prefect_api
@@ -117,37 +172,40 @@ def main() -> None:
 
     prefect_api.use(prefect_api.usable_api(), show_logs=False)
     prefect_api._in_use.clear()
+    from prefect.context import refresh_global_settings_context
+
     import fepflow.cli.main
     import fepflow.deployments.warm_start  # all that a run needs
 
+    in_use = {name: os.environ.get(name) for name in READ_AGAIN}
+
+    def use_own_settings() -> None:
+        wanted = {name: os.environ.get(name) for name in READ_AGAIN}
+        if in_use != wanted:
+            in_use.update(wanted)
+            with contextlib.chdir(os.sep):
+                refresh_global_settings_context()
+
     _litellm.load()
+    forks = Forks(sys.argv[1])
     gc.collect()
     gc.freeze()
-    orders, answers = os.fdopen(os.dup(0)), os.dup(1)
-    for line in orders:
-        pid = os.fork()
-        if pid:
-            os.write(answers, f"{pid}\n".encode())
-            _, status = os.waitpid(pid, 0)
-            os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
-            continue
-        order = json.loads(line)
-        os.close(answers)
-        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        for number, name in ((1, "stdout"), (2, "stderr")):
-            os.dup2(os.open(Path(order["folder"], name), os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
-        os.chdir(order["cwd"])
-        os.environ.clear()
-        os.environ.update(_litellm._ENVIRONMENT)
-        os.environ.update(order["env"])
-        for cache in (settings, current_file, redaction._secrets_of_process):
-            cache.cache_clear()
-        sys.argv = ["fepflow", *order["arguments"]]
-        if order["code"]:
-            exec(order["code"], {"__name__": "__main__"})
-        else:
-            fepflow.cli.main.main()
-        return  # the next order is not this process's
+    print("ready", flush=True)  # noqa: T201  # the one who has started it waits for it
+    if (order := forks.next_order()) is None:
+        return
+    arguments, code, env = order
+    os.environ.clear()
+    os.environ.update(_litellm._ENVIRONMENT)
+    os.environ.update(env)
+    for cache in (settings, current_file, redaction._secrets_of_process):
+        cache.cache_clear()
+    vars(prefect_api)["import_prefect"] = use_own_settings
+    sys.argv = ["-c" if code else "fepflow", *arguments]
+    if code:
+        use_own_settings()
+        exec(code, {"__name__": "__main__"})
+    else:
+        fepflow.cli.main.main()
 
 
 if __name__ == "__main__":

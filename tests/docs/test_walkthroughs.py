@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Stack, free_port, run_module
+from tests.conftest import Stack, free_port, run_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -90,10 +90,7 @@ def command_line(command: str, folder: Path, env: dict[str, str], stack: Stack) 
         subprocess.run(words, cwd=folder, check=True, timeout=10)
     if words[0] != "fepflow" or words[1] in ELSEWHERE or A_RUN in words:
         return ""
-    if stack.warm.take(words[1:], env):
-        done = stack.warm.run(words[1:], cwd=folder, env=env, timeout=120)
-    else:
-        done = run_module("fepflow.cli.main", *words[1:], cwd=folder, env=env, timeout=120)
+    done = run_command(stack.warm.command(words[1:], env), cwd=folder, env=env, timeout=120)
     printed = done.stdout + done.stderr
     code = re.search(r"# exit code (\d+)", command)
     made_up = words[1] == "run" and "MODEL_URL" in env  # answers of a stand-in

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,10 +19,13 @@ from ruamel.yaml import YAML
 from fepflow.store.records import CaseResult, RunRecord
 from fepflow.store.store import Store
 from tests.prefect_api import PrefectAPI
+from tests.warm_commands import WarmCommands
 
 from .endpoint import Endpoint, serving
 
 MAIN = "import fepflow.cli.main as m; m.main()"
+PREFECT_COMMAND = "from prefect.cli import app; app()"
+"""Code that is Prefect's own command line."""
 
 
 class Stack(Protocol):
@@ -35,6 +38,7 @@ class Stack(Protocol):
     prefect: dict[str, str]
     fepflow: Callable[..., subprocess.CompletedProcess[str]]
     python: Callable[..., str]
+    warm: WarmCommands
 
 
 class Workplace:
@@ -83,10 +87,20 @@ class Workplace:
         with Store.open(self.env["FEPFLOW_STORE_URL"]) as store:
             return {result.case.id: result for result in store.results.by_case(store.runs.get("latest").id)}
 
+    def running(
+        self, *arguments: str | Path, code: str = "", **env: str
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
+        """A command, or this code instead of it, that is under way; killed at the end of the block if it still is."""
+        return self._process(self.stack.warm.command(list(map(str, arguments)), {**self.env, **env}, code), env)
+
+    def running_cold(
+        self, *arguments: str | Path, code: str = MAIN, **env: str
+    ) -> AbstractContextManager[subprocess.Popen[str]]:
+        """The same; the process is the command's own, and begins without any import."""
+        return self._process([sys.executable, "-P", "-c", code, *map(str, arguments)], env)
+
     @contextmanager
-    def running(self, *arguments: str | Path, code: str = MAIN, **env: str) -> Iterator[subprocess.Popen[str]]:
-        """A command that is under way; killed at the end of the block if it still is."""
-        command = [sys.executable, "-P", "-c", code, *map(str, arguments)]
+    def _process(self, command: Sequence[str], env: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
         with subprocess.Popen(
             command,
             cwd=self.folder,

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import psutil
 import pytest
 
 from fepflow.store.store import Store
@@ -15,7 +14,6 @@ from fepflow.store.store import Store
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
 from .relay import relayed
-from .worker import working
 
 pytestmark = pytest.mark.e2e
 
@@ -158,25 +156,6 @@ def test_cancel_in_the_ui_of_a_run_that_a_command_executes(
     assert "Traceback" not in err
     assert (process.returncode, workplace.record.status) == (130, "cancelled")
     assert stack.api.state_of(flow_run_id) == CANCELLED
-    assert kept(workplace) == len(CASES)
-
-
-def test_cancel_in_the_ui_of_a_run_that_a_worker_executes(
-    workplace: Workplace, endpoint: Endpoint, stack: Stack
-) -> None:
-    hang_after(workplace, endpoint)
-    with working(stack, workplace.env) as pool:
-        flow_run_id = pool.run(suite=str(workplace.suite))
-        wait_for(lambda: "hang 1" in endpoint.questions, "the question that hangs")
-        processes = pool.processes()
-        assert processes
-        with within_the_promise("store and Prefect say so, and the process is gone"):
-            stack.api.set_state(flow_run_id, type="CANCELLING", name="Cancelling")
-            wait_for(lambda: workplace.record.status == "cancelled", "the store's word")
-            wait_for(lambda: stack.api.state_of(flow_run_id) == CANCELLED, "Prefect's word")
-            _, alive = psutil.wait_procs(processes, timeout=20)
-        assert not alive
-    assert workplace.record.flow_run_id == flow_run_id
     assert kept(workplace) == len(CASES)
 
 

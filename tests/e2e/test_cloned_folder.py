@@ -128,7 +128,7 @@ def clone(workplace: Workplace) -> Iterator[Clone]:
 )
 def test_its_files_run_no_code_and_get_no_key(clone: Clone, endpoint: Endpoint, command: str) -> None:
     place = clone.workplace
-    with place.running(*command.split()) as process:
+    with place.running_cold(*command.split()) as process:
         stdout, stderr = process.communicate(timeout=120)
     clone.require_silence()
     assert "Traceback" not in stderr
@@ -171,7 +171,7 @@ def test_it_does_not_choose_the_home(workplace: Workplace) -> None:
     env = {**workplace.env, "HOME": str(workplace.folder / "home")}
     del env["FEPFLOW_HOME"], env["FEPFLOW_STORE_URL"]
     workplace.env = env
-    with workplace.running("list") as process:
+    with workplace.running_cold("list") as process:
         _, stderr = process.communicate(timeout=60)
     assert "FEPFLOW_HOME, HOME: not taken" in stderr
     assert sorted(os.listdir(workplace.folder)) == [".env", "home", "store.db"]

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from ruamel.yaml import YAML
 
-from .conftest import wait_for
+from .conftest import PREFECT_COMMAND, wait_for
 
 ROOT = Path(__file__).parent.parent.parent
 PREFECT = [sys.executable, "-m", "prefect"]
@@ -38,7 +38,8 @@ def deployed(stack, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         ["work-pool", "create", "fepflow", "--type", "process", "--overwrite"],
         ["--no-prompt", "deploy", "--all"],
     ):
-        done = subprocess.run([*PREFECT, *command], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+        words = stack.warm.command(command, env, PREFECT_COMMAND)
+        done = subprocess.run(words, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return env
 

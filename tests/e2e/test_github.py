@@ -65,6 +65,7 @@ class Runner:
         python = folder / "python"
         python.write_text(f'#!/bin/sh\necho "$@" >> {folder}/pip.log\n', encoding="utf-8")
         python.chmod(0o700)
+        stack.warm.install(folder)
         del self.env["GITHUB_TOKEN"]  # a step has it only if it is given
         self.used: dict[str, dict[str, str]] = {}
         self.steps: dict[str, dict[str, str]] = {}

@@ -174,7 +174,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         ("cancel", "cancelled", ("CANCELLED", "Cancelled")),
     ]:
         asked = len(endpoint.asked)
-        with workplace.running("run", workplace.suite) as process:
+        with workplace.running_cold("run", workplace.suite) as process:
             wait_for_request(endpoint, asked)
             if wish:
                 process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop

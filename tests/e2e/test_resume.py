@@ -113,7 +113,7 @@ class Killed:
         wanted = len(rows(self.workplace, "check_result")) + more
         return lambda: len(rows(self.workplace, "check_result")) >= wanted
 
-    def kill(self, moment: Callable[[], bool], code: str = MAIN) -> None:
+    def kill(self, moment: Callable[[], bool], code: str = "") -> None:
         """Run or go on, up to that moment or the end; nothing that was committed is done again."""
         workplace = self.workplace
         outputs, answered = set(rows(workplace, "output")), set(rows(workplace, "check_result"))

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint
-from .receiver import receiving
-from .worker import Pool, working
+from .worker import working
 
 pytestmark = pytest.mark.e2e
-
-BLOCK = """
-import sys
-from prefect.blocks.notifications import CustomWebhookNotificationBlock
-texts = {"subject": "{{subject}}", "body": "{{body}}"}
-block = CustomWebhookNotificationBlock(name="failed", url=sys.argv[1], json_data=texts)
-print(block.save(sys.argv[2]))
-"""
 
 
 def flow_run(stack: Stack, flow_run_id: str) -> dict[str, Any]:
@@ -43,71 +31,6 @@ def task_states(stack: Stack, flow_run_id: str) -> dict[str, tuple[str, str, str
         name: (run["state_type"], run["state_name"], run["state"]["message"] or "")
         for name, run in found.items()
     }  # fmt: skip
-
-
-def watched(pool: Pool, workplace: Workplace, suite: str) -> int:
-    """The exit code of `prefect deployment run --watch`."""
-    command = ["deployment", "run", f"evaluate/{pool.name}", "--param", f"suite={suite}", "--watch"]
-    prefect = [sys.executable, "-m", "prefect", *command]
-    done = subprocess.run(prefect, env=pool.env, capture_output=True, text=True, timeout=180, check=False)
-    assert "Traceback" not in done.stderr
-    return done.returncode
-
-
-def automation_on_failed(stack: Stack, pool: Pool, url: str) -> None:
-    """As the UI makes one: whenever a flow run of the deployment enters Failed, send a notification."""
-    made = subprocess.run(
-        [sys.executable, "-c", BLOCK, url, f"failed-{uuid4().hex[:8]}"],
-        env=pool.env, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    trigger = {
-        "type": "event",
-        "posture": "Reactive",
-        "threshold": 1,
-        "expect": ["prefect.flow-run.Failed"],
-        "match": {"prefect.resource.id": "prefect.flow-run.*"},
-        "match_related": {
-            "prefect.resource.role": "deployment",
-            "prefect.resource.id": f"prefect.deployment.{pool.deployment}",
-        },
-        "for_each": ["prefect.resource.id"],
-    }
-    action = {
-        "type": "send-notification",
-        "block_document_id": made.stdout.strip().splitlines()[-1],
-        "subject": "{{ flow_run.name }}",
-        "body": "{{ flow_run.state.message }}",
-    }
-    pool.post("/automations/", {"name": pool.name, "trigger": trigger, "actions": [action]})
-
-
-def test_a_deployments_run_ends_as_its_verdict_says(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
-    with receiving() as receiver, working(stack, workplace.env) as pool:
-        automation_on_failed(stack, pool, receiver.url)
-        workplace.write_suite(["one", "two"], tags=["nightly"])
-        assert watched(pool, workplace, str(workplace.suite)) == 0
-        run = flow_run(stack, str(workplace.record.flow_run_id))
-        assert (run["name"], run["state_type"], run["state_name"]) == ("e2e · pass", "COMPLETED", "Completed")
-        assert run["state"]["message"].startswith("PASS: ")
-        assert set(run["tags"]) == {"nightly", "verdict:pass"}
-
-        workplace.write_suite(["one", {"id": "wrong", "input": "two", "expected": "three"}])
-        assert watched(pool, workplace, str(workplace.suite)) == 1
-        run = flow_run(stack, str(workplace.record.flow_run_id))
-        assert (run["name"], run["state_type"], run["state_name"]) == ("e2e · fail", "FAILED", "Failed")
-        assert run["state"]["message"] == "FAIL: exact_match: 1 of 2 results failed."
-        assert run["tags"] == ["verdict:fail"]
-        wait_for(lambda: receiver.got, "the automation's notification")
-        assert [(note["subject"], note["body"]) for note in receiver.got] == [(run["name"], run["state"]["message"])]
-        states = task_states(stack, run["id"])
-        assert states["check one"] == ("COMPLETED", "Completed", "")
-        assert states["check wrong"] == ("FAILED", "Failed", "1 of 1 case failed: wrong (exact_match).")
-        assert states["decide"] == ("FAILED", "Failed", "FAIL: exact_match: 1 of 2 results failed.")
-
-        nowhere = ended(stack, pool.run(suite=str(workplace.folder / "nowhere.yaml")))
-        assert (nowhere["name"], nowhere["state_name"]) == ("nowhere · could not be evaluated", "Failed")
-        assert nowhere["state"]["message"].startswith(f"could not be evaluated: {workplace.folder / 'nowhere.yaml'}: ")
-        assert not [tag for tag in nowhere["tags"] if tag.startswith("verdict:")]
 
 
 @pytest.mark.battery

@@ -52,31 +52,6 @@ def record_when(workplace: Workplace, status: str) -> RunRecord:
     return workplace.record
 
 
-def test_a_worker_resumes_a_run_whose_process_was_killed_and_asks_only_for_what_is_missing(
-    pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack
-) -> None:
-    flow_run = under_way(pool, workplace, endpoint)
-    asked_before = endpoint.questions
-    kill_run(pool)
-    wait_for(lambda: not pool.processes(), "the end of its process")
-    assert stack.api.state_of(flow_run) == ("RUNNING", "Running"), "no alert tells of it"
-    endpoint.kept_waiting = set()
-    assert reap(workplace, stack) == [workplace.record.id]
-    waiting = workplace.record
-    assert (waiting.status, waiting.takeovers) == ("pending", 1)
-    assert "a worker takes it over" in str(waiting.error)
-
-    run = record_when(workplace, "completed")
-
-    assert run.outcome == "pass"
-    assert endpoint.questions - asked_before == {"third": 1, "fourth": 1}, "what was stored is asked no second time"
-    wait_for(lambda: stack.api.state_of(flow_run)[0] == "COMPLETED", "the end of the flow run")
-    states = stack.api.get(f"/flow_run_states/?flow_run_id={flow_run}").raise_for_status().json()
-    assert [state["message"][:11] for state in states if state["type"] == "CRASHED"] == ["HANDED OVER"]
-    assert any("Taken over (time 1 of 2)" in (state["message"] or "") for state in states)
-    assert "taken over 1 time" in workplace.fepflow("show").stdout
-
-
 @pytest.mark.battery
 def test_another_worker_takes_over_the_run_of_a_machine_that_is_gone(
     pool: Pool, workplace: Workplace, endpoint: Endpoint, stack: Stack

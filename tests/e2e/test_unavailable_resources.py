@@ -90,7 +90,7 @@ def test_a_store_that_stays_locked_ends_the_run_with_an_error(
 def test_a_run_ended_by_a_full_disk_can_be_resumed(workplace: Workplace, endpoint: Endpoint) -> None:
     there = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["x"]}}
     workplace.write_suite([f"long {number}" for number in range(60)], target={"concurrency": 2}, checks=[there])
-    with workplace.running("run", workplace.suite) as process:
+    with workplace.running_cold("run", workplace.suite) as process:
         # Not the disk's end but as good: no file of this process may grow beyond 2 MB.
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (2_000_000, 2_000_000))
         _, err = finish(process)

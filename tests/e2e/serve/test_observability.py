@@ -117,7 +117,7 @@ def test_what_is_scraped_equals_the_store(served: Served, key: str, agent: Endpo
         assert newest().outcome == "pass"
 
         agent.held, asked = True, len(agent.asked)
-        with workplace.running("run", suite, **served.login) as process:
+        with workplace.running_cold("run", suite, **served.login) as process:
             wait_for(lambda: len(agent.asked) > asked, "a call")
             os.killpg(process.pid, signal.SIGKILL)
         wait_for(lambda: newest().status == "interrupted", "the reaper", 90)
