@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from jsonschema import Draft202012Validator
 
+from fepflow.calls.models import client
 from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.model import RequestContext
 from fepflow.checks import engine, registry
@@ -83,6 +84,12 @@ def clean_catalogue(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
+def quick_retries(monkeypatch):
+    """A model is asked again soon: no test here is about the pause, which is half a second at first."""
+    monkeypatch.setattr(client, "BACKOFF", 0.02)
+
+
+@pytest.fixture(autouse=True)
 def conforming_results(monkeypatch):
     """Every result of an evaluation is as FEP's schemas have it, and survives being written and read."""
     seen = []
@@ -119,16 +126,16 @@ def one_by_one():
         async def open_client():
             return ModelClient()
 
-        client = runner.run(open_client())
+        opened = runner.run(open_client())
 
         async def run(check, answer):
             (compiled,) = compile_checks([check])
             context = evaluation_context(CASE, Output(value=answer))
-            result = compiled.run(context, ModelRequests(client, RequestContext()))
+            result = compiled.run(context, ModelRequests(opened, RequestContext()))
             return result if isinstance(result, CheckResult) else await result
 
         yield lambda check, answer=PARIS: runner.run(run(check, answer))
-        runner.run(client.aclose())
+        runner.run(opened.aclose())
 
 
 @pytest.fixture
@@ -167,7 +174,7 @@ def ask_in_turn(model_server):
         async def open_client():
             return ModelClient()
 
-        client = runner.run(open_client())
+        opened = runner.run(open_client())
 
         async def run(check_type, says, answer, context, case, arguments):
             said = "||".join(text if isinstance(text, str) else json.dumps(text) for text in says)
@@ -175,11 +182,11 @@ def ask_in_turn(model_server):
             metadata = {} if context is None else {"context": context}
             (compiled,) = compile_checks([Check(type=check_type, arguments={**own, **arguments})])
             output = Output(value=answer, metadata=metadata)
-            result = compiled.run(evaluation_context(case, output), ModelRequests(client, RequestContext()))
+            result = compiled.run(evaluation_context(case, output), ModelRequests(opened, RequestContext()))
             return result if isinstance(result, CheckResult) else await result
 
         def ask(check_type, *says, answer=REFUND_ANSWER, context=REFUND_CONTEXT, case=REFUND_CASE, **arguments):
             return runner.run(run(check_type, says, answer, context, case, arguments))
 
         yield ask
-        runner.run(client.aclose())
+        runner.run(opened.aclose())

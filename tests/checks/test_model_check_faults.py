@@ -78,12 +78,12 @@ class TestTroubleOnTheWay:
             requests = ModelRequests(client, RequestContext())
             await run(check(""))
             started = time.monotonic()
-            first = asyncio.create_task(run(check("fault=rate_limited&times=1&retry_after=2")))
+            first = asyncio.create_task(run(check("fault=rate_limited&times=1&retry_after=1")))
             await model_server.until(2)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.1)
             other = await run(check("say={}&times=1"))
-            assert other - started >= 2
-            assert await first - started >= 2
+            assert other - started >= 1
+            assert await first - started >= 1
 
     async def test_a_hung_model_stalls_no_other_check(self, model_server):
         hung = Check(
@@ -118,7 +118,7 @@ class TestTroubleOnTheWay:
             assert {type(end) for end in ended} == {asyncio.CancelledError}
 
     async def test_requests_are_concurrent_up_to_the_limit(self, model_server):
-        arguments = arguments_of(model_server, "openai/stand-in", "latency=0.5")
+        arguments = arguments_of(model_server, "openai/stand-in", "latency=0.2")
         check = LLMJudgeCheck(prompt="{{$.output.value}}?", response_format=FORMAT, **arguments)
         cases = [TestCase(id=str(index), input="?") for index in range(DEFAULT_CONCURRENCY + 1)]
         running = asyncio.create_task(evaluate_async(cases, [Output(value=PARIS)] * len(cases), [check]))
