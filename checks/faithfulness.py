@@ -19,11 +19,11 @@ from fepflow.checks.models.judge_check import (
     Questioner,
     ScoredJudgeCheck,
     contexts_of,
+    fitting,
     json_object,
     refuse_nothing,
 )
 from fepflow.checks.models.voting import rounded
-from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import cut, text_of
@@ -96,10 +96,7 @@ def numbered(items: Sequence[str]) -> str:
 
 
 def _read_claims(answer: Any) -> list[str]:
-    value = json_object(answer)
-    if errors := schema_errors(_LIST_FORMAT, value):
-        raise CheckArgumentsError(f"the list of claims does not fit: {'; '.join(errors)}")
-    claims = [" ".join(claim.split()) for claim in value["claims"]]
+    claims = [" ".join(claim.split()) for claim in fitting(answer, _LIST_FORMAT)["claims"]]
     if any(len(claim) > LONGEST_CLAIM for claim in claims):
         raise CheckArgumentsError(f"a claim has more than {LONGEST_CLAIM:,} characters: it is more than one")
     # A repeated claim counts once: else repeating a right claim would make up for a wrong one.
@@ -137,8 +134,7 @@ def _read_verdicts(answer_format: dict[str, Any], answer: Any) -> list[Verdict]:
             f"there must be one verdict on each of {len(names)} items, by their numbers, and there are {len(value)}"
         )
         raise CheckArgumentsError(message)
-    if errors := schema_errors(answer_format, value):
-        raise CheckArgumentsError(f"the verdicts do not fit: {'; '.join(errors)}")
+    value = fitting(value, answer_format)
     return [Verdict(value[name]["verdict"], value[name]["reason"]) for name in names]
 
 

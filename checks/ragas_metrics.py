@@ -23,11 +23,11 @@ from fepflow.checks.models.judge_check import (
     REFERENCE,
     Questioner,
     contexts_of,
+    fitting,
     json_object,
     says_something,
 )
 from fepflow.checks.models.voting import rounded
-from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError, MissingExtraError
 from fepflow.extras import require
 from fepflow.jsonpath.template import Filled, RenderedPrompt
@@ -161,9 +161,7 @@ def _with_binary_verdicts(schema: Any) -> Any:
 
 def _read(schema: dict[str, Any], asked: dict[str, Any], answer: Any) -> dict[str, Any]:
     # ragas writes what a model lists into its next prompt, and cannot write half of a character.
-    value: dict[str, Any] = json.loads(sendable(json.dumps(json_object(answer), ensure_ascii=False)))
-    if errors := schema_errors(schema, value):
-        raise CheckArgumentsError(f"it does not fit: {'; '.join(errors)}")
+    value = fitting(sendable(json.dumps(json_object(answer), ensure_ascii=False)), schema)
     for name, items in value.items():
         given = asked.get(name)
         if isinstance(given, list) and len(items) != len(given):

@@ -17,12 +17,11 @@ from fepflow.checks.models.judge_check import (
     Asked,
     Questioner,
     ScoredJudgeCheck,
+    fitting,
     has_text,
-    json_object,
     parts_of,
     refuse_nothing,
 )
-from fepflow.checks.schema_validation import schema_errors
 from fepflow.errors import CheckArgumentsError
 from fepflow.jsonpath.template import Filled, RenderedPrompt
 from fepflow.text import text_of
@@ -151,17 +150,12 @@ class RubricCheck(ScoredJudgeCheck):
 
 
 def _read_points(answer: Any) -> tuple[int, str]:
-    value = json_object(answer)
-    if errors := schema_errors(_ANSWER_FORMAT, value):
-        raise CheckArgumentsError(f"the judge's answer does not fit: {'; '.join(errors)}")
+    value = fitting(answer, _ANSWER_FORMAT)
     return int(value["points"]), value["reason"]
 
 
 def _read_steps(answer: Any) -> list[str]:
-    value = json_object(answer)
-    if errors := schema_errors(_STEPS_FORMAT, value):
-        raise CheckArgumentsError(f"the steps do not fit: {'; '.join(errors)}")
-    steps = [" ".join(step.split()) for step in value["steps"] if step.strip()]
+    steps = [" ".join(step.split()) for step in fitting(answer, _STEPS_FORMAT)["steps"] if step.strip()]
     if not 1 <= len(steps) <= MOST_STEPS or any(len(step) > MOST_CHARACTERS for step in steps):
         raise CheckArgumentsError(f"there must be 1 to {MOST_STEPS} steps of at most {MOST_CHARACTERS} characters")
     return steps

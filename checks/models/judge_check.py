@@ -447,6 +447,14 @@ def json_object(response: Any) -> dict[str, Any]:
     return value
 
 
+def fitting(response: Any, schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a response as an object that fits the schema. Raises CheckArgumentsError; the model is shown its text."""
+    value = json_object(response)
+    if errors := schema_errors(schema, value):
+        raise CheckArgumentsError(f"the judge's answer does not fit: {'; '.join(errors)}")
+    return value
+
+
 SCORED = {
     "type": "object",
     "properties": {
@@ -567,7 +575,5 @@ def _agreed(here: Position, there: Position) -> Side:
 
 
 def _read_preference(response: Any) -> tuple[Position, str]:
-    errors = schema_errors(_PAIR_FORMAT, response)
-    if errors:
-        raise CheckArgumentsError(f"the judge's answer is not as it was asked for: {'; '.join(errors)}")
-    return response["better"], response["reasoning"]
+    value = fitting(response, _PAIR_FORMAT)
+    return value["better"], value["reasoning"]
