@@ -25,11 +25,11 @@ from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.service import EvaluationService
 from fepflow.api.grpc.server import GrpcServer, serve_grpc
 from fepflow.api.rest.app import create_app
-from fepflow.api.rest.errors import Errors, error_response
 from fepflow.api.rest.evalguard import PATHS, Catalogue, evalguard_error, evalguard_router
 from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
 from fepflow.api.rest.fep import fep_router
+from fepflow.api.rest.http import Errors, error_response
 from fepflow.api.rest.middleware import AccessMiddleware, with_cors
 from fepflow.calls.traces import require_traces
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind

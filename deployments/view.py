@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from fepflow.access.access import Access
 from fepflow.access.listening import listening_on
-from fepflow.api.rest.errors import Errors
+from fepflow.api.rest.http import Errors
 from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.observability.metrics import probe_routes, store_probe

@@ -21,10 +21,10 @@ from pydantic_core import PydanticUndefined
 
 import fepflow
 from fepflow.api.rest.app import create_app
-from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.evalguard import evalguard_router, operations
 from fepflow.api.rest.evaluations import evaluations_router
 from fepflow.api.rest.fep import fep_router
+from fepflow.api.rest.http import Errors
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.docgen import summary_of
 from fepflow.checks.schemas import complete_suite_schema

@@ -98,6 +98,7 @@ PLACES_OF_REAL_PARTS = {
         "test_entry_points.py",
     ),
     *("test_installation.py", "test_loading.py", "test_platforms.py", "test_prefect_settings.py", "test_env_file.py"),
+    "test_fuzz.py",
 }
 """Folders and files of tests that do so without these fixtures."""
 

@@ -87,7 +87,7 @@ def test_every_surface_shows_the_version_of_the_installed_package() -> None:
     from importlib.metadata import version
 
     from fepflow.api.rest.app import create_app
-    from fepflow.api.rest.errors import Errors
+    from fepflow.api.rest.http import Errors
 
     app = create_app([], Errors({}))
     assert app.openapi()["info"]["version"] == version("fepflow")

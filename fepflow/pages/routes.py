@@ -38,7 +38,7 @@ from fepflow.analysis.labels import (
 )
 from fepflow.analysis.preferences import BlindComparison, preference_row
 from fepflow.analysis.variants import rows_of, variant_table
-from fepflow.api.rest.request import caller_of
+from fepflow.api.rest.http import caller_of
 from fepflow.checks.models.judge_spec import JudgeSpec
 from fepflow.errors import FepflowError, NotFoundError, UserError
 from fepflow.pages import case_page, compare_page, label_page, run_page, suite_page

@@ -19,8 +19,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from fepflow.access.access import Access
 from fepflow.access.caller import Caller
+from fepflow.api.rest.http import bounded_body, media_type
 from fepflow.api.rest.middleware import action_of, is_interface
-from fepflow.api.rest.request import bounded_body, media_type
 from fepflow.errors import AuthenticationError, FepflowError, PermissionDeniedError, RateLimitError, UserError
 from fepflow.pages.rendering import NAMES, asset_address, read_asset, render
 

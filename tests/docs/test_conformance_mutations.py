@@ -37,7 +37,7 @@ REST, ENGINE, PATHS = (
 )
 FEP, PATH, LIMITS = "fepflow/api/evaluations/fep.py", "fepflow/jsonpath/path.py", "fepflow/jsonpath/queries.py"
 STORED, AUDIT = "tests/fepflow/store/test_results.py", "tests/fepflow/cli/test_audit_command.py"
-MIDDLEWARE, OPENAPI = "tests/fepflow/api/rest/middleware", "tests/fepflow/api/rest/test_openapi.py"
+MIDDLEWARE, OPENAPI = "tests/fepflow/api/rest/middleware", "tests/fepflow/api/test_fuzz.py"
 COMPLIANCE = "tests/conformance/test_jsonpath_compliance.py"
 
 NO_WALK = Mutation(PATH, "            return [self.resolve(document)]", "            return []")
@@ -103,13 +103,13 @@ MUTATIONS: dict[str, Mutation] = {
         "fepflow/api/rest/fep.py", 'JSONResponse({"status": "healthy", ', 'JSONResponse({"status": "well", '
     ),
     f"{OPENAPI}::test_no_request_is_answered_in_another_way_than_the_document_says": Mutation(
-        "fepflow/api/rest/errors.py", "= (400, 401, ", "= (401, "
+        "fepflow/api/rest/http.py", "= (400, 401, ", "= (401, "
     ),
     f"{REST}::test_a_body_that_is_not_read_is_refused": Mutation(
-        "fepflow/api/rest/errors.py", "        return error.fep_type\n", '        return "bad"\n'
+        "fepflow/api/rest/http.py", "        return error.fep_type\n", '        return "bad"\n'
     ),
     f"{REST}::test_what_is_not_there_is_an_error_of_the_same_form": Mutation(
-        "fepflow/api/rest/errors.py",
+        "fepflow/api/rest/http.py",
         'body = {"error": type_of(status, error), "message": str(error)}',
         'body = {"detail": str(error)}',
     ),
@@ -231,9 +231,9 @@ MUTATIONS: dict[str, Mutation] = {
     f"{MIDDLEWARE}/test_admission.py::test_without_a_valid_key_nothing_reaches_the_application": OPEN_DOOR,
     "tests/deployments/test_api.py::test_a_key_closes_all_interfaces_of_a_running_process": OPEN_DOOR,
     f"{OPENAPI}::test_no_series_of_requests_is_a_fault_of_the_server": Mutation(
-        "fepflow/api/rest/errors.py", "for kind in (FepflowError, ", "for kind in ("
+        "fepflow/api/rest/http.py", "for kind in (FepflowError, ", "for kind in ("
     ),
-    "tests/fepflow/api/grpc/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
+    "tests/fepflow/api/test_fuzz.py::test_any_messages_have_a_true_status": Mutation(
         "fepflow/api/grpc/messages.py",
         'raise InputError(Problem("there is no value", ',
         "raise KeyError(dict(value=0, ",

@@ -23,7 +23,7 @@ from fepflow.access.listening import BODY_SECONDS, HEAD_SECONDS
 from fepflow.api.evaluations.fep import Pending
 from fepflow.api.grpc.fep.v1 import fep_pb2
 from fepflow.api.grpc.messages import sendable, write_struct
-from fepflow.api.rest.errors import type_of
+from fepflow.api.rest.http import type_of
 from fepflow.errors import FepflowError, InputError, Problem, RateLimitError, SlowRequestError
 from fepflow.observability.metrics import GRPC_CALLS, GRPC_SECONDS
 from fepflow.security.redaction import words_of

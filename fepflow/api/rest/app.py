@@ -10,8 +10,8 @@ from fastapi import APIRouter, FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic.json_schema import models_json_schema
 
-from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.fep import COMPONENTS
+from fepflow.api.rest.http import Errors
 from fepflow.api.rest.middleware import HeadAsGet
 
 TITLE = "fepflow"

@@ -17,8 +17,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic import BeforeValidator, Field, ValidationError
 from starlette.responses import JSONResponse
 
-from fepflow.api.rest.errors import type_of
-from fepflow.api.rest.request import (
+from fepflow.api.rest.http import (
     Parameters,
     WholeNumber,
     bounded_body,
@@ -26,6 +25,7 @@ from fepflow.api.rest.request import (
     media_type,
     require_plain,
     strict_route,
+    type_of,
 )
 from fepflow.documents.loader import read_document
 from fepflow.errors import FepflowError, InfrastructureError, InputError, Problem, UserError

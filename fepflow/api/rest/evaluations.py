@@ -37,11 +37,11 @@ from fepflow.api.evaluations.bodies import (
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.service import EvaluationService
-from fepflow.api.rest.errors import documented
-from fepflow.api.rest.request import (
+from fepflow.api.rest.http import (
     Admitted,
     Parameters,
     WholeNumber,
+    documented,
     json_bytes,
     media_type,
     read_body,

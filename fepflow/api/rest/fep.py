@@ -16,8 +16,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from fepflow.api.evaluations.check_process import Source
 from fepflow.api.evaluations.fep import EvaluationProgress, FepService, Pending
 from fepflow.api.evaluations.requests import EvaluationRequest, EvaluationRequestBody, example
-from fepflow.api.rest.errors import documented, error_response
-from fepflow.api.rest.request import Admitted, json_bytes
+from fepflow.api.rest.http import Admitted, documented, error_response, json_bytes
 from fepflow.errors import FepflowError
 from fepflow.protocol.results import EvaluationRunResult, TestCaseResult
 

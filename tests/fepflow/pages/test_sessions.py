@@ -16,7 +16,7 @@ from starlette.types import ASGIApp
 from fepflow.access.access import FAILURES_PER_MINUTE, Access
 from fepflow.access.caller import Scope
 from fepflow.access.credentials import create_key
-from fepflow.api.rest.errors import Errors
+from fepflow.api.rest.http import Errors
 from fepflow.api.rest.middleware import AccessMiddleware
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware

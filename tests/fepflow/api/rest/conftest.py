@@ -14,8 +14,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.rest.app import create_app
-from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.fep import fep_router
+from fepflow.api.rest.http import Errors
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.http_server import serving

@@ -13,8 +13,8 @@ from fepflow.api.evaluations import fep
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.requests import MAX_CHECKS
 from fepflow.api.rest.app import create_app
-from fepflow.api.rest.errors import Errors
 from fepflow.api.rest.fep import fep_router
+from fepflow.api.rest.http import Errors
 from fepflow.checks import registry
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import TestCase

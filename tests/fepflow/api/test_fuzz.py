@@ -1,4 +1,7 @@
-"""Whatever is sent to a real process, its status is true, and it lives on: thousands of messages in the battery."""
+"""Whatever is sent to a real process, its answer is true, and it lives on: thousands of messages in the battery.
+
+Over gRPC a status is one that a caller may hear; over REST a response is one that the published document has.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,24 @@ from typing import Any
 
 import grpc
 import pytest
+import schemathesis
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import run_state_machine_as_test
+from schemathesis import GenerationMode
+from schemathesis.config import SchemathesisConfig
+from schemathesis.schemas import APIOperation, BaseSchema
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from fepflow.api.grpc.fep.v1 import fep_pb2, fep_pb2_grpc
 from tests.api_process import ApiProcess, api_process
 from tests.fepflow.api.grpc.messages import messages, mutated, requests
+
+KEY = "X-API-Key"
 
 EXAMPLES = pytest.mark.parametrize("examples", [10, pytest.param(2_000, marks=pytest.mark.battery)])
 SERVICES = [
@@ -31,14 +42,6 @@ METHODS: list[MethodDescriptor] = [
 EVALUATE = [method for method in METHODS if method.input_type is fep_pb2.EvaluationRequest.DESCRIPTOR]
 
 
-def examples_of(count: int) -> settings:
-    """Return settings for so many examples, which are the same ones each time if they are few."""
-    health = list(HealthCheck)
-    return settings(
-        max_examples=count, derandomize=count < 50, suppress_health_check=health, database=None, deadline=None
-    )
-
-
 TRUE = {"OK", "INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION", "RESOURCE_EXHAUSTED", "ALREADY_EXISTS"}
 """What a caller may hear. INTERNAL, UNKNOWN and UNAVAILABLE would be faults of ours."""
 
@@ -47,12 +50,27 @@ Send = Callable[[MethodDescriptor, bytes], str]
 
 @pytest.fixture(scope="module")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
-    with api_process(tmp_path_factory.mktemp("home")) as api:
+    env = {"FEPFLOW_REQUESTS_PER_MINUTE": "1000000", "FEPFLOW_STARTS_PER_MINUTE": "1000000"}
+    with api_process(tmp_path_factory.mktemp("home"), **env) as api:
         yield api
 
 
+@pytest.fixture(scope="module")
+def key(api: ApiProcess) -> str:
+    """A key of the process, which asks for one from then on."""
+    return api.new_key("admin")
+
+
+def examples_of(count: int) -> settings:
+    """Return settings for so many examples, which are the same ones each time if they are few."""
+    health = list(HealthCheck)
+    return settings(
+        max_examples=count, derandomize=count < 50, suppress_health_check=health, database=None, deadline=None
+    )
+
+
 @pytest.fixture
-def send(api: ApiProcess) -> Iterator[Send]:
+def send(api: ApiProcess, key: str) -> Iterator[Send]:
     """Sends bytes to a method; the status. What comes is a message, and afterwards the service is healthy."""
     with grpc.insecure_channel(api.grpc) as channel:
 
@@ -64,7 +82,8 @@ def send(api: ApiProcess) -> Iterator[Send]:
             )
             call = getattr(channel, kind)(path, None, response.FromString)
             try:
-                found = call(iter([data]) if method.client_streaming else data, timeout=60)
+                message = iter([data]) if method.client_streaming else data
+                found = call(message, timeout=60, metadata=[(KEY.lower(), key)])
                 _ = list(found) if method.server_streaming else found
             except grpc.RpcError as error:
                 status = str(error.code().name)
@@ -123,8 +142,8 @@ def test_requests_with_a_few_other_bytes_have_a_true_status(send: Send, examples
 
 
 @EXAMPLES
-def test_any_metadata_has_a_true_status(api: ApiProcess, examples: int) -> None:
-    """Keys that are none, and idempotency keys of any kind, on a service that asks for no key."""
+def test_any_metadata_has_a_true_status(api: ApiProcess, key: str, examples: int) -> None:
+    """Keys that are none, and idempotency keys of any kind, beside a key that is valid."""
     names = ["x-api-key", "authorization", "idempotency-key", "grpc-timeout-x", "x-request-id"]
     values = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=300)
     request = fep_pb2.EvaluationRequest()
@@ -136,7 +155,68 @@ def test_any_metadata_has_a_true_status(api: ApiProcess, examples: int) -> None:
         @given(st.lists(st.tuples(st.sampled_from(names), values), min_size=1, max_size=4))
         def one(metadata: list[tuple[str, str]]) -> None:
             with pytest.raises(grpc.RpcError) as error:
-                stub.StartEvaluation(request, metadata=metadata, timeout=60)
+                stub.StartEvaluation(request, metadata=[(KEY.lower(), key), *metadata], timeout=60)
             assert error.value.code().name in ("INVALID_ARGUMENT", "UNAUTHENTICATED", "RESOURCE_EXHAUSTED")
 
         one()
+
+
+REQUESTS = pytest.mark.parametrize("examples", [2, pytest.param(200, marks=pytest.mark.battery)])
+EXCLUDED: list[Any] = [positive_data_acceptance, ignored_auth]
+"""A schema cannot say that ids are unique, or that each test case has an output. Beside a key that is valid, a header
+Authorization is not looked at."""
+
+
+MAX_URL = 65_536
+"""The server cuts off a longer one; percent-encoding makes up to twelve characters of one."""
+
+
+REFUSALS = SchemathesisConfig.from_dict(
+    {"checks": {"negative_data_rejection": {"expected-statuses": [400, 401, 403, 404, 405, 409, 413, 415, 429]}}}
+)
+"""With 413 for more than is taken, and with no fault of the server."""
+
+
+@pytest.fixture(scope="module")
+def schema(api: ApiProcess) -> BaseSchema:
+    """The document of the process."""
+    return schemathesis.openapi.from_url(f"{api.rest}/openapi.json", config=REFUSALS)
+
+
+@REQUESTS
+@pytest.mark.parametrize("mode", list(GenerationMode))
+def test_no_request_is_answered_in_another_way_than_the_document_says(
+    schema: BaseSchema, key: str, mode: GenerationMode, examples: int
+) -> None:
+    operations = [found.ok() for found in schema.get_all_operations()]  # type: ignore[union-attr]  # raises an error
+    if mode == GenerationMode.NEGATIVE:  # of what takes nothing, nothing is wrong
+        operations = [each for each in operations if each.body or list(each.iter_parameters())]
+    assert operations
+    for operation in operations:
+        _try(operation, key, mode, examples)
+
+
+def _try(operation: APIOperation[Any, Any, Any, Any], key: str, mode: GenerationMode, examples: int) -> None:
+    """Send requests that are as the document has them, or are not; those that are not have to be refused."""
+
+    @settings(examples_of(examples), phases=[Phase.generate])
+    @given(case=operation.as_strategy(mode))
+    def send(case: schemathesis.Case[Any]) -> None:
+        assume(len(str(case.query)) < MAX_URL // 12)
+        case.call_and_validate(headers={KEY: key}, excluded_checks=EXCLUDED)
+
+    send()
+
+
+@REQUESTS
+def test_no_series_of_requests_is_a_fault_of_the_server(schema: BaseSchema, key: str, examples: int) -> None:
+    class Machine(schema.as_state_machine()):  # type: ignore[misc]  # a class made from the document
+        def get_call_kwargs(self, case: schemathesis.Case[Any]) -> dict[str, Any]:
+            return {"headers": {KEY: key}}
+
+        def validate_response(self, response: Any, case: schemathesis.Case[Any], **_: Any) -> None:
+            case.validate_response(response, headers={KEY: key}, excluded_checks=EXCLUDED)
+
+    steps = 10 if examples > 2 else 6
+    few = settings(examples_of(max(examples // 3, 2)), stateful_step_count=steps)
+    run_state_machine_as_test(Machine, settings=few)
