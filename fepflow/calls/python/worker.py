@@ -523,20 +523,27 @@ def unloadable(error: BaseException, folder: Path, file: Path | None, interprete
     return Unusable(message, shown(Path(place)) if place else None, line, None if place else "target.python", advice)
 
 
-def _form(config: dict[str, Any], *, wants_case: bool) -> Form:
-    """Return fepflow's own form if the agent runs in the run's interpreter.
-
-    Test cases take 0.2 s to load, so only a function that takes them waits for them.
-    """
+def _form(config: dict[str, Any]) -> Form:
+    """Return fepflow's own form if the agent runs in the run's interpreter."""
     if config["root"] is None:
         return Form(encode, _case, config["reserved"])
+    sys.path.append(config["root"])
     from fepflow.json.codec import encode as fepflow_encode
 
-    if not wants_case:
-        return Form(fepflow_encode, _case, config["reserved"])
-    from fepflow.protocol.test_case import TestCase
+    return Form(fepflow_encode, _case, config["reserved"])
 
-    return Form(fepflow_encode, TestCase.model_validate, config["reserved"])
+
+def _with_test_cases(form: Form, folder: str) -> Form:
+    """Return the form with fepflow's test cases. They take 0.2 s to load, so only a function that gets them waits.
+
+    The agent's folder is off the path meanwhile: its modules may have names of the standard library's.
+    """
+    path, sys.path[:] = sys.path[:], [entry for entry in sys.path if entry != folder]
+    try:
+        from fepflow.protocol.test_case import TestCase
+    finally:
+        sys.path[:] = path
+    return dataclasses.replace(form, make_case=TestCase.model_validate)
 
 
 def _case(fields: dict[str, Any]) -> SimpleNamespace:
@@ -555,14 +562,14 @@ def main() -> None:
         replies.write(text.encode("ascii") + b"\n")
         replies.flush()
 
-    if config["root"] is not None:
-        sys.path.append(config["root"])
+    form = _form(config)
     try:
         module, file = load(config)
         entry = entry_of(module, file, config["name"], config["names"])
     except Unusable as error:
         return reply(json.dumps({"problems": [error.problem]}))
-    form = _form(config, wants_case=entry.arguments.wants_case)
+    if entry.arguments.wants_case and config["root"] is not None:
+        form = _with_test_cases(form, config["folder"])
     reply(json.dumps({"wants_case": entry.arguments.wants_case, "file": str(file)}))
     loop = asyncio.new_event_loop()  # one for all calls, which may share clients
     asyncio.set_event_loop(loop)

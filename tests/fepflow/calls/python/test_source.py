@@ -100,9 +100,14 @@ def test_code_that_cannot_be_called_is_refused_before_any_call(
 
 
 @pytest.mark.parametrize("isolate", ["thread", "process"])
-def test_a_module_may_have_the_name_of_one_of_ours(tmp_path: Path, isolate: str) -> None:
+def test_a_module_may_have_the_name_of_one_of_ours_and_a_file_beside_it_that_of_any(
+    tmp_path: Path, isolate: str
+) -> None:
     (tmp_path / "tasks.py").write_text("NAME = 'mine'\n")
-    (tmp_path / "agent.py").write_text("import tasks\ndef answer(q):\n    return tasks.NAME\n")
+    (tmp_path / "email.py").write_text("raise ImportError('an agent that writes mail')\n")
+    (tmp_path / "agent.py").write_text(
+        "import tasks\ndef answer(q, test_case):\n    return tasks.NAME + test_case.id\n"
+    )
 
     async def answer() -> Any:
         config = Target.model_validate({"python": {"function": "agent.py:answer", "isolate": isolate}, "timeout": 60})
@@ -112,4 +117,4 @@ def test_a_module_may_have_the_name_of_one_of_ours(tmp_path: Path, isolate: str)
         finally:
             await target.aclose()
 
-    assert asyncio.run(answer()) == "mine"
+    assert asyncio.run(answer()) == "minec1"
