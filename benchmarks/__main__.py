@@ -15,8 +15,7 @@ import click
 
 from benchmarks.children import CHECKS, CONCURRENCY
 from benchmarks.evaluations import evaluations
-from benchmarks.fleet import fleet
-from benchmarks.growth import growth
+from benchmarks.fleet import fleet, growth
 from benchmarks.measuring import (
     House,
     Line,

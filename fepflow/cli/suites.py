@@ -282,8 +282,7 @@ def add(
     RUN is an id, its beginning, or latest. `metadata.origin` of each new case names its run and case.
     """
     from fepflow.services import run_service
-    from fepflow.services.case_files import add_cases
-    from fepflow.services.failed_results import Selection
+    from fepflow.services.failed_results import Selection, add_cases
 
     failures = failed or check_id is not None
     selections = [Selection(failures, case_id, check_id) for case_id in case_ids or (None,)]
