@@ -318,13 +318,19 @@ def _program(name: str, where: Path, folder: Path, env: Mapping[str, str], secti
 
 
 class Programs:
-    """The program of a suite in `folder`, looked up when it is first needed, and started for each connection."""
+    """The program of an `ecp` or `mcp` target of a suite in `folder`: an agent, or a server.
 
-    def __init__(self, config: target.ProgramOrAddress, folder: Path, trace: target.Trace | None = None) -> None:
+    It is looked up when it is first needed, and started for each connection. No error shows `secrets`.
+    """
+
+    def __init__(self, target: target.Target, folder: Path, secrets: frozenset[str]) -> None:
+        config = target.ecp or target.mcp
+        assert config is not None  # its callers have looked
         self._config = config
-        self._trace = trace
-        self._is_agent = isinstance(config, target.EcpTarget)  # an agent serves one scenario, a server all cases
+        self._trace = target.trace
+        self._is_agent = target.ecp is not None  # an agent serves one scenario, a server all cases
         self._folder = folder
+        self._secrets = secrets
         self._command: Command | None = None
         self._runner = ProcessRunner()
         self.identity: Final = [config.command, config.cwd, sorted(config.env)]

@@ -27,7 +27,6 @@ from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact_json, remember, secrets_in_address
-from fepflow.suite import target
 from fepflow.suite.target import Target
 
 if TYPE_CHECKING:
@@ -190,17 +189,11 @@ async def open_session(target: Target, folder: Path) -> AsyncIterator[Session]:
 
 
 class Agents(Programs):
-    """The program of a suite in `folder`, started for each connection."""
-
-    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
-        assert config.ecp is not None  # its callers have looked
-        super().__init__(config.ecp, folder, config.trace)
-        self._limit = config.ecp.max_bytes
-        self._secrets = secrets
+    """The program of an agent, started for each connection."""
 
     async def connect(self) -> StdioConnection:
         """Start the program. Raises TargetError."""
-        return StdioConnection(await self.start(), self._limit, self._secrets)
+        return StdioConnection(await self.start(), self._config.max_bytes, self._secrets)
 
 
 class StdioConnection:

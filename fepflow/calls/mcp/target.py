@@ -124,13 +124,7 @@ def _response(
 
 
 class Program(Programs):
-    """The program of a suite in `folder`, started for each session and killed after it."""
-
-    def __init__(self, config: target.Target, folder: Path, secrets: frozenset[str]) -> None:
-        assert config.mcp is not None  # the caller has looked
-        super().__init__(config.mcp, folder, config.trace)
-        self._limit = config.mcp.max_bytes
-        self._secrets = secrets
+    """The program of a server, started for each session and killed after it."""
 
     @asynccontextmanager
     async def streams(self, traffic: Traffic) -> AsyncIterator[tuple[Reader, Writer]]:
@@ -139,7 +133,7 @@ class Program(Programs):
 
         process = await self.start()
         try:
-            lines = ProcessLines(process, traffic, self._limit, self._secrets)
+            lines = ProcessLines(process, traffic, self._config.max_bytes, self._secrets)
             yield Reader(traffic, lines.receive), Writer(traffic, lines.send)
         finally:
             await end_process(process, Tail())
