@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.model import CHAT, EMBEDDING, Model, parse_model_config
@@ -15,7 +15,7 @@ from fepflow.checks.core.declarations import CaseChecks, CheckDefaults, kind_of
 from fepflow.checks.models.model_check import NO_VERDICTS, config_error_of, is_local
 from fepflow.checks.registry import CheckType, find_check
 from fepflow.checks.schemas import result_shape
-from fepflow.diagnose.paths import BRACES_STAY, remarks_on
+from fepflow.diagnose.paths import BRACES_STAY, Remark, remarks_on
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
@@ -150,7 +150,7 @@ def check_problems(
             yield document.problem((*location, "id"), f"the id {check.id} appears twice", advice)
         seen.setdefault(check.id or "", index)
         for issue in _issues(check, check.id or id_of_type(check.type), defaults):
-            problem = document.problem((*location, *issue.path), issue.message, issue.advice)
+            problem = document.problem((*location, *issue.location), issue.message, issue.advice)
             yield replace(problem, severity=issue.severity)
 
 
@@ -207,52 +207,42 @@ def case_check_problems(
                 yield Problem(refusal, file, line_of(place), case_id)
                 continue
             for issue in _issues(compiled.check, compiled.check_id, case_checks.defaults):
-                line, path = line_of((*place, *issue.path)), dotted((case_id, *issue.path))
+                line, path = line_of((*place, *issue.location)), dotted((case_id, *issue.location))
                 yield Problem(issue.message, file, line, path, issue.advice, issue.severity)
 
 
-class _Issue(NamedTuple):
-    """A problem with one check, at a path in it."""
-
-    path: DocumentPath
-    message: str
-    advice: str | None = None
-    severity: Literal["error", "warning"] = "error"
-
-
-def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[_Issue]:
+def _issues(check: Check, check_id: str, defaults: CheckDefaults) -> Iterator[Remark]:
     try:
         check_class = find_check(check.type, check.version)
     except FepflowError:
         error = CompiledCheck(check, check_id).error
-        yield _Issue(("version" if check.version else "type",), str(error))
+        yield Remark(("version" if check.version else "type",), str(error))
         return
     unknown = unknown_arguments(check_class, check.arguments)
     for name in unknown:
-        yield _Issue(("arguments", name), unknown_argument(check, name), meant_argument(check_class, name))
+        yield Remark(("arguments", name), unknown_argument(check, name), meant_argument(check_class, name))
     arguments = {name: value for name, value in check.arguments.items() if name not in unknown}
     compiled = CompiledCheck(defaults.complete([check.model_copy(update={"arguments": arguments})])[0], check_id)
     shape = result_shape(check.model_copy(update={"arguments": {**arguments, "pass_at": None}}))
     if arguments.get("pass_at") is not None and shape is not None and not shape.keys() & {"score", "response"}:
-        yield _Issue(("arguments", "pass_at"), f"{check.type} gives no score here", "leave pass_at out")
+        yield Remark(("arguments", "pass_at"), f"{check.type} gives no score here", "leave pass_at out")
     if compiled.error is not None:
         yield from _argument_issues(check, compiled.error)
     elif config_error := compiled.config_error():
-        yield _Issue(("arguments",), config_error)
+        yield Remark(("arguments",), config_error)
     for warning in compiled.warnings:
-        yield _Issue(("arguments",), warning, severity="warning")
+        yield Remark(("arguments",), warning, is_error=False)
     for remark in remarks_on(check):
         if remark.location or (compiled.error is None and not unknown):
-            severity: Literal["error", "warning"] = "error" if remark.is_error else "warning"
-            yield _Issue(("arguments", *remark.location), remark.message, remark.advice, severity)
+            yield replace(remark, location=("arguments", *remark.location))
 
 
-def _argument_issues(check: Check, error: FepflowError) -> Iterator[_Issue]:
+def _argument_issues(check: Check, error: FepflowError) -> Iterator[Remark]:
     messages = error.messages if isinstance(error, CheckArgumentsError) else ()
     for item in messages:
         whole = "" if item.path else f"{check.type} cannot take these arguments: "
-        yield _Issue(("arguments", *item.path), whole + item.message, item.advice)
+        yield Remark(("arguments", *item.path), whole + item.message, item.advice)
     if not messages:
         expression = error.expression if isinstance(error, JSONPathError) else None
         locations = (location for location, text in texts_in(check.arguments, ("arguments",)) if text == expression)
-        yield _Issue(next(locations, ("arguments",)), str(error))
+        yield Remark(next(locations, ("arguments",)), str(error))

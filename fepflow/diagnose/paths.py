@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from fepflow.calls.base import RESERVED_METADATA
 from fepflow.calls.base import Target as OpenTarget
@@ -333,12 +333,17 @@ def _report_misfits(validation: SuiteValidation, use: _Use, what: str) -> None:
 
 @dataclass(frozen=True)
 class Remark:
-    """A remark on a valid argument."""
+    """A remark on a part of a check."""
 
     location: DocumentPath
     message: str
-    advice: str
+    advice: str | None = None
     is_error: bool = True
+
+    @property
+    def severity(self) -> Literal["error", "warning"]:
+        """The severity of the problem that it becomes."""
+        return "error" if self.is_error else "warning"
 
 
 _DOUBLE = re.compile(r"\{\{([^{}]*)\}\}")

@@ -3,8 +3,8 @@
 There are three kinds of mean, by the values that are possible, never by those that occur. A *proportion* (the
 share that passed) gets Wilson's score interval. A mean of scores with a known range gets an interval of the same form,
 with the effective number of observations that their spread allows; a gate judges it by one that also allows for their
-skewness (`Moments`). A mean of unbounded values gets a t interval, which
-describes it and decides nothing.
+skewness (`Moments`). A mean of unbounded values gets a t interval, which describes it and decides nothing.
+
 Repeats of one test case are not independent observations: test cases are what was sampled, so all are clustered. Where
 test cases belong together (questions about one document), their clusters are what was sampled: everything here that
 is said of a case and its repeats then holds for a cluster and all its results.
