@@ -56,19 +56,28 @@ def own_patterns() -> Iterator[tuple[str, Own]]:
         name = module_of(path)
         if "import re\n" not in source:
             continue
-        # A module that compiles none is not loaded: Prefect takes seconds.
-        values = vars(importlib.import_module(name)) if "re.compile(" in source else {}
-        for label, value in values.items():
-            if isinstance(value, re.Pattern):
+        tree = ast.parse(source)
+        for assignment in tree.body:
+            if isinstance(assignment, ast.Assign) and ast.unparse(assignment.value).startswith("re.compile("):
+                label = ast.unparse(assignment.targets[0])
                 files = [path] if label.startswith("_") else FILES
                 used = {text for file in files for text in re.findall(rf"\b{label}\.(\w+)\(", texts[file])}
-                yield f"{name}.{label}", Own(value, frozenset(used) & {*METHODS})
-        for node in ast.walk(ast.parse(source)):
+                yield f"{name}.{label}", Own(compiled(name, label, assignment.value), frozenset(used) & {*METHODS})
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS:
                 of_re = isinstance(node.func.value, ast.Name) and node.func.value.id == "re"
                 pattern = node.args[0] if node.args else None
                 if of_re and isinstance(pattern, ast.Constant) and isinstance(pattern.value, str):
                     yield f"{name}:{node.lineno}", Own(re.compile(pattern.value), frozenset({node.func.attr}))
+
+
+def compiled(module: str, label: str, expression: ast.expr) -> re.Pattern[Any]:
+    """A pattern of a module, which is loaded only for what its expression does not tell: some modules take seconds."""
+    try:
+        pattern: re.Pattern[Any] = eval(ast.unparse(expression), {"re": re})
+    except NameError:
+        pattern = getattr(importlib.import_module(module), label)
+    return pattern
 
 
 @pytest.fixture(scope="module")
