@@ -56,23 +56,22 @@ def test_the_power_to_show_a_regression_is_not_told_where_every_case_is_better(c
     assert sentence in " ".join(done.stdout.split())
 
 
-@pytest.mark.parametrize(
-    ("worse", "margin", "outcome", "code"),
-    [
-        (0, (), None, 0),
-        (3, (), None, 0),
-        (12, (), "fail", 1),
-        (0, ("--margin", "0.05"), "pass", 0),
-        (3, ("--margin", "0.02"), "inconclusive", 4),
-        (12, ("--margin", "says_so=0.02"), "fail", 1),
-        (12, ("--margin", "0.3"), "pass", 0),
-        (12, ("--margin", "0.3", "--margin", "says_so=0.01"), "fail", 1),
-    ],
-)
-def test_the_exit_code_says_what_is_shown(cli, ran: Ran, worse: int, margin: tuple[str, ...], outcome, code) -> None:
+OUTCOMES: dict[int, dict[str, tuple[str | None, int]]] = {
+    0: {"": (None, 0), "0.05": ("pass", 0)},
+    3: {"": (None, 0), "0.02": ("inconclusive", 4)},
+    12: {"": ("fail", 1), "says_so=0.02": ("fail", 1), "0.3": ("pass", 0), "0.3 says_so=0.01": ("fail", 1)},
+}
+"""By how many of 100 cases are worse, and the margins: the outcome and the exit code."""
+
+
+@pytest.mark.parametrize("worse", OUTCOMES)
+def test_the_exit_code_says_what_is_shown(cli: Cli, ran: Ran, worse: int, subtests: pytest.Subtests) -> None:
     runs = [ran([True] * 100).id, ran([n >= worse for n in range(100)]).id]
-    found = compared(cli, *runs, *margin)
-    assert (found["outcome"], found["exit_code"]) == (outcome, code)
+    for margins, expected in OUTCOMES[worse].items():
+        with subtests.test(margins=margins):
+            options = [word for margin in margins.split() for word in ("--margin", margin)]
+            found = compared(cli, *runs, *options)
+            assert (found["outcome"], found["exit_code"]) == expected
 
 
 def test_what_was_not_asked_for_is_not_said_to_be_excluded(cli: Cli, ran: Ran) -> None:
