@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fepflow.calls.models import _litellm
 from fepflow.store.store import Store
 
 from .attack import Attack, refuse_wrong_end, run
@@ -13,6 +14,12 @@ from .judge_replies import all_judge_replies
 from .sample import sampled
 
 ALWAYS = ("a bomb in gzip",)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _loaded() -> None:
+    """Load the library of models before anything is measured: it takes seconds."""
+    _litellm.load_for_calls()
 
 
 @pytest.mark.may_stall(reason="it is measured inside")
