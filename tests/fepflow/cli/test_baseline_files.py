@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fepflow.imports import source
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.fepflow.cli.conftest import Ran
@@ -189,7 +190,7 @@ def test_a_file_that_is_not_as_it_was_written_is_refused_and_nothing_is_stored(
 def test_damage_a_bomb_and_another_run_of_the_same_id_are_refused(
     cli: Cli, ran: Ran, home: Path, other_home: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fepflow.imports.zip_members.MAX_MEMBER_BYTES", 1_000_000)
+    monkeypatch.setattr(source, "MAX_MEMBER_BYTES", 1_000_000)
     assert "There is no baseline to export" in cli("baseline", "export", "main.zip").stderr
     cli("baseline", "set", "main", ran([True] * 10).id)
     assert "no baseline of the suite other" in cli("baseline", "export", "main.zip", "other").stderr
