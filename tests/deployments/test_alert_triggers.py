@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 from prefect.events import EventTrigger
-from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
 
 from fepflow.cli.stack import KINDS as OFFERED
 from fepflow.deployments.alerts import KINDS, TEXTS, _payload, _slack, trigger_of
@@ -42,6 +41,8 @@ def test_an_alert_of_a_verdict_waits_for_a_change_of_the_suites_outcome(
 @pytest.mark.parametrize("kind", ["fail", "worsened", "drift"])
 @pytest.mark.parametrize("page", [None, "https://eval.example.org/runs/a1b2c3d4e5"])
 def test_a_notification_has_the_address_of_the_runs_page_where_there_is_one(kind: str, page: str | None) -> None:
+    from prefect.server.utilities.user_templates import render_user_template_sync, validate_user_template
+
     baseline = {"run_id": "b" * 32, "outcome": "pass"}
     payload = {"run_id": "a1b2c3d4e5", "suite": "s", "outcome": "fail", "reasons": ["why"], "baseline": baseline}
     event = {"payload": {**payload, "page": page} if page else payload}

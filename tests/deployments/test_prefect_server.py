@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
-from prefect.server.database.configurations import AioSqliteConfiguration
 from sqlalchemy.exc import OperationalError
 
-from fepflow.deployments.prefect_server import begin_immediately
+if TYPE_CHECKING:
+    from prefect.server.database.configurations import AioSqliteConfiguration
 
 
-async def two_that_read_and_then_write(url: str) -> None:
+async def two_that_read_and_then_write(database: AioSqliteConfiguration) -> None:
     """Both read the same row, wait until the other one has had time to read it, too, and add to it."""
-    database = AioSqliteConfiguration(url)
     engine = await database.engine()
     async with engine.connect() as connection:
         await connection.execute(sa.text("CREATE TABLE counter (value INTEGER)"))
@@ -44,8 +44,15 @@ async def two_that_read_and_then_write(url: str) -> None:
 def test_a_transaction_that_reads_and_then_writes_is_not_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from prefect.server.database.configurations import AioSqliteConfiguration  # to load it takes a second
+
+    from fepflow.deployments.prefect_server import begin_immediately
+
+    prefects, ours = (
+        AioSqliteConfiguration(f"sqlite+aiosqlite:///{tmp_path / name}.db") for name in ("prefect", "ours")
+    )
     with pytest.raises(OperationalError, match="database is locked"):
-        asyncio.run(two_that_read_and_then_write(f"sqlite+aiosqlite:///{tmp_path / 'prefect.db'}"))
+        asyncio.run(two_that_read_and_then_write(prefects))
     monkeypatch.setattr(AioSqliteConfiguration, "begin_transaction", AioSqliteConfiguration.begin_transaction)
     begin_immediately()
-    asyncio.run(two_that_read_and_then_write(f"sqlite+aiosqlite:///{tmp_path / 'ours.db'}"))
+    asyncio.run(two_that_read_and_then_write(ours))

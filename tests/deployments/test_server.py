@@ -20,12 +20,10 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
-from fepflow.deployments.prefect_server import renew_leases
 from fepflow.deployments.server import write_private
 
 pytestmark = pytest.mark.e2e
@@ -232,7 +230,12 @@ def test_whoever_reads_a_private_file_gets_it_whole_and_nobody_else_may(tmp_path
     assert list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.may_stall("loads Prefect's server, which no other test of a process may want")
 async def test_a_lease_that_a_killed_server_has_not_entered_in_its_index_ends(tmp_path: Path) -> None:
+    from prefect.server.concurrency.lease_storage.filesystem import ConcurrencyLeaseStorage
+
+    from fepflow.deployments.prefect_server import renew_leases
+
     storage = ConcurrencyLeaseStorage(tmp_path)
     await renew_leases(storage)  # there is none
     lease = await storage.create_lease([uuid4()], timedelta(minutes=5))

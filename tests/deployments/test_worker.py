@@ -8,7 +8,6 @@ import sys
 
 from prefect.events import related
 from prefect.runtime import deployment
-from prefect.server.events.storage import database
 from prefect.workers.base import BaseWorker
 
 
@@ -19,6 +18,8 @@ def test_the_steps_of_prefects_worker_that_ours_skips_are_still_there() -> None:
 
 
 def test_the_parts_of_prefect_that_ours_fills_or_replaces_are_still_used() -> None:
+    from prefect.server.events.storage import database  # to load Prefect's server takes a second
+
     assert "cache=RESOURCE_CACHE" in inspect.getsource(related.related_resources_from_run_context)
     assert "return CACHED_DEPLOYMENT[deployment_id]" in inspect.getsource(deployment._get_deployment)
     assert "await _write_sqlite_events(session, events)" in inspect.getsource(database.write_events)

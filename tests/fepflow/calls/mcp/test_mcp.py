@@ -14,7 +14,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fepflow.calls.base import traceparent
 from fepflow.calls.client import TargetClient
-from tests.fepflow.calls.mcp import orders
 from tests.fepflow.calls.mcp.conftest import HOSTILE, ORDERS, Open, ask, error_of
 from tests.http_server import serving
 
@@ -24,6 +23,8 @@ seen: list[dict[str, str]] = []
 
 @asynccontextmanager
 async def served() -> AsyncIterator[ASGIApp]:
+    from tests.fepflow.calls.mcp import orders  # loads the SDK, which takes a second
+
     app = orders.app.streamable_http_app()
 
     async def noting(scope: Scope, receive: Receive, send: Send) -> None:
