@@ -5,21 +5,23 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.warm_commands import WarmCommands
+
 
 @contextmanager
-def pages_process(home: Path, **env: str) -> Iterator[str]:
+def pages_process(home: Path, warm: WarmCommands, **env: str) -> Iterator[str]:
     """Its address, without a path; ended with SIGTERM, which it has to take as the end, and no fault is in its log."""
-    everything = {**{name: value for name, value in os.environ.items() if name != "FEPFLOW_STORE_URL"}, **env}
+    kept = {name: value for name, value in os.environ.items() if name != "FEPFLOW_STORE_URL"}
+    everything = {**kept, **env, "FEPFLOW_HOME": str(home), "PYTHONUNBUFFERED": "1"}
     log = home / "view.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fepflow.cli.main", "view", "--no-browser", "--port", "0"],
-            env={**everything, "FEPFLOW_HOME": str(home), "PYTHONUNBUFFERED": "1"},
+            warm.command(["view", "--no-browser", "--port", "0"], everything),
+            env=everything,
             cwd=home,
             stdout=subprocess.PIPE,
             stderr=output,

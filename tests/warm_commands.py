@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import marshal
 import os
 import selectors
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 
 READ_AT_IMPORT = (
@@ -30,11 +32,11 @@ READ_AT_IMPORT = (
 """Beginnings of the names of such variables."""
 READ_AGAIN = {
     *("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "PREFECT_CLIENT_MAX_RETRIES"),
-    "PREFECT_WORKER_QUERY_SECONDS",
+    *("PREFECT_WORKER_QUERY_SECONDS", "PYTHONUNBUFFERED"),
 }
-"""Variables of Prefect that a forked process reads once more."""
-SET_PREFECT_UP = {"--verbose", "-v", "--env-file"}
-"""Options with which Prefect is set up in another way."""
+"""Those of them that a forked process reads once more."""
+OF_LOGS = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL"}
+"""Variables that a command sets by itself: `--verbose` sets them in another way."""
 CLIENT = Path(__file__).with_name("warm_command.py")
 _LENGTH = 8
 """Bytes of the length of an order, of a process id, and of an exit code."""
@@ -55,7 +57,7 @@ class WarmCommands:
 
     def command(self, arguments: Sequence[str], env: Mapping[str, str], code: str = "") -> list[str]:
         """Return the words that start a command, or this code instead of it: warm where that is possible."""
-        if not self._may_begin_warm(arguments, env):
+        if sys.platform != "linux" or read_at_import(env) != read_at_import(self._env):
             return [sys.executable, "-P", *(["-c", code] if code else ["-m", "fepflow.cli.main"]), *arguments]
         return [sys.executable, "-I", "-S", str(CLIENT), self._address(), code, *arguments]
 
@@ -71,10 +73,6 @@ class WarmCommands:
         if self._process is not None:
             self._process.communicate(timeout=20)
         self._folder.cleanup()
-
-    def _may_begin_warm(self, arguments: Sequence[str], env: Mapping[str, str]) -> bool:
-        same = read_at_import(env) == read_at_import(self._env)
-        return sys.platform == "linux" and same and SET_PREFECT_UP.isdisjoint(arguments)
 
     def _address(self) -> str:
         """Return the process's socket, once it listens."""
@@ -173,20 +171,25 @@ def main() -> None:
     prefect_api.use(prefect_api.usable_api(), show_logs=False)
     prefect_api._in_use.clear()
     from prefect.context import refresh_global_settings_context
+    from prefect.logging.configuration import setup_logging
 
     import fepflow.cli.main
     import fepflow.deployments.warm_start  # all that a run needs
 
-    in_use = {name: os.environ.get(name) for name in READ_AGAIN}
+    in_use = {name: os.environ.get(name) for name in READ_AGAIN | OF_LOGS}
 
     def use_own_settings() -> None:
-        wanted = {name: os.environ.get(name) for name in READ_AGAIN}
-        if in_use != wanted:
-            in_use.update(wanted)
-            with contextlib.chdir(os.sep):
-                refresh_global_settings_context()
+        wanted = {name: os.environ.get(name) for name in in_use}
+        if in_use == wanted:
+            return
+        with contextlib.chdir(os.sep):
+            refresh_global_settings_context()
+            if any(in_use[name] != wanted[name] for name in OF_LOGS):
+                setup_logging(incremental=False)
+        in_use.update(wanted)
 
-    _litellm.load()
+    _litellm.load_for_calls()
+    import_module("s3fs")
     forks = Forks(sys.argv[1])
     gc.collect()
     gc.freeze()
@@ -199,6 +202,8 @@ def main() -> None:
     os.environ.update(env)
     for cache in (settings, current_file, redaction._secrets_of_process):
         cache.cache_clear()
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # whoever waits for a line gets it
+    logging.raiseExceptions = True
     vars(prefect_api)["import_prefect"] = use_own_settings
     sys.argv = ["-c" if code else "fepflow", *arguments]
     if code:

@@ -19,7 +19,7 @@ import psutil
 from tests.conftest import free_port, login_of
 from tests.prefect_api import PrefectAPI
 
-from .conftest import Workplace, wait_for
+from .conftest import PREFECT_COMMAND, Workplace, wait_for
 
 
 class Served:
@@ -58,7 +58,7 @@ class Served:
     def prefect(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         # Whoever has a proxy keeps Prefect's own command away from it so.
         env = {**self.workplace.env, **self.login, "NO_PROXY": "127.0.0.1"}
-        command = [sys.executable, "-P", "-m", "prefect", *arguments]
+        command = self.workplace.stack.warm.command(arguments, env, PREFECT_COMMAND)
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=180, check=False)
 
     def run_suite(self) -> subprocess.CompletedProcess[str]:

@@ -23,7 +23,9 @@ def spy(module, name):
     def counted(*arguments, **options):
         counts[name] += 1
         return original(*arguments, **options)
-    setattr(module, name, counted)
+    for user in list(sys.modules.values()):
+        if getattr(user, "__dict__", {}).get(name) is original:
+            setattr(user, name, counted)
 
 spy(loader, "parse_yaml")
 spy(reader, "read_suite")
@@ -46,7 +48,7 @@ FLOW = f"{SPY}\nfrom fepflow.flows.evaluate import evaluate\nasyncio.run(evaluat
 def test_a_suite_is_parsed_and_validated_once(workplace: Workplace, words: list[str]) -> None:
     workplace.write_suite(["a", "b"], gate={"min": {"exact_match": 0.1}}, baseline="previous")
     verb, options = words[:1], words[1:]
-    with workplace.running_cold(*verb, workplace.suite, *options, code=COMMAND) as process:
+    with workplace.running(*verb, workplace.suite, *options, code=COMMAND) as process:
         _, errors = process.communicate(timeout=120)
     assert "Traceback" not in errors
     assert json.loads((workplace.folder / "counts.json").read_text()) == ONCE
@@ -56,7 +58,7 @@ def test_a_suite_is_parsed_and_validated_once(workplace: Workplace, words: list[
 def test_a_resumed_run_reads_the_suite_of_the_store_once(workplace: Workplace) -> None:
     workplace.write_suite(["a"])
     assert workplace.run().returncode == 0
-    with workplace.running_cold("run", "--resume", "latest", code=COMMAND) as process:
+    with workplace.running("run", "--resume", "latest", code=COMMAND) as process:
         process.communicate(timeout=120)
     assert json.loads((workplace.folder / "counts.json").read_text()) == {"read_suite": 1}
 
@@ -64,7 +66,7 @@ def test_a_resumed_run_reads_the_suite_of_the_store_once(workplace: Workplace) -
 def test_a_worker_parses_a_suite_once_and_names_its_run_after_it(workplace: Workplace) -> None:
     gated: dict[str, Any] = {"gate": {"min": {"exact_match": 0.1}}, "baseline": "previous"}
     workplace.write_suite(["a"], name="refund answers", tags=["nightly"], **gated)
-    with workplace.running_cold(workplace.suite, code=FLOW, **workplace.stack.prefect) as process:
+    with workplace.running(workplace.suite, code=FLOW, **workplace.stack.prefect) as process:
         process.communicate(timeout=120)
     assert json.loads((workplace.folder / "counts.json").read_text()) == ONCE
     flow_run = workplace.stack.api.get(f"/flow_runs/{workplace.record.flow_run_id}").json()

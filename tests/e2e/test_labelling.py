@@ -11,13 +11,14 @@ from tests.fepflow.analysis.test_calibration import stored
 from tests.pages_process import pages_process
 
 from .browser import browsing, chromium_and_driver
+from .conftest import Stack
 
 
-def test_a_draw_is_labelled_by_keys_and_the_judge_is_calibrated(tmp_path: Path) -> None:
+def test_a_draw_is_labelled_by_keys_and_the_judge_is_calibrated(stack: Stack, tmp_path: Path) -> None:
     chromium_and_driver()
     with Store.open(f"sqlite:///{tmp_path / 'fepflow.db'}") as store:
         run = stored(store, [{"passed": number % 2 == 0, "score": 1, "tone": "plain"} for number in range(8)])
-        with pages_process(tmp_path) as address, browsing(address, tmp_path / "profile") as browser:
+        with pages_process(tmp_path, stack.warm) as address, browsing(address, tmp_path / "profile") as browser:
             browser.open(f"/runs/{run.id}")
             browser.follow("Label its outputs")
             browser.shows("Outputs to draw at random")

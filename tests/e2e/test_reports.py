@@ -167,7 +167,10 @@ def _reads_on_pages(suite: Workplace) -> None:
     home = suite.folder / "pages"
     home.mkdir()
     store = {"FEPFLOW_STORE_URL": suite.env["FEPFLOW_STORE_URL"]}
-    with pages_process(home, **store) as address, browsing(address, suite.folder / "profile") as browser:
+    with (
+        pages_process(home, suite.stack.warm, **store) as address,
+        browsing(address, suite.folder / "profile") as browser,
+    ):
         browser.open(f"/runs/{suite.record.id}")
         browser.shows(LOOKED_UP, f"looked_up: {SENTENCE}")
         browser.follow("in the list of cases")
