@@ -40,8 +40,8 @@ from fepflow.security.redaction import words_of
 from fepflow.settings import SUITE_VARIABLES, settings
 from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord, RunStatus
-from fepflow.store.response_cache import StoredResponseCache, delete_expired_responses
 from fepflow.store.store import Store
+from fepflow.store.writer import StoredResponseCache, delete_expired_responses
 from fepflow.suite.env_vars import CANNOT_LOOK_UP, UncalledTarget
 from fepflow.suite.models import Suite
 from fepflow.suite.reader import LoadedSuite, read_snapshot

@@ -19,8 +19,8 @@ from fepflow.errors import CheckArgumentsError, InfrastructureError, ModelError,
 from fepflow.security.redaction import words_of
 from fepflow.services.run_service import open_store
 from fepflow.store.records import RunRecord
-from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
+from fepflow.store.writer import StoredResponseCache
 from fepflow.suite.models import Budget, JudgeDefaults
 from fepflow.text import cut, plural
 

@@ -12,8 +12,8 @@ from sqlalchemy import event
 from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.model import utc_now
 from fepflow.settings import settings
-from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
+from fepflow.store.writer import StoredResponseCache
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.open_run import open_run

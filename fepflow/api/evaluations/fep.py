@@ -33,8 +33,8 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.reports.fep import run_parts
 from fepflow.settings import settings
 from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, RunStatus
-from fepflow.store.response_cache import StoredResponseCache
 from fepflow.store.store import Store
+from fepflow.store.writer import StoredResponseCache
 from fepflow.suite.reader import read_suite
 from fepflow.text import brief, printable
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
