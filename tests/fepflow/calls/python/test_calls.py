@@ -39,11 +39,17 @@ EVERYWHERE = ["thread", pytest.param("process", marks=pytest.mark.battery), "int
 """Places in which a function is called. A process runs the same code with the run's interpreter or another one."""
 
 
-@pytest.mark.parametrize("isolate", EVERYWHERE)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "isolate"),
+    [
+        *((kind, "thread") for kind in KINDS),
+        ("function", "interpreter"),
+        ("async generator", "interpreter"),
+        pytest.param("function", "process", marks=pytest.mark.battery),
+        pytest.param("async generator", "process", marks=pytest.mark.battery),
+    ],
+)
 async def test_each_kind_of_callable_answers(ask: Ask, kind: str, isolate: str) -> None:
-    if isolate != "thread" and kind not in ("function", "async generator"):
-        pytest.skip("the same code as in a thread")
     assert value_of(await ask(KINDS[kind], isolate=isolate)) == "asked: What is 6 * 7?"
 
 
