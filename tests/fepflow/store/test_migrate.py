@@ -179,6 +179,9 @@ def test_the_migrations_make_exactly_the_tables_of_the_models(make_url_of_empty)
     with Store.open(make_url_of_empty()) as store:
         assert difference_from_models(store._database) == []
         assert tables(store) == {"alembic_version", *METADATA.tables}
+        with store._database.reading() as connection:
+            (of_blobs,) = [index for index in inspect(connection).get_indexes("output") if "blob" in str(index["name"])]
+        assert any("blob IS NOT NULL" in str(option) for option in of_blobs["dialect_options"].values())
 
 
 def test_no_column_can_hold_a_nan_that_a_comparison_would_take_for_a_pass():
