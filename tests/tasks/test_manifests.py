@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -182,7 +183,8 @@ async def test_a_judge_without_a_key_is_an_error_of_its_graders(
 ) -> None:
     for name in ("OPENAI_API_KEY", "ECP_LLM_JUDGE_MODEL"):
         monkeypatch.delenv(name, raising=False)
-    validation = validate_suite(manifest(a=[("hello", [SAYS, {"type": "llm_judge", "prompt": "Polite?"}])]))
+    path = manifest(a=[("hello", [SAYS, {"type": "llm_judge", "prompt": "Polite?"}])])
+    validation = await asyncio.to_thread(validate_suite, path)  # loads litellm, which takes seconds
     (problem,) = validation.errors
     assert "OPENAI_API_KEY" in problem.message
     run_id = create_run(store, validation, RunOptions()).run.id
