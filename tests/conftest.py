@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import compileall
 import functools
 import gc
 import inspect
@@ -110,11 +111,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the plugin that this is about
 def pytest_configure(config: pytest.Config) -> None:
-    """Count reruns in the process that runs the tests. For the sake of processes that crash, pytest-rerunfailures asks
-    the one that distributes them, and waits 40 ms before each test: Nagle's algorithm holds its second message back."""
+    """Compile our modules before processes start, and count reruns in the process that runs the tests.
+
+    For the sake of processes that crash, pytest-rerunfailures asks the one that distributes them, and waits 40 ms
+    before each test: Nagle's algorithm holds its second message back.
+    """
     if hasattr(config, "workerinput"):
         config.failures_db.sock.close()  # type: ignore[attr-defined]
         config.failures_db = StatusDB()  # type: ignore[attr-defined]
+    elif config.getoption("numprocesses", None):  # each of these would compile our modules, all at the same time
+        for folder in ("fepflow", "checks", "deployments", "flows", "tasks"):
+            compileall.compile_dir(config.rootpath / folder, quiet=2, workers=2)
 
 
 @pytest.hookimpl(tryfirst=True)

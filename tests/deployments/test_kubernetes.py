@@ -85,7 +85,12 @@ def found(value: Any, key: str) -> Iterator[Any]:
 
 
 def valid(document: Document, version: str) -> None:
-    kubernetes_validate.validate(document, version, strict=True)
+    _valid(json.dumps(document, sort_keys=True), version)
+
+
+@cache  # many are in several overlays, and its schemas are read for each
+def _valid(document: str, version: str) -> None:
+    kubernetes_validate.validate(json.loads(document), version, strict=True)
 
 
 OF_RUN = TEMPLATE["job_configuration"]["job_manifest"]["spec"]["template"]
