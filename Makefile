@@ -41,7 +41,7 @@ demo: setup ## Run the shipped suite against a stand-in agent, and show where to
 	@$(BIN)/python -m fepflow.deployments.demo
 
 test: $(VENV)/.installed-dev ## Run all tests.
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
 
 unit: $(VENV)/.installed-dev ## Run the tests that need neither server, browser nor database.
 	@$(BIN)/python -m pytest -m "unit and not battery" -n 2 --dist loadfile --no-loadscope-reorder
