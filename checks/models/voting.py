@@ -72,13 +72,7 @@ def combine(samples: Sequence[Sample | Exception], schema: dict[str, Any], calle
         _decided(path, kind, [_at(response, path) for response in responses], failures, f"{len(samples)} {called}")
         for path, kind in _fields(schema, schema, responses, ())
     ]
-    return _combined(samples, answered, decided)
-
-
-def _combined(samples: Sequence[Sample | Exception], answered: Sequence[Sample], decided: Sequence[_Decided]) -> Sample:
-    """Return the sample that is nearest to the decisions, with these in it."""
     chosen = min(range(len(answered)), key=lambda number: _distance(decided, number))
-    responses = [sample.response for sample in answered]
     response = deepcopy(responses[chosen])
     for decision in decided:
         _put(response, decision, responses)
@@ -307,13 +301,26 @@ def _mean(answers: Sequence[Sample | Exception], rule: JuryRule) -> Sample:
         lowest, highest = ((sum(scores) + missing * end) / len(answers) for end in rule.scale)
         if rule.passes(rounded(lowest)) != rule.passes(rounded(highest)):
             raise _undecided(answers, f"with it the mean would be {lowest:.2f} to {highest:.2f}")
-    votes = [sample.response.get("passed") for sample in answered]
+    votes = [sample.response.get("passed") if passed is None else rule.passes(score)
+             for sample, score in zip(answered, scores, strict=True)]  # fmt: skip
     if passed is None and all(isinstance(vote, bool) for vote in votes):
         passed = _vote(votes)
-    decided = [_Decided(("score",), "median", mean, scores)]
+    chosen = min(range(len(answered)), key=lambda n: (votes[n] != passed, abs(scores[n] - mean), n))
+    response = {**deepcopy(answered[chosen].response), "score": mean}
     if passed is not None:
-        decided.insert(0, _Decided(PASSED, "vote", passed, votes))
-    return _combined(answers, answered, decided)
+        response["passed"] = passed
+    said = iter(zip(votes, scores, strict=True))
+    details = {
+        "asked": len(answers),
+        "failed": missing,
+        "agreement": {} if passed is None else {"passed": round(votes.count(passed) / len(answers), 4)},
+        "spread": {"score": [min(scores), max(scores)]},
+        "said": [
+            dict(zip(("passed", "score"), next(said), strict=True)) if isinstance(answer, Sample) else error_of(answer)
+            for answer in answers
+        ],
+    }
+    return Sample(response, {**answered[chosen].metadata, **_usage(answers), "samples": details})
 
 
 def _score(sample: Sample) -> float:

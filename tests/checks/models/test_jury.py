@@ -64,6 +64,12 @@ class TestTheMajority:
 
 
 class TestTheMean:
+    def test_is_no_verdict_where_neither_the_score_nor_all_judges_decide(self):
+        answers = [Sample({"score": 0.9, "passed": True}, {}), Sample({"score": 0.2}, {})]
+        answers.append(Sample({"score": 0.7, "passed": True}, {}))
+        decided = decide(answers, ["m0", "m1", "m2"], JuryRule("mean", SCORED, lambda _: None, None))
+        assert decided.response == {"score": 0.6}
+
     def test_decides_by_the_score(self):
         decided = jury("mean", 1.0, 0.5, 0.6)
         assert (decided.response["score"], decided.response["passed"]) == (0.7, True)
