@@ -536,13 +536,23 @@ def _form(config: dict[str, Any]) -> Form:
 def _with_test_cases(form: Form, folder: str) -> Form:
     """Return the form with fepflow's test cases. They take 0.2 s to load, so only a function that gets them waits.
 
-    The agent's folder is off the path meanwhile: its modules may have names of the standard library's.
+    The agent's folder is off the path meanwhile, and what it has loaded of it is set aside: its modules may have names
+    of the standard library's.
     """
     path, sys.path[:] = sys.path[:], [entry for entry in sys.path if entry != folder]
+    own = {
+        name: module
+        for name, module in sys.modules.items()
+        if name.partition(".")[0] in sys.stdlib_module_names
+        and str(getattr(module, "__file__", None)).startswith(folder + os.sep)
+    }
+    for name in own:
+        del sys.modules[name]
     try:
         from fepflow.protocol.test_case import TestCase
     finally:
         sys.path[:] = path
+        sys.modules.update(own)
     return dataclasses.replace(form, make_case=TestCase.model_validate)
 
 

@@ -108,9 +108,10 @@ def test_a_module_may_have_the_name_of_one_of_ours_and_a_file_beside_it_that_of_
     tmp_path: Path, isolate: str
 ) -> None:
     (tmp_path / "tasks.py").write_text("NAME = 'mine'\n")
-    (tmp_path / "email.py").write_text("raise ImportError('an agent that writes mail')\n")
+    (tmp_path / "email.py").write_text("OWN = 'mail'\n")
     (tmp_path / "agent.py").write_text(
-        "import tasks\ndef answer(q, test_case):\n    return tasks.NAME + test_case.id\n"
+        "import email, tasks\n"
+        "def answer(q, test_case):\n    return tasks.NAME + test_case.id + getattr(email, 'OWN', '')\n"
     )
 
     async def answer() -> Any:
@@ -121,4 +122,5 @@ def test_a_module_may_have_the_name_of_one_of_ours_and_a_file_beside_it_that_of_
         finally:
             await target.aclose()
 
-    assert asyncio.run(answer()) == "minec1"
+    # In a thread, the standard library's is loaded already.
+    assert asyncio.run(answer()) == ("minec1mail" if isolate == "process" else "minec1")
