@@ -152,3 +152,4 @@ def _load_connections() -> None:
 
 def _load_a2a() -> None:
     """Load the SDK of A2A, which takes most of a second, once."""
+    import fepflow.calls.a2a.agent  # noqa: F401
