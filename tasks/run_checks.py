@@ -27,8 +27,8 @@ from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.results import USAGE, CheckResult
 from fepflow.protocol.test_case import Context, evaluation_context
 from fepflow.security.redaction import words_of
+from fepflow.store.large_arguments import HASH, leave_out_large
 from fepflow.store.records import NewCheckResult
-from fepflow.store.result_rows import HASH, leave_out_large
 from fepflow.tasks.batches import MAX_LABEL, BatchWork, CaseOutput, PendingChecks, listed_cases
 from fepflow.tasks.call_target import FIRST_PAUSE, JITTER, RETRYABLE, longest_pause, may_retry
 from fepflow.tasks.context import RunContext

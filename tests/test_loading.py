@@ -83,6 +83,11 @@ open_target(target, folder=Path(), case_ids=list)
 """
 
 
+def test_the_process_that_runs_checks_of_callers_has_nothing_of_the_store() -> None:
+    (process,) = loaded_after("from fepflow.api.evaluations.check_process import *")
+    assert not {"sqlalchemy", "sqlmodel"} & process
+
+
 def test_reading_the_store_loads_nothing_of_runs(home: Path) -> None:
     *_, loaded = loaded_by("list", "list --json", "show", "show --json", home=home)
     assert "sqlmodel" in loaded

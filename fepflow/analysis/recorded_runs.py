@@ -17,9 +17,9 @@ from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import to_jsonable
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.leases import new_owner
 from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
-from fepflow.store.result_rows import leave_out_large
 from fepflow.store.store import Store
 from fepflow.verdict.pass_rule import SampleResult
 from fepflow.verdict.verdict import Verdict

@@ -345,7 +345,8 @@ _ALWAYS_KEPT = ("error", "user")
 """Entries of the metadata that tell whether a call failed, and what a simulated user has cost."""
 
 _TRIES = 20
-_BLOBS_AT_ONCE = 100
+_DELETED_AT_ONCE = 100
+"""Blobs deleted in one transaction."""
 
 K = TypeVar("K")
 
@@ -407,7 +408,7 @@ class LargeOutputs:
         """Delete the blobs that no output refers to, and return their number. Raises InfrastructureError; then those
         that are left are deleted the next time."""
         unused = ~exists().where(OUTPUT.c.blob == BLOB.c.digest)
-        some = select(BLOB.c.digest).where(unused).order_by(BLOB.c.digest).limit(_BLOBS_AT_ONCE)
+        some = select(BLOB.c.digest).where(unused).order_by(BLOB.c.digest).limit(_DELETED_AT_ONCE)
         with self._database.reading() as connection:
             left, first = connection.execute(select(func.count(), func.min(BLOB.c.digest)).where(unused)).one()
         if not left:

@@ -1,8 +1,4 @@
-"""New outputs and check results as rows, many rows in few statements; what they leave out, and their order.
-
-FEP 2.3.4 shows every resolved argument in each check result. A thousand checks of an answer of 1 MB would be 1 GB to
-encode, store and send, although the answer itself stands once in `execution_context`, or in the check that was sent. So
-a hash and the path that leads to it stand in place of a large value.
+"""New outputs and check results as rows, many rows in few statements; and their order.
 
 A case's checks are in the order of FEP 2.3.3: its own as declared, then those that all cases of its run share. Ids
 alone do not tell it: `contains-11` comes after `contains-2`, and a check `a` may be declared after `z`.
@@ -10,8 +6,7 @@ alone do not tell it: `contains-11` comes after `contains-2`, and a check `a` ma
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -19,11 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Table
 
 from fepflow.json.codec import Encoded, encode, may_be_deep
-from fepflow.json.values import is_large
-from fepflow.jsonpath.path import is_path
-from fepflow.jsonpath.template import placeholders
 from fepflow.protocol.check import Check, to_check
-from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult
 from fepflow.protocol.test_case import REUSED_FROM, TestCase
@@ -32,61 +23,6 @@ from fepflow.store.database import upserting
 from fepflow.store.records import CHECK_RESULT, OUTPUT, NewCheckResult, NewOutput
 from fepflow.store.totals import count_results
 from fepflow.suite.models import OWN_CHECKS, check_ids
-
-HASH = "value_sha256"
-"""Stands in place of `value`: SHA-256 of the value in canonical JSON."""
-
-
-class LargeArguments:
-    """The large arguments of one output's checks: a value that several of them share is hashed once."""
-
-    def __init__(self) -> None:
-        self._hashes: dict[int, tuple[Any, str]] = {}
-
-    def left_out(self, result: CheckResult, declared: Check | None = None) -> CheckResult:
-        """Return the result with hashes in place of large values.
-
-        A value that a path found keeps its `jsonpath`. Any other one has `argument`, its place in the check as
-        declared, and in `jsonpaths` the paths that stand inside of that.
-        """
-        arguments = result.resolved_arguments or {}
-        short = {
-            name: self._short(name, argument, declared)
-            for name, argument in arguments.items()
-            if "value" in argument and is_large(argument["value"])
-        }
-        return result.model_copy(update={"resolved_arguments": {**arguments, **short}}) if short else result
-
-    def _short(self, name: str, argument: dict[str, Any], declared: Check | None) -> dict[str, Any]:
-        hashed = {HASH: self._hash(argument["value"])}
-        if "jsonpath" in argument:
-            return {"jsonpath": argument["jsonpath"], **hashed}
-        paths = list(_paths_in(declared.arguments.get(name))) if declared is not None else []
-        return {"argument": f"$.arguments.{name}", **({"jsonpaths": paths} if paths else {}), **hashed}
-
-    def _hash(self, value: Any) -> str:
-        # The value is kept, as another one could have its id once it is gone.
-        known, digest = self._hashes.get(id(value), (None, ""))
-        if known is not value:
-            digest = hashlib.sha256(canonical_json(value)).hexdigest()
-            self._hashes[id(value)] = value, digest
-        return digest
-
-
-def leave_out_large(results: Sequence[CheckResult], checks: Sequence[Check | None] = ()) -> list[CheckResult]:
-    """Return the results of one output's checks as they are stored and sent; `checks` are the declarations."""
-    large = LargeArguments()
-    declared = checks or [None] * len(results)
-    return [large.left_out(result, check) for result, check in zip(results, declared, strict=True)]
-
-
-def _paths_in(argument: Any) -> Iterator[str]:
-    """Yield the paths in an argument as declared; one that is nested too deep for a check has been refused."""
-    if isinstance(argument, str):
-        yield from [argument] if is_path(argument) else placeholders(argument)
-    elif isinstance(argument, dict | list):
-        for item in argument.values() if isinstance(argument, dict) else argument:
-            yield from _paths_in(item)
 
 
 def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:

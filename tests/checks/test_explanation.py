@@ -13,7 +13,7 @@ from fepflow.checks.registry import CHECKS, SCORED_JUDGES
 from fepflow.protocol.check import AnyCheck, Check
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.store.result_rows import leave_out_large
+from fepflow.store.large_arguments import leave_out_large
 
 OUTPUT, EXPECTED = "$.output.value", "$.test_case.expected"
 ORDER = "The order 4711 is shipped."

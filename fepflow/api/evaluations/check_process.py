@@ -39,7 +39,7 @@ from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.results import CheckResult, TestCaseResult
 from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
-from fepflow.store.result_rows import LargeArguments
+from fepflow.store.large_arguments import LargeArguments
 
 Place = tuple[int, int]
 """Indexes of a check result: the test case, and the check among its own and then the shared ones."""

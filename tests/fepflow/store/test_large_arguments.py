@@ -12,8 +12,8 @@ from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.results import CheckResult
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.store.large_arguments import leave_out_large
 from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
-from fepflow.store.result_rows import leave_out_large
 from fepflow.store.store import Store
 
 RUN = RunRecord(id="run-1", name="weather", suite={}, repeats=1)
