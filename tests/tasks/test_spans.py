@@ -329,7 +329,6 @@ def test_a_run_in_a_forked_process_exports_its_spans(plan: Plan, store: Store, c
     assert len(collector.named("evaluate s")) == 2
 
 
-@pytest.mark.battery
 def test_without_an_endpoint_nothing_of_the_sdk_is_imported() -> None:
     code = (
         "import json, sys\nimport fepflow.tasks.spans\n"

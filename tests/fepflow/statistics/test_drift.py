@@ -93,7 +93,7 @@ def test_the_rate_of_ten_runs_counts_if_it_is_above_the_gates_minimum() -> None:
 def test_the_trend_is_that_of_kendalls_tau_with_corrections_for_ties_and_continuity(
     values: str, s: int, p: float
 ) -> None:
-    """As scipy.stats.kendalltau has it, whose z has s where ours has one less."""
+    """The values of p are of scipy.stats.kendalltau, its z multiplied by (|s| - 1) / |s|."""
     trend = mann_kendall([float(value) for value in values])
     assert trend is not None
     assert trend.s == s

@@ -1,8 +1,9 @@
-"""How many test cases it takes, for a minimum and for a comparison, and what more calls would tell."""
+"""Planning: the number of test cases for a minimum and for a comparison, and what more calls would tell."""
 
 from __future__ import annotations
 
 import math
+from itertools import product
 from random import Random
 
 import pytest
@@ -38,10 +39,11 @@ def test_golden_numbers_of_cases(minimum: float, expected: float, cases: int) ->
 
 @pytest.mark.parametrize("kind", ["wilson", "clopper-pearson"])
 def test_power_is_the_chance_of_enough_passes(kind: IntervalKind) -> None:
-    for n in (1, 10, 34, 35, 100, 254):
-        shown = [k for k in range(n + 1) if interval_of(kind, k / n, n, 0.95)[0] >= 0.9]
+    for n, (minimum, confidence) in product((1, 10, 34, 35, 100, 254), ((0.9, 0.95), (0.5, 0.99))):
+        shown = [k for k in range(n + 1) if interval_of(kind, k / n, n, confidence)[0] >= minimum]
         expected = scipy.special.bdtrc(shown[0] - 1, n, 0.95) if shown else 0.0
-        assert power(n, 0.9, 0.95, kind=kind) == pytest.approx(expected, abs=1e-12), n
+        chance = power(n, minimum, 0.95, confidence=confidence, kind=kind)
+        assert chance == pytest.approx(expected, abs=1e-12), (n, minimum)
 
 
 def test_power_stays_from_there_on() -> None:

@@ -221,6 +221,12 @@ async def test_a_fault_of_ours_says_nothing_of_its_cause(served: Served, monkeyp
     assert response.errors[0].message == error.details()
 
 
+async def test_reading_a_large_request_leaves_the_loop_free(served: Served) -> None:
+    request = request_of(*[(f"question {index}", "Paris" * 20) for index in range(5_000)])
+    result = await served.evaluations.RunEvaluation(request)
+    assert result.summary.completed_checks == 5_000
+
+
 def half_sent(channel: grpc.aio.Channel, method: str, metadata: Any = None) -> Any:
     """A call that has begun, whose message does not come."""
     call: Any = channel.stream_unary(f"/{SERVICES[0]}/{method}")  # type: ignore[call-arg]  # no serializers are needed
