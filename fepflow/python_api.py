@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 
 from fepflow.errors import UserError
 from fepflow.extras import require
-from fepflow.protocol.results import ResultsView, TestCaseResult
+from fepflow.protocol.results import EvaluationRunResult, ResultsView, TestCaseResult
 from fepflow.services import run_service
 from fepflow.suite.variants import value_label
 from fepflow.text import four_digits
@@ -24,15 +24,10 @@ from fepflow.verdict.verdict import Verdict
 
 if TYPE_CHECKING:
     from fepflow.analysis.variants import VariantTable
+    from fepflow.services.comparisons import Source
     from fepflow.store.records import RunRecord
     from fepflow.tasks.create_run import RunOptions
     from fepflow.tasks.local_run import LocalRun
-from typing import TYPE_CHECKING
-
-from fepflow.protocol.results import EvaluationRunResult
-
-if TYPE_CHECKING:
-    from fepflow.services.comparisons import Source
 
     Results = ResultsView | str | Path
 

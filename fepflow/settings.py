@@ -300,7 +300,7 @@ class Settings(BaseModel):
 
     @property
     def most_suite_runs(self) -> int:
-        """`suite_runs`, by default one more than cores: each run is a process, which also waits for its target."""
+        """`suite_runs`, by default one more than the cores: a run is a process that also waits for its target."""
         return self.suite_runs or 1 + (os.cpu_count() or 1)
 
     @property

@@ -34,7 +34,7 @@ READ_AGAIN = {
     *("PREFECT_API_URL", "PREFECT_API_AUTH_STRING", "PREFECT_HOME", "PREFECT_CLIENT_MAX_RETRIES"),
     *("PREFECT_WORKER_QUERY_SECONDS", "PYTHONUNBUFFERED"),
 }
-"""Those of them that a forked process reads once more."""
+"""Variables of these that a forked process reads again."""
 OF_LOGS = {"PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_INTERNAL_LEVEL"}
 """Variables that a command sets by itself: `--verbose` sets them in another way."""
 CLIENT = Path(__file__).with_name("warm_command.py")

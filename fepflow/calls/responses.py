@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 from fepflow.calls.base import TargetResponse
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.errors import JSONPathError, TargetError
-from fepflow.json import values as parser
 from fepflow.json.values import has_more_values, parse
 from fepflow.jsonpath.path import Path, compile_path
 from fepflow.protocol.tool_calls import made_no_calls
@@ -338,7 +337,7 @@ class ResponseParser:
             message = f"the answer holds more than {MAX_VALUES:,} JSON values"
             raise TargetError(message, kind="too_large", retryable=False, status=status)
         try:
-            return text, parser.parse(text)
+            return text, parse(text)
         except ValueError as error:
             shown = self._excerpt(text)
             if kind == "text/html" or text.lstrip()[:1] == "<":

@@ -238,7 +238,7 @@ def note_untaken_variables() -> None:
     run_service.note_untaken_variables(partial(click.echo, err=True))
 
 
-_ENV_FILE_READ = "fepflow.settings"
+_ENV_FILE_READ = "fepflow.env_file"
 
 
 def _read_env_file(context: click.Context, path: Path | None) -> None:

@@ -13,35 +13,31 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from hashlib import file_digest, sha256
 from pathlib import Path, PurePosixPath
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from fepflow.datasets.addresses import public_address, scheme_of
+from fepflow.datasets.addresses import HubAddress, hub_address, public_address, scheme_of
+from fepflow.datasets.records import format_of
 from fepflow.errors import InfrastructureError, InputError, Problem
 from fepflow.extras import require
 from fepflow.security.addresses import is_loopback
 from fepflow.security.redaction import remember, secrets_in_address, words_of
 from fepflow.settings import settings
+from fepflow.text import brief
 from fepflow.time_limit import within
 
 if TYPE_CHECKING:
     import httpx
-import re
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
-from typing import Any
-
-from fepflow.datasets.addresses import HubAddress, hub_address
-from fepflow.datasets.records import format_of
-from fepflow.text import brief
 
 MAX_DOWNLOAD_BYTES = 2_000_000_000
 SECONDS = 600.0

@@ -117,7 +117,7 @@ def target_of(target: Any) -> tuple[str | None, str | None]:
     return None, None
 
 
-_CONFIDENCE = 0.95
+_EVALHUB_CONFIDENCE = 0.95
 """Confidence of the intervals in Eval Hub; one at another confidence stands in the metric's metadata."""
 
 
@@ -135,7 +135,7 @@ def write_evalhub(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def job_results(run: RunRecord) -> dict[str, Any]:
-    """Return the document: a result for each metric that has a value. What has none is named in the metadata."""
+    """Return Eval Hub's JobResults: one for each metric that has a value. What has none is named in the metadata."""
     metrics = run.metrics or []
     ended = run.completed_at or run.created_at
     seconds = (ended - (run.started_at or run.created_at)).total_seconds()
@@ -162,7 +162,7 @@ def job_results(run: RunRecord) -> dict[str, Any]:
         "benchmark_id": run.suite.get("task") or run.name,
         "benchmark_index": 0,
         "model_name": run.version or name or kind or run.name,
-        "results": [_result(metric) for metric in metrics if metric.get("value") is not None],
+        "results": [_evalhub_result(metric) for metric in metrics if metric.get("value") is not None],
         "num_examples_evaluated": max((metric["n_completed"] for metric in metrics), default=0),
         "duration_seconds": max(0.0, seconds),
         "completed_at": ended.isoformat(),
@@ -170,7 +170,7 @@ def job_results(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _result(metric: dict[str, Any]) -> dict[str, Any]:
+def _evalhub_result(metric: dict[str, Any]) -> dict[str, Any]:
     low, high = metric.get("low"), metric.get("high")
     counts = {name: metric[name] for name in ("n_expected", "n_completed", "n_error", "n_skipped")}
     known = {name: metric[name] for name in ("stderr", "method", "confidence") if metric.get(name) is not None}
@@ -182,7 +182,7 @@ def _result(metric: dict[str, Any]) -> dict[str, Any]:
         "metadata": {**counts, **known},
     }
     if low is not None and high is not None:
-        if metric.get("confidence") == _CONFIDENCE:
+        if metric.get("confidence") == _EVALHUB_CONFIDENCE:
             result["confidence_interval"] = [low, high]
         else:
             result["metadata"]["interval"] = [low, high]

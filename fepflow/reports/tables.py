@@ -230,7 +230,10 @@ WIDE_CHECK_COLUMNS = ("passed", "score", "error")
 
 
 def write_wide_csv(store: Store, run: RunRecord, file: TextIO) -> None:
-    """Write the rows in the order of the cases. A check that says nothing of a case leaves its cells empty."""
+    """Write one row for each repeat of each test case, in their order, with columns for each check.
+
+    A check that says nothing of a case leaves its cells empty.
+    """
     check_ids = [counts.check_id for counts in store.results.check_totals(run.id)]
     secrets = known_secrets()
     file.write(BYTE_ORDER_MARK)

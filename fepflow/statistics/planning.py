@@ -245,7 +245,7 @@ def detectable_regression(estimate: Estimate, margin: float = 0.0, *, less_is_be
     """Return the least regression that four of five such comparisons show, from the `estimate` of a difference.
 
     A comparison shows one if its whole interval is beyond the margin: the value has to be as far away as the interval
-    reaches towards it, and z_beta standard errors more, to be so far away as often as wanted. None without an interval.
+    reaches towards it, and 0.84 standard errors more, to be so far away in four of five. None without an interval.
     """
     toward = estimate.low if less_is_better else estimate.high
     if estimate.value is None or toward is None:
@@ -255,9 +255,10 @@ def detectable_regression(estimate: Estimate, margin: float = 0.0, *, less_is_be
 
 
 def _most_worse(differing: int, cases: int, margin: float, confidence: float) -> int:
-    """Return how many of the cases that differ may be worse if the interval is to stay within the margin; -1 if not
-    even none."""
-
+    """Return how many of the cases that differ may be worse if the interval is to stay within the margin; -1 if none
+    may be."""
+    if margin <= 0 and not differing:
+        return -1
     z, least = z_score(confidence), max(-margin, -1.0)
 
     def is_too_many(worse: int) -> bool:

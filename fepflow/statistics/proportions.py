@@ -195,7 +195,11 @@ FEWEST_GROUPS = 3
 
 def shrunk_shares(shares: Sequence[float], sizes: Sequence[float]) -> list[float] | None:
     """Return the shares, from 0 to 1, drawn towards their mean; `sizes` are how many observations of 0 or 1 each rests
-    on. None for fewer than `FEWEST_GROUPS`."""
+    on. None for fewer than `FEWEST_GROUPS`.
+
+    The variance between groups that chance does not explain (DerSimonian and Laird 1986) says how much of each
+    difference to believe (empirical Bayes). For reading only: nothing is judged by it.
+    """
     if len(shares) < FEWEST_GROUPS:
         return None
     overall = math.fsum(share * size for share, size in zip(shares, sizes, strict=True)) / math.fsum(sizes)

@@ -353,7 +353,12 @@ def allow_below(folders: Iterable[Path]) -> None:
 
 
 def require_allowed(suite: Path) -> None:
-    """Raise UserError for a suite outside of these folders. Symbolic links are followed first."""
+    """Raise UserError for a suite outside of the folders that the operator has named; links are followed first.
+
+    Everyone who may create runs in Prefect can name a suite, and a suite runs code. The operator names folders in
+    FEPFLOW_SUITE_ROOTS, by `fepflow serve` (the working directory, and what its prefect.yaml deploys), and by
+    `fepflow schedule`.
+    """
     location = suite.resolve()
     if not any(location.is_relative_to(root) for root in [_SHIPPED, *settings().allowed_suite_roots, *_noted()]):
         raise UserError(

@@ -18,6 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from fepflow.errors import JSONPathError
 from fepflow.jsonpath.path import compile_path
 from fepflow.jsonpath.template import PLACEHOLDER, TextTemplate, compile_template, fill_text, has_placeholders
+from fepflow.security.redaction import is_secret_name
 from fepflow.text import seconds
 
 LIMIT_NAME = "[^/%&<>]+"
@@ -177,8 +178,6 @@ def fill_address(url: str, context: Any) -> str:
 
 def header_problem(name: str, text: str) -> str | None:
     """Return why a header may not have paths in it, or None."""
-    from fepflow.security.redaction import is_secret_name
-
     if not has_placeholders(text):
         return None
     if is_secret_name(name):

@@ -10,6 +10,7 @@ import psutil
 import pytest
 
 from fepflow.store.store import Store
+from fepflow.text import plural
 
 from .conftest import PREFECT_COMMAND, Stack, Workplace, wait_for
 from .endpoint import Endpoint, serving
@@ -179,7 +180,7 @@ def test_old_runs_leave_the_store_and_prefect(workplace: Workplace, pool: Pool, 
     done = pool.post(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})["id"]
     wait_for(lambda: stack.api.state_of(done)[0] in ("COMPLETED", "FAILED"), "the end of the maintenance")
     message = stack.api.get(f"/flow_runs/{done}").json()["state"]["message"]
-    assert message.startswith(f"Deleted {runs} runs"), message
+    assert message.startswith(f"Deleted {plural(runs, 'run')}"), message
     assert stack.api.get(f"/flow_runs/{run.flow_run_id}").status_code == 404
     assert stack.api.get(f"/flow_runs/{never_began}").status_code == 404
     assert stack.api.post("/artifacts/filter", json=body).json() == []

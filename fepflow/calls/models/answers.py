@@ -1,4 +1,4 @@
-"""What litellm gives for a request, in fepflow's form: exceptions as ModelErrors, and answers of evaluated models.
+"""Translation of what litellm returns and raises: answers of evaluated models, and exceptions as ModelErrors.
 
 Its own exceptions cannot be pickled, contain tracebacks, and may contain a key.
 """
