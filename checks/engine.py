@@ -1,6 +1,7 @@
 """EVALUATE: test cases, their outputs and checks into results (FEP 3.1).
 
-Outputs are given, or made by a function that is called with the test cases.
+Outputs are given, or made by a function that is called with the test cases. `assert_case` checks one answer in a test
+of any test runner.
 """
 
 from __future__ import annotations
@@ -514,6 +515,9 @@ def _is_completed(keys: tuple[str | int, ...], steps: object) -> bool:
     return isinstance(keys[3], int) and 0 <= keys[3] < len(steps)
 
 
+# --- outputs of a function that is called ---------------------------------------------------------------------------
+
+
 CONCURRENCY = 16
 """Calls of an async function that are under way at once."""
 
@@ -616,6 +620,9 @@ def _location(error: BaseException) -> str:
 
 def _latency(started: float) -> dict[str, Any]:
     return {"latency_ms": round((perf_counter() - started) * 1000, 1)}
+
+
+# --- one answer in a test -------------------------------------------------------------------------------------------
 
 
 MAX_LINE = 300

@@ -328,26 +328,20 @@ class ResponseParser:
         except (LookupError, ValueError):
             pass  # a codec that does not make text
         why = why % excerpt(charset, self._secrets, 40)
-        shown = self._excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"))
+        shown = excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"), self._secrets)
         raise _malformed(f"the answer {why}: {shown}", status)
 
     def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
         text = self._text(body, charset or json.detect_encoding(body), status)
-        if has_more_values(text, MAX_VALUES):
-            message = f"the answer holds more than {MAX_VALUES:,} JSON values"
-            raise TargetError(message, kind="too_large", retryable=False, status=status)
         try:
-            return text, parse(text)
+            return text, parse_answer(text, status)
         except ValueError as error:
-            shown = self._excerpt(text)
+            shown = excerpt(text, self._secrets)
             if kind == "text/html" or text.lstrip()[:1] == "<":
                 advice = f"check that {self._names.url} is the agent's API, and not a web or login page"
                 raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
             why = redact(str(error), self._secrets)
             raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
-
-    def _excerpt(self, text: str) -> str:
-        return excerpt(text, self._secrets)
 
     def _value(self, document: Any, status: int) -> Any:
         for output in self._outputs:
@@ -451,14 +445,14 @@ class RpcError(TargetError):
         super().__init__(message, kind="agent_error", retryable=status is not None, status=status)
 
 
-def parse_answer(text: str) -> Any:
+def parse_answer(text: str, status: int | None = None) -> Any:
     """Return the JSON in a text. Raises TargetError `too_large` for more than MAX_VALUES values.
 
     Raises ValueError for text that only lenient parsers accept (NaN, 1e400, a key that appears twice).
     """
     if has_more_values(text, MAX_VALUES):
         message = f"the answer holds more than {MAX_VALUES:,} JSON values"
-        raise TargetError(message, kind="too_large", retryable=False)
+        raise TargetError(message, kind="too_large", retryable=False, status=status)
     return parse(text)
 
 
