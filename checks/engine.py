@@ -26,46 +26,32 @@ from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
 from fepflow.checks.base import meant_argument
-from fepflow.checks.core.compiled import (
-    CompiledCheck,
-    compile_checks,
-    result_of,
-    unknown_argument,
-    unknown_arguments,
-)
-from fepflow.checks.core.declarations import class_of, paths_of
+from fepflow.checks.core.checked_output import MAX_WAITING, YIELD_INTERVAL, case_result, checks_of, run_checks
+from fepflow.checks.core.compiled import CompiledCheck, compile_checks, unknown_argument, unknown_arguments
+from fepflow.checks.core.declarations import class_of
 from fepflow.checks.explanation import complaint
 from fepflow.documents.messages import validation_messages
-from fepflow.errors import (
-    SIMULATED_USER,
-    InputError,
-    Problem,
-    SimulatedUserError,
-    TargetError,
-    TargetTimeoutError,
-    dotted,
-)
-from fepflow.json.values import is_large
-from fepflow.jsonpath.path import leading_keys
+from fepflow.errors import InputError, Problem, dotted
 from fepflow.protocol.check import CHECK_KEYS, AnyCheck, Check, in_full, to_check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import (
     CheckResult,
     EvaluationRunResult,
-    ExecutionContext,
     ExperimentMetadata,
     TestCaseResult,
     status_of,
-    summarize_case,
     summarize_run,
 )
-from fepflow.protocol.test_case import Output, TestCase, case_in_full, evaluation_context
+from fepflow.protocol.test_case import Output, TestCase, case_in_full
 from fepflow.suite import foreign_names
 from fepflow.suite.foreign_names import with_our_names
 from fepflow.text import as_json, cut, printable
 
 M = TypeVar("M", bound=BaseModel)
 P = ParamSpec("P")
+
+
+# --- input -----------------------------------------------------------------------------------------------------------
 
 
 def read_test_cases(items: Sequence[Any]) -> list[TestCase]:
@@ -221,17 +207,14 @@ def _read(model: type[M], mark: str | None, item: Any, location: str, problems: 
         return None
 
 
+# --- evaluate --------------------------------------------------------------------------------------------------------
+
+
 logger = logging.getLogger("fepflow.checks")
 
 GivenCheck = AnyCheck | dict[str, Any]
 GivenChecks = Sequence[GivenCheck | Sequence[GivenCheck]]
 """Checks for all cases, or a sequence for each. In a union of two sequences mypy finds no type for a mixed list."""
-
-MAX_WAITING = 64
-"""Test cases whose waiting checks are under way at once."""
-
-YIELD_INTERVAL = 0.001
-"""Seconds of checking after which other work on the event loop gets its turn."""
 
 
 async def evaluate_async(
@@ -362,91 +345,6 @@ async def _case_results(
     return [results[index] for index in range(len(results))]
 
 
-def checks_of(own: Sequence[AnyCheck], shared: Sequence[CompiledCheck]) -> list[CompiledCheck]:
-    """Return a case's own checks, then the shared ones. No own check may have the id of a shared one."""
-    return [*compile_checks(own, [check.check_id for check in shared]), *shared] if own else list(shared)
-
-
-def run_checks(
-    case: TestCase,
-    output: Output,
-    checks: Sequence[CompiledCheck],
-    requests: ModelRequests | None = None,
-    limit: asyncio.Semaphore | None = None,
-) -> list[CheckResult] | Awaitable[list[CheckResult]]:
-    """Return the results of the checks, in their order; awaitable only if one of them has to wait.
-
-    The output of a failed call cannot be checked: each check ends in a recoverable error with the cause, except checks
-    that read only completed steps.
-    """
-    seen = CheckedOutput(case, output)
-    if limit is not None:
-        return _await_within(limit, seen, checks, requests)
-    answers = [seen.answer(check, requests) for check in checks]
-    ready = [answer for answer in answers if isinstance(answer, CheckResult)]
-    return ready if len(ready) == len(answers) else _results_of(answers)
-
-
-class CheckedOutput:
-    """An output as its checks see it, see `run_checks`. `in_place`: a large one is not passed to a thread."""
-
-    def __init__(self, case: TestCase, output: Output, *, in_place: bool = False) -> None:
-        self._output = output
-        self._failure = failure_of(output)
-        self._context = evaluation_context(case, output)
-        self._is_large = not in_place and is_large(self._context)
-
-    def answer(
-        self, check: CompiledCheck, requests: ModelRequests | None = None
-    ) -> CheckResult | Awaitable[CheckResult]:
-        """Return the result of one check; awaitable only if it has to wait."""
-        if self._failure is None or (self._output.is_partial and reads_only_completed_steps(check.check, self._output)):
-            return check.run(self._context, requests, large=self._is_large)
-        return check.failed(self._failure, None, perf_counter())
-
-
-def failure_of(output: Output) -> TargetError | None:
-    """Return the error of a failed call, which gave no output or only a part of one."""
-    error = output.failure
-    if error is None:
-        return None
-    what = "only a part of the output" if output.is_partial else "no output"
-    message = f"the target gave {what}: {error['message']}"
-    if error.get("kind") == SIMULATED_USER:
-        return SimulatedUserError(error["message"])
-    if error.get("type") == "timeout_error":
-        return TargetTimeoutError(message)
-    return TargetError(message, kind=str(error.get("kind", "unknown")), retryable=True)
-
-
-async def _results_of(answers: Iterable[CheckResult | Awaitable[CheckResult]]) -> list[CheckResult]:
-    return list(await asyncio.gather(*map(result_of, answers)))
-
-
-async def _await_within(
-    limit: asyncio.Semaphore, seen: CheckedOutput, checks: Sequence[CompiledCheck], requests: ModelRequests | None
-) -> list[CheckResult]:
-    """Await the results of checks, each of which starts when a place is free."""
-
-    async def limited(check: CompiledCheck) -> CheckResult:
-        async with limit:
-            return await result_of(seen.answer(check, requests))
-
-    return await _results_of(map(limited, checks))
-
-
-def case_result(case: TestCase, output: Output, results: list[CheckResult]) -> TestCaseResult:
-    """Return the result of a test case (FEP 4.1) from the results of its checks."""
-    return TestCaseResult.trusted(
-        {
-            "status": status_of([result.status for result in results]),
-            "execution_context": ExecutionContext.trusted({"test_case": case, "output": output}),
-            "check_results": results,
-            "summary": summarize_case(results),
-        }
-    )
-
-
 def run_result(
     evaluation_id: str,
     results: list[TestCaseResult],
@@ -491,28 +389,6 @@ def require_match(
             message = f"the id {case.id!r} appears twice: test_cases[{first[case.id]}] and test_cases[{index}]"
             raise InputError(Problem(message, path=f"test_cases[{index}].id", advice="ids are unique"))
         first[case.id] = index
-
-
-_STEPS = ("output", "value", "steps")
-
-
-def reads_only_completed_steps(check: Check, output: Output) -> bool:
-    """Return whether a check would see the same in the whole output.
-
-    It must read only completed steps, at least one, each by its number from the beginning.
-    """
-    steps = output.value.get("steps") if isinstance(output.value, dict) else None
-    if check.turn is not None:
-        return isinstance(steps, list) and check.turn <= len(steps)
-    paths = [leading_keys(use.expression) for use in paths_of(check)]
-    of_output = [keys for keys in paths if keys[:1] != ("test_case",)]
-    return bool(of_output) and all(_is_completed(keys, steps) for keys in of_output)
-
-
-def _is_completed(keys: tuple[str | int, ...], steps: object) -> bool:
-    if keys[:3] != _STEPS or len(keys) < 4 or not isinstance(steps, list):
-        return False
-    return isinstance(keys[3], int) and 0 <= keys[3] < len(steps)
 
 
 # --- outputs of a function that is called ---------------------------------------------------------------------------
@@ -591,11 +467,11 @@ def failed_output(error: BaseException, message: str, started: float) -> Output:
 
 def described(error: BaseException, name: str) -> str:
     """Return an exception on one line: its name, its message, and the user's line that raised it."""
-    return f"{name}: {one_line(str(error))}{_location(error)}"
+    return f"{name}: {message_on_one_line(str(error))}{_location(error)}"
 
 
-def one_line(text: str) -> str:
-    """Return a text in one line."""
+def message_on_one_line(text: str) -> str:
+    """Return an exception's message on one line; `no message` if it is empty."""
     return " ".join(text.split()) or "no message"
 
 

@@ -41,6 +41,10 @@ MAX_ESCALATIONS = 100
 
 NOTIFY_SECONDS = 0.1
 
+REST_OF_COUNTING = 20
+"""Pause between two counts of a run's results, as a multiple of what the last one took: counting a large run must not
+hold it up."""
+
 logger = logging.getLogger("fepflow.run")
 
 

@@ -32,7 +32,7 @@ from fepflow.analysis.variants import VariantTable, as_markdown, variant_table
 from fepflow.analysis.verdict_page import failed_cases, verdict_page, verdict_summary
 from fepflow.store.store import Store
 from fepflow.suite.values import PREVIOUS
-from fepflow.tasks.context import RunContext
+from fepflow.tasks.context import REST_OF_COUNTING, RunContext
 from fepflow.tasks.events import Happening, emit_drift, emit_verdict
 from fepflow.tasks.flow_state import own_flow_run, run_log, variants_state
 from fepflow.text import plain_markdown, slug
@@ -47,9 +47,6 @@ UPDATE_SECONDS = 2.0
 
 OF_AGE = 50
 """And a fiftieth of the run's age: Prefect changes the artifact in place, but keeps an event of each update."""
-
-OF_COUNTING = 20
-"""And so many times what counting took, so that a large run is not held up by it."""
 
 LAST_UPDATE_SECONDS = 1.0
 """Longest wait for the last update at the end of a run."""
@@ -71,7 +68,7 @@ async def progress_shown(context: RunContext) -> AsyncIterator[None]:
 
 def update_pause(age: float, counting: float) -> float:
     """Return the seconds to the next update of a run that is `age` seconds old and was counted in `counting` s."""
-    return max(UPDATE_SECONDS, age / OF_AGE, counting * OF_COUNTING)
+    return max(UPDATE_SECONDS, age / OF_AGE, counting * REST_OF_COUNTING)
 
 
 async def _show(context: RunContext, over: asyncio.Event) -> None:

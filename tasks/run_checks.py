@@ -19,8 +19,8 @@ from fepflow.asyncio_helpers import gather_or_raise, task_result
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.models.model import RequestContext
 from fepflow.calls.thread_pool import LOOKUPS
+from fepflow.checks.core.checked_output import YIELD_INTERVAL, failure_of, reads_only_completed_steps, run_checks
 from fepflow.checks.core.compiled import CompiledCheck
-from fepflow.checks.engine import YIELD_INTERVAL, failure_of, reads_only_completed_steps, run_checks
 from fepflow.errors import InfrastructureError, RunLimitExceededError
 from fepflow.json.values import is_large
 from fepflow.protocol.content_hash import content_hash

@@ -26,9 +26,8 @@ from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.security.redaction import words_of
 from fepflow.store.records import LeaseHolder
 from fepflow.tasks.batches import ShardSpec
-from fepflow.tasks.context import RunContext
+from fepflow.tasks.context import REST_OF_COUNTING, RunContext
 from fepflow.tasks.flow_state import run_log
-from fepflow.tasks.publish import OF_COUNTING
 
 DEPLOYMENT = "evaluate-shard/evaluate-shard"
 LOOK_SECONDS = 1.0
@@ -159,7 +158,7 @@ async def _look_repeatedly(context: RunContext) -> None:
         began = monotonic()
         with suppress(FepflowError):  # the next time will do
             await _look(context)
-        await asyncio.sleep(max(COUNT_SECONDS, OF_COUNTING * (monotonic() - began)))
+        await asyncio.sleep(max(COUNT_SECONDS, REST_OF_COUNTING * (monotonic() - began)))
 
 
 async def _look(context: RunContext) -> None:

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 from fepflow.analysis.accumulation import suite_of
 from fepflow.analysis.metrics import compute_verdict
+from fepflow.checks.core.checked_output import CheckedOutput, checks_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.core.declarations import with_default_paths
-from fepflow.checks.engine import CheckedOutput, checks_of
 from fepflow.imports.prepared import PreparedRun
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import content_hash

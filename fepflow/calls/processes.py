@@ -28,7 +28,7 @@ from fepflow.calls.traces import traced_environment
 from fepflow.errors import InputError, Problem, TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.settings import SUITE_VARIABLES
-from fepflow.suite import target
+from fepflow.suite.target import ProgramOrAddress, Target
 
 KILL_SECONDS = 5.0
 """Longest wait for the end of a killed process: it takes longer only if the system holds it."""
@@ -288,7 +288,7 @@ class Command:
     env: Mapping[str, str] = field(repr=False)
 
 
-def find_command(config: target.ProgramOrAddress, folder: Path) -> Command:
+def find_command(config: ProgramOrAddress, folder: Path) -> Command:
     """Return the command of a suite in `folder`, without starting it. Raises InputError if it does not exist."""
     assert config.command is not None  # its callers have looked
     env = {name: os.environ[name] for name in ALWAYS_PASSED if name in os.environ}
@@ -323,7 +323,7 @@ class Programs:
     It is looked up when it is first needed, and started for each connection. No error shows `secrets`.
     """
 
-    def __init__(self, target: target.Target, folder: Path, secrets: frozenset[str]) -> None:
+    def __init__(self, target: Target, folder: Path, secrets: frozenset[str]) -> None:
         config = target.ecp or target.mcp
         assert config is not None  # its callers have looked
         self._config = config

@@ -45,6 +45,9 @@ _ANY_HEADER = 32 + zlib.MAX_WBITS
 _PIECE = 262_144
 """Bytes that are decompressed in one go: half a millisecond."""
 
+_QUOTED = 65_536
+"""Bytes or characters that are looked at of a text that is quoted in an error."""
+
 
 class BodyError(Exception):
     """The error of a refused body. `kind` is `too_large` or `malformed`; the message continues "the answer".
@@ -99,7 +102,7 @@ async def read_events(chunks: AsyncIterable[bytes], encoding: str, limit: int) -
         yield data
 
 
-async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int) -> bytes:
+async def read_beginning(chunks: AsyncIterable[bytes], encoding: str, limit: int = _QUOTED) -> bytes:
     """Return the first `limit` bytes of a body that is only shown, or as many as could be read."""
     body = bytearray()
     try:
@@ -226,8 +229,6 @@ class EventParser:
 _NO_CONTENT = (204, 205)
 _RETRYABLE_STATUS = (408, 425, 429)
 _BYTE_ORDER_MARK = "\ufeff"
-_QUOTED_CHARACTERS = 65_536
-"""Number of characters that are looked at of a text that is quoted in an error."""
 
 WHOLE = "$"
 """The path of a whole answer. Where it is one of several places, the answer may be text."""
@@ -328,7 +329,7 @@ class ResponseParser:
         except (LookupError, ValueError):
             pass  # a codec that does not make text
         why = why % excerpt(charset, self._secrets, 40)
-        shown = excerpt(body[:_QUOTED_CHARACTERS].decode("utf-8", "backslashreplace"), self._secrets)
+        shown = excerpt(body[:_QUOTED].decode("utf-8", "backslashreplace"), self._secrets)
         raise _malformed(f"the answer {why}: {shown}", status)
 
     def _json(self, body: bytes, charset: str | None, kind: str, status: int) -> tuple[str, Any]:
@@ -371,7 +372,7 @@ def metadata_in(paths: dict[str, Path], document: Any) -> dict[str, Any]:
 def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
     """Describe a JSON value, with the keys of an object: `an object with the keys answer, usage`."""
     if isinstance(document, dict):
-        keys = [ascii(redact(key[:_QUOTED_CHARACTERS], secrets))[1:-1][:40] for key in islice(document, 10)]
+        keys = [ascii(redact(key[:_QUOTED], secrets))[1:-1][:40] for key in islice(document, 10)]
         return f"an object with the keys {', '.join(keys)}" if keys else "an empty object"
     if isinstance(document, list):
         return f"a list of {len(document)}"
@@ -381,7 +382,7 @@ def describe(document: Any, secrets: frozenset[str] = frozenset()) -> str:
 def status_error(
     response: httpx.Response, body: str, secrets: frozenset[str], names: SettingNames = HTTP
 ) -> TargetError:
-    """Return the error of an unsuccessful response; `body` is its beginning."""
+    """Return the error of an unsuccessful response; it quotes the beginning of `body`."""
     status, retry_after = response.status_code, response.headers.get("Retry-After")
     head = f"HTTP {status} {excerpt(response.reason_phrase, secrets, 60)}".strip()
     parts = [head, excerpt(body, secrets), names.advice(status)]
@@ -394,7 +395,7 @@ def status_error(
 async def refusal(response: httpx.Response, secrets: frozenset[str], names: SettingNames) -> TargetError:
     """Return the error of an unsuccessful response, of which the beginning is read."""
     encoding = response.headers.get("Content-Encoding", "")
-    beginning = await read_beginning(response.aiter_raw(), encoding, _QUOTED_CHARACTERS)
+    beginning = await read_beginning(response.aiter_raw(), encoding)
     return status_error(response, beginning.decode("utf-8", "replace"), secrets, names)
 
 

@@ -15,15 +15,15 @@ from typing import Any, get_args
 import pytest
 
 from fepflow.asyncio_helpers import gather_or_raise
+from fepflow.checks.core.checked_output import checks_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import (
     CONCURRENCY,
-    checks_of,
     described,
     evaluate,
     evaluate_async,
     failed_output,
-    one_line,
+    message_on_one_line,
     output_of,
     read_checks,
     require_count,
@@ -229,7 +229,7 @@ def _is_cancelled() -> bool:
 
 def _raised(error: BaseException, case_index: int, sample: int, started: float) -> _Answer:
     if isinstance(error, pytest.skip.Exception):
-        return _Answer(case_index, sample, None, "skipped", f"skipped: {one_line(error.msg or '')}")
+        return _Answer(case_index, sample, None, "skipped", f"skipped: {message_on_one_line(error.msg or '')}")
     if _is_time_limit(error):
         raise error
     logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)

@@ -9,7 +9,8 @@ import pytest
 
 from fepflow.checks.base import BaseAsyncCheck, BaseCheck, JSONPath
 from fepflow.checks.core import compiled
-from fepflow.checks.engine import MAX_WAITING, evaluate, evaluate_async
+from fepflow.checks.core.checked_output import MAX_WAITING
+from fepflow.checks.engine import evaluate, evaluate_async
 from fepflow.checks.registry import register
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import Output, TestCase

@@ -40,6 +40,7 @@ STORED, AUDIT = "tests/fepflow/store/test_results.py", "tests/fepflow/cli/test_a
 MIDDLEWARE, OPENAPI = "tests/fepflow/api/rest/middleware", "tests/fepflow/api/test_fuzz.py"
 COMPLIANCE = "tests/conformance/test_jsonpath_compliance.py"
 
+CHECKED = "checks/core/checked_output.py"
 NO_WALK = Mutation(PATH, "            return [self.resolve(document)]", "            return []")
 LOST_STEP = Mutation(FEP, "                done += 1\n", "                done += 2\n")
 BY_NAME = Mutation(
@@ -72,7 +73,7 @@ MUTATIONS: dict[str, Mutation] = {
         "return versions[min(fitting, key=parse_version)]",
     ),
     f"{ENGINE}::test_shared_checks_run_for_every_case": Mutation(
-        "checks/engine.py", "*shared] if own else list(shared)", "*shared] if own else []"
+        CHECKED, "*shared] if own else list(shared)", "*shared] if own else []"
     ),
     f"{ENGINE}::test_a_list_a_case_runs_for_that_case": Mutation(
         "checks/engine.py", "{case.id: per_case[index] for", "{case.id: per_case[0] for"
@@ -117,14 +118,14 @@ MUTATIONS: dict[str, Mutation] = {
         FEP, "return Evaluation(uuid4().hex, ", 'return Evaluation("a" * 32, '
     ),
     "tests/checks/test_custom_check_calls.py::test_the_checks_of_a_case_wait_at_the_same_time": Mutation(
-        "checks/engine.py",
+        CHECKED,
         "await asyncio.gather(*map(result_of, answers))",
         "[await result_of(answer) for answer in answers]",
     ),
     "tests/checks/test_custom_check_calls.py::test_the_number_of_waiting_cases_is_bounded": Mutation(
-        "checks/engine.py", "MAX_WAITING = 64", "MAX_WAITING = 1"
+        CHECKED, "MAX_WAITING = 64", "MAX_WAITING = 1"
     ),
-    "tests/checks/test_model_check_faults.py": Mutation("checks/engine.py", "MAX_WAITING = 64", "MAX_WAITING = 1"),
+    "tests/checks/test_model_check_faults.py": Mutation(CHECKED, "MAX_WAITING = 64", "MAX_WAITING = 1"),
     f"{ENGINE}::test_a_bad_check_takes_no_other_down": Mutation(
         "checks/core/compiled.py",
         "        except FepflowError as error:\n            self.error = error\n",

@@ -26,9 +26,9 @@ from typing import Any, Generic, TypeVar
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.models.client import ModelRequests
 from fepflow.calls.thread_pool import LOOKUPS
+from fepflow.checks.core.checked_output import MAX_WAITING, CheckedOutput, case_result
 from fepflow.checks.core.compiled import LARGE_LIMIT, CompiledCheck
 from fepflow.checks.core.declarations import REQUEST, CaseChecks, CheckDefaults, left_to_defaults
-from fepflow.checks.engine import MAX_WAITING, CheckedOutput, case_result
 from fepflow.checks.models.model_check import ModelCheck
 from fepflow.checks.registry import CHECKS, installed_checks, others_checks, our_checks
 from fepflow.errors import CheckTimeoutError, FepflowError, TooLargeError

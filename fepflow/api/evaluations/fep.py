@@ -22,7 +22,8 @@ from fepflow.api.evaluations.check_process import ChecksHere, Place, Source, Tel
 from fepflow.api.evaluations.requests import EvaluationRequest
 from fepflow.calls.models.client import ModelClient, ModelRequests
 from fepflow.calls.models.model import RequestContext
-from fepflow.checks.engine import case_result, run_result
+from fepflow.checks.core.checked_output import case_result
+from fepflow.checks.engine import run_result
 from fepflow.documents.loader import Document
 from fepflow.errors import InputError, NotFoundError, TooLargeError, UserError
 from fepflow.protocol.check import to_check

@@ -18,8 +18,6 @@ from fepflow.errors import TargetError
 from fepflow.security.redaction import excerpt
 from fepflow.suite import target
 
-_SHOWN_BYTES = 65_536
-
 
 class Endpoint(http_client.Endpoint):
     """The address of an ECP agent. Raises InputError for an address or a header that cannot be used."""
@@ -89,7 +87,7 @@ class HttpConnection:
         if answer is not None:
             return answer
         if response.status_code >= 300:
-            raise status_error(response, text[:_SHOWN_BYTES], self._secrets, ECP)
+            raise status_error(response, text, self._secrets, ECP)
         what = request.progress.fault or excerpt(text, self._secrets) or "it is empty"
         raise malformed(f"the response is not a JSON-RPC answer to the request: {what}")
 

@@ -267,7 +267,6 @@ class ProcessLines:
 # --- messages over HTTP ----------------------------------------------------------------------------------------------
 
 
-_SHOWN_BYTES = 65_536
 _EVENTS = "text/event-stream"
 
 
@@ -318,7 +317,7 @@ class Transport(httpx2.AsyncBaseTransport):
         status, encoding = response.status_code, response.headers.get("Content-Encoding", "")
         try:
             with wire_errors(self._endpoint.url, self._endpoint.timeout, MCP):
-                body = await read_beginning(response.aiter_raw(), encoding, _SHOWN_BYTES)
+                body = await read_beginning(response.aiter_raw(), encoding)
         except TargetError:
             body = b""
         finally:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from fepflow.checks.core.checked_output import run_checks
 from fepflow.checks.core.compiled import compile_checks
-from fepflow.checks.engine import run_checks
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.results import CheckResult
