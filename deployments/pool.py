@@ -9,7 +9,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from fepflow.errors import UserError
-from fepflow.settings import settings
+from fepflow.settings import settings, usual_runs
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -55,11 +55,11 @@ async def ensure_pool(client: PrefectClient, kind: str | None = None, template: 
     if template is not None and pool.base_job_template != template:
         await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
     config = settings()
-    await _ensure_queue(client, SUITES, config.suite_runs, config.most_suite_runs)
-    await _ensure_queue(client, REQUESTED, config.requested_runs, config.most_requested_runs)
+    await _ensure_queue(client, SUITES, config.suite_runs)
+    await _ensure_queue(client, REQUESTED, config.requested_runs)
 
 
-async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None, default: int) -> None:
+async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None) -> None:
     """Create a queue, or give it its limit: what the setting says, else what it has, else the default.
 
     A queue's runs wait for a place in it without a change of their state. With the limit of a deployment, Prefect looks
@@ -71,9 +71,9 @@ async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None, de
         queue = await client.read_work_queue_by_name(name, work_pool_name=POOL)
     except ObjectNotFound:
         with contextlib.suppress(ObjectAlreadyExists):
-            await client.create_work_queue(name, concurrency_limit=wanted or default, work_pool_name=POOL)
+            await client.create_work_queue(name, concurrency_limit=wanted or usual_runs(), work_pool_name=POOL)
         return
-    limit = wanted or queue.concurrency_limit or default
+    limit = wanted or queue.concurrency_limit or usual_runs()
     if queue.concurrency_limit != limit:
         await client.update_work_queue(queue.id, concurrency_limit=limit)
 

@@ -198,6 +198,11 @@ def _blob_address(address: str | None) -> str | None:
     return address.rstrip("/")
 
 
+def usual_runs() -> int:
+    """Return how many runs a machine executes at once: one more than it has cores, because runs wait for targets."""
+    return 1 + (os.cpu_count() or 1)
+
+
 class Settings(BaseModel):
     """The settings; every one has a default that works on a fresh machine."""
 
@@ -299,14 +304,9 @@ class Settings(BaseModel):
     )
 
     @property
-    def most_suite_runs(self) -> int:
-        """`suite_runs`, by default one more than the cores: a run is a process that also waits for its target."""
-        return self.suite_runs or 1 + (os.cpu_count() or 1)
-
-    @property
     def most_requested_runs(self) -> int:
-        """`requested_runs`, with the same default."""
-        return self.requested_runs or 1 + (os.cpu_count() or 1)
+        """`requested_runs`, or the default."""
+        return self.requested_runs or usual_runs()
 
     @property
     def most_waiting_runs(self) -> int:

@@ -97,16 +97,20 @@ def test_reading_the_store_loads_nothing_of_runs(home: Path) -> None:
 
 def test_help_and_validating_load_neither_prefect_nor_what_only_calls_need(tmp_path: Path) -> None:
     checks = "checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]"
-    for kind in ("http: {url: 'http://127.0.0.1:9/'}", "a2a: {card: 'http://127.0.0.1:9/'}"):
-        target = f"target: {{{kind}}}"
+    model = "openai: {model: Qwen/Qwen3-8B, base_url: 'http://127.0.0.1:9/v1'}"
+    for kind in ("http: {url: 'http://127.0.0.1:9/'}", "a2a: {card: 'http://127.0.0.1:9/'}", model):
+        target = f"target: {{{kind}}}\nbudget: {{tokens: 1000}}" if kind is model else f"target: {{{kind}}}"
         (tmp_path / f"{kind.partition(':')[0]}.yaml").write_text(
             f"name: s\n{target}\ntest_cases: [{{id: a, input: 1}}]\n{checks}\n"
         )
-    suites = [tmp_path / "http.yaml", tmp_path / "a2a.yaml", DEMO]
-    start, _, validated, with_judges = loaded_by("--help", *(f"validate {suite}" for suite in suites), home=tmp_path)
+    suites = [*(tmp_path / f"{kind}.yaml" for kind in ("http", "a2a", "openai")), DEMO]
+    start, _, validated, with_model, with_judges = loaded_by(
+        "--help", *(f"validate {suite}" for suite in suites), home=tmp_path
+    )
     assert start & {*HEAVY, "rich", "asyncio"} == set()
     others = {"fepflow.calls.asgi", "fepflow.calls.python", "a2a", "grpc"}
     others |= {"fsspec", "huggingface_hub", "pyarrow", "openpyxl", "fepflow.datasets.tables"}
     assert validated & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
     assert own_checks(validated) == {"contains"}
+    assert with_model & {"prefect", "litellm"} == set()
     assert with_judges & {"prefect", "litellm"} == set()

@@ -25,11 +25,13 @@ MAX_STALL = 0.25
 class Taken:
     """Seconds of the longest stall and of the whole, and megabytes at the most beyond those at the beginning.
 
-    Of both, without the time in which other processes had the processor.
+    Of both times, without that in which other processes had the processor. `computed` are the seconds in which threads
+    of this process had it.
     """
 
     stall: float = 0.0
     seconds: float = 0.0
+    computed: float = 0.0
     megabytes: float = 0.0
 
     def refuse_stall(self, most: float = MAX_STALL) -> None:
@@ -49,12 +51,13 @@ async def watched(*, memory: bool = False) -> AsyncIterator[Taken]:
         sampler.start()
     beat = asyncio.create_task(_beat(taken))
     await asyncio.sleep(0)
-    started, waited = time.monotonic(), _waited_for_processor()
+    started, computed, waited = time.monotonic(), time.process_time(), _waited_for_processor()
     try:
         yield taken
         await asyncio.sleep(0)  # a stall that has just been
     finally:
         taken.seconds = time.monotonic() - started - _longest(waited, _waited_for_processor())
+        taken.computed = time.process_time() - computed
         beat.cancel()
         with suppress(asyncio.CancelledError):
             await beat

@@ -164,7 +164,7 @@ class OpenAITarget:
 
 
 def model_of(openai: target.OpenAITarget) -> Model:
-    """Return the model in a suite as litellm's library knows it, which takes seconds to load."""
+    """Return the model in a suite as litellm names it."""
     name = _litellm.full_name(openai.model, openai.base_url)
     return Model(name, openai.base_url, openai.api_key or (None if openai.base_url is None else _NO_KEY))
 

@@ -92,12 +92,14 @@ def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> No
         if not reports_usage and name not in (mapping.metadata if mapping else ()) and not with_model:
             advice = f"map it in the target's metadata ({name}: $.…)" if mapping else "remove it"
             validation.error(("budget", name), f"no answer reports its {name}", advice)
+    if "usd" not in budget.limits:
+        return
     names = [name for check in defaults.complete(with_model) for name in CompiledCheck(check, "").unpriced()]
     if target.openai is not None and is_installed("run", "litellm"):
         from fepflow.calls.openai import model_of
 
         names += [] if _litellm.has_price(model := model_of(target.openai)) else [model.name]
-    if "usd" in budget.limits and (unpriced := list(dict.fromkeys(names))):
+    if unpriced := list(dict.fromkeys(names)):
         message = f"it does not count {', '.join(unpriced)}: the price is not known"
         validation.warn(("budget", "usd"), message, "tokens are counted, with budget.tokens")
 

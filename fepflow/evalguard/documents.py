@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, TypeVar, cast, get_args
+from typing import Any, Literal, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -181,8 +181,7 @@ def _nulls(data: Any, path: DocumentPath = ()) -> Iterator[DocumentPath]:
             yield from _nulls(value, (*path, step))
 
 
-SchemaName = Literal["task", "metric", "threshold", "report", "api"]
-SCHEMAS: tuple[str, ...] = get_args(SchemaName)
+SCHEMAS = ("task", "metric", "threshold", "report", "api")
 
 _FOLDER = Path(__file__).parent / "schemas" / "v1"
 
@@ -195,9 +194,6 @@ def schema_text(name: str) -> str:
 def schema_path(name: str) -> Path:
     """Return a schema's file, named as in 6.2."""
     return _FOLDER / f"{name}.schema.yaml"
-
-
-DefinitionKind = Literal["tasks", "metrics", "thresholds"]
 
 
 def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
@@ -221,7 +217,7 @@ def load_thresholds(path: Path, task: str | None = None) -> Thresholds:
 
 def load_all_thresholds(path: Path) -> dict[str, Thresholds]:
     """Load the thresholds of a file or a folder by task."""
-    return _load(path, "thresholds", Thresholds, lambda definition: definition.task)
+    return _load(path, Thresholds, lambda definition: definition.task)
 
 
 def load_tasks(path: Path) -> dict[str, Task]:
@@ -229,12 +225,12 @@ def load_tasks(path: Path) -> dict[str, Task]:
 
     One without metrics, as newer catalogues have them, gets those of the policies beside it.
     """
-    return _load(path, "tasks", Task, lambda definition: definition.id)
+    return _load(path, Task, lambda definition: definition.id)
 
 
 def load_metrics(path: Path) -> dict[str, Metric]:
     """Load metric definitions by id, from a file, a folder of files, or the `metrics` of a configuration folder."""
-    return _load(path, "metrics", Metric, lambda definition: definition.id)
+    return _load(path, Metric, lambda definition: definition.id)
 
 
 def read_definition(model: type[D], data: Any, document: Document, prefix: DocumentPath = ()) -> D:
@@ -247,12 +243,12 @@ def read_definition(model: type[D], data: Any, document: Document, prefix: Docum
         raise InputError(sorted(problems, key=lambda problem: problem.line or 0)) from None
 
 
-def _load(path: Path, kind: DefinitionKind, model: type[D], identify: Callable[[D], str]) -> dict[str, D]:
+def _load(path: Path, model: type[D], identify: Callable[[D], str]) -> dict[str, D]:
     definitions: dict[str, D] = {}
     files: dict[str, str] = {}
     problems: list[Problem] = []
     metrics = PolicyMetrics()
-    for file in _files_of(path, kind, problems):
+    for file in _files_of(path, model, problems):
         try:
             document = read_document(file)
             definitions_in_file = _definitions_in(document, model, metrics)
@@ -262,9 +258,9 @@ def _load(path: Path, kind: DefinitionKind, model: type[D], identify: Callable[[
         for definition in definitions_in_file:
             name = identify(definition)
             if name in definitions:
-                field: DocumentPath = ("task",) if kind == "thresholds" else ("id",)
+                field: DocumentPath = ("task",) if model is Thresholds else ("id",)
                 message = f"{name} is defined already, in {files[name]}"
-                advice = "keep all metrics of a task in one file" if kind == "thresholds" else "give it another id"
+                advice = "keep all metrics of a task in one file" if model is Thresholds else "give it another id"
                 if is_policy(document.data):
                     field, advice = ("thresholds", name), "policies are alternatives: name the file of one"
                 problems.append(document.problem(field, message, advice))
@@ -283,16 +279,17 @@ def _definitions_in(document: Document, model: type[D], metrics: PolicyMetrics) 
     return [read_definition(model, data, document)]
 
 
-def _files_of(path: Path, kind: DefinitionKind, problems: list[Problem]) -> list[Path]:
+def _files_of(path: Path, model: type[Definition], problems: list[Problem]) -> list[Path]:
     if not path.is_dir():
         return [path]
-    folder = path / kind if (path / kind).is_dir() else path
-    if kind == "thresholds" and folder is path and (path / "policies").is_dir():
+    name = next(name for name, kind in FOLDERS.items() if MODELS[kind] is model)
+    folder = path / name if (path / name).is_dir() else path
+    if model is Thresholds and folder is path and (path / "policies").is_dir():
         folder = path / "policies"
     files = _documents_in(folder, problems)
     if not files and not problems:
         advice = "name a folder with .yaml, .yml or .json files, or a file"
-        raise InputError(Problem(f"there are no {kind} in this folder", str(folder), advice=advice))
+        raise InputError(Problem(f"there are no {name} in this folder", str(folder), advice=advice))
     return files
 
 
@@ -308,9 +305,6 @@ def _documents_in(folder: Path, problems: list[Problem]) -> list[Path]:
     return files
 
 
-METRICS = "metrics"
-
-
 @dataclass
 class PolicyMetrics:
     """The metrics that the policies of catalogues have thresholds for; each catalogue's are read once."""
@@ -323,13 +317,13 @@ class PolicyMetrics:
         Without policies it is returned as it is: v1 requires the list.
         """
         policies = path.parent.parent / "policies"
-        if path.parent.name != "tasks" or not isinstance(data, Mapping) or METRICS in data or not policies.is_dir():
+        if path.parent.name != "tasks" or not isinstance(data, Mapping) or "metrics" in data or not policies.is_dir():
             return data
         if policies not in self._by_catalogue:
             self._by_catalogue[policies] = _metrics_by_task(policies)
         task = data.get("id")
         metrics = self._by_catalogue[policies].get(task, []) if isinstance(task, str) else []
-        return {**data, METRICS: metrics}
+        return {**data, "metrics": metrics}
 
 
 def _metrics_by_task(policies: Path) -> dict[str, list[str]]:

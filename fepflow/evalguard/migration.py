@@ -27,7 +27,7 @@ from ruamel.yaml.util import load_yaml_guess_indent
 from fepflow.documents.files import read_text, reason, replace_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem
-from fepflow.evalguard.documents import METRICS, MODELS, Kind, PolicyMetrics, find_documents, kind_of, validated
+from fepflow.evalguard.documents import MODELS, Kind, PolicyMetrics, find_documents, kind_of, validated
 from fepflow.evalguard.report import flattened
 from fepflow.suite.models import IMPACTS
 
@@ -120,7 +120,7 @@ def _edit(source: _Source, impacts: Mapping[str, str], metrics: PolicyMetrics) -
     if source.kind == "task":
         completed = metrics.completed(source.data, source.path)
         if completed is not source.data:
-            source.data[METRICS], source.is_changed = completed[METRICS], True
+            source.data["metrics"], source.is_changed = completed["metrics"], True
         return []
     if source.kind == "report":
         flat = flattened(source.data)

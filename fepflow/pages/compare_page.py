@@ -17,7 +17,7 @@ from fepflow.errors import UserError
 from fepflow.page_links import compare_path, run_path
 from fepflow.pages.charts import forest_chart
 from fepflow.pages.rendering import number
-from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, flip_text, output_text
+from fepflow.reports.comparison import HEADLINES, ComparedRun, compared_runs, flip_texts, output_texts
 from fepflow.services.comparisons import compare
 from fepflow.store.records import RunRecord, StoredOutput
 from fepflow.store.store import Store
@@ -239,23 +239,21 @@ def _flip_groups(store: Store, compared: ComparedRun, flipped: dict[str, list[Fl
         by_metrics[tuple(sorted(flip.metric for flip in flips))].append(flips)
     groups = []
     for metrics, cases in sorted(by_metrics.items(), key=lambda item: -len(item[1])):
-        shown = []
-        for flips in cases[:MOST_SHOWN]:
-            text = flip_text(store, compared.comparison, flips[0])
-            shown.append(ChangedCase(flips[0].case_id, flips, text.base, text.new, text.reason))
+        texts = flip_texts(store, compared.comparison, [flips[0] for flips in cases[:MOST_SHOWN]])
+        shown = [
+            ChangedCase(text.flip.case_id, flips, text.base, text.new, text.reason)
+            for flips, text in zip(cases, texts, strict=False)
+        ]
         groups.append(ChangeGroup(listed(list(metrics)), len(cases), shown))
     return groups
 
 
 def _shown(store: Store, comparison: RunComparison, pairs: Sequence[_Pair]) -> list[ChangedCase]:
+    shown = pairs[:MOST_SHOWN]
+    before = output_texts(store, comparison.base.id, [then for _, then, _ in shown])
+    after = output_texts(store, comparison.new.id, [now for _, _, now in shown])
     return [
-        ChangedCase(
-            case_id,
-            (),
-            output_text(store, comparison.base.id, then),
-            output_text(store, comparison.new.id, now),
-        )
-        for case_id, then, now in pairs[:MOST_SHOWN]
+        ChangedCase(case_id, (), base, new) for (case_id, _, _), base, new in zip(shown, before, after, strict=True)
     ]
 
 

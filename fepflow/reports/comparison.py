@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,9 +13,10 @@ from fepflow.analysis.regressions import JudgedComparison, JudgedComparisons
 from fepflow.analysis.variants import judge_variants
 from fepflow.checks.explanation import explain
 from fepflow.page_links import compare_page, link, run_page
+from fepflow.protocol.results import CheckResult
 from fepflow.reports import preferences
 from fepflow.statistics.estimate import FIGURES
-from fepflow.store.records import RunRecord
+from fepflow.store.records import RunRecord, StoredOutput
 from fepflow.store.store import Store
 from fepflow.text import cell, escape_markdown, four_digits, interval_cell, listed, markdown_table, p_cell, text_of
 from fepflow.verdict.regression_rules import MetricDifference
@@ -85,7 +87,7 @@ def compared_runs(store: Store, judged: JudgedComparisons, most_flips: int = MOS
     for run in judged.runs:
         reasons = [rule.reason for rule in run.rules if judged.asked or rule.outcome == "fail"]
         flips = {"worse": run.comparison.worsened, "better": run.comparison.improved}
-        shown = {way: [flip_text(store, run.comparison, flip) for flip in flips[way][:most_flips]] for way in flips}
+        shown = {way: flip_texts(store, run.comparison, flips[way][:most_flips]) for way in flips}
         yield ComparedRun(run, reasons, shown)
 
 
@@ -111,16 +113,30 @@ def side_by_side(judged: JudgedComparisons) -> Iterator[list[str]]:
             yield [name, difference.run.short_name, *figures, shown]
 
 
-def flip_text(store: Store, compared: RunComparison, flip: Flip) -> FlipText:
-    """Return a case that flipped, in words."""
-    base = output_text(store, compared.base.id, flip.base_index)
-    new = output_text(store, compared.new.id, flip.new_index)
-    return FlipText(flip, base, new, _reason(store, compared, flip))
+def flip_texts(store: Store, compared: RunComparison, flips: Sequence[Flip]) -> list[FlipText]:
+    """Return cases that flipped, in words. Outputs and results of all of them are read at once."""
+    if not flips:
+        return []
+    base = output_texts(store, compared.base.id, [flip.base_index for flip in flips])
+    new = output_texts(store, compared.new.id, [flip.new_index for flip in flips])
+    in_base = _not_passed(store, compared.base.id, [flip.base_index for flip in flips if not _is_worse(flip)])
+    in_new = _not_passed(store, compared.new.id, [flip.new_index for flip in flips if _is_worse(flip)])
+    check_ids = {metric.id: metric.check_id for metric in compared.metrics}
+    texts = []
+    for flip, base_text, new_text in zip(flips, base, new, strict=True):
+        checks = in_new.get(flip.new_index, ()) if _is_worse(flip) else in_base.get(flip.base_index, ())
+        check = next((check for check in checks if check.check_id == check_ids.get(flip.metric)), None)
+        texts.append(FlipText(flip, base_text, new_text, _reason(flip, check)))
+    return texts
 
 
-def output_text(store: Store, run_id: str, case_index: int) -> str:
-    """Return the output of a case's first repeat as text, or why there is none."""
-    stored = store.results.outputs(run_id, case_index, case_index + 1).get((case_index, 0))
+def output_texts(store: Store, run_id: str, case_indices: Sequence[int]) -> list[str]:
+    """Return the output of the first repeat of each case as text, or why there is none."""
+    outputs = store.results.outputs_at(run_id, case_indices)
+    return [_output_text(outputs.get((case_index, 0))) for case_index in case_indices]
+
+
+def _output_text(stored: StoredOutput | None) -> str:
     if stored is None:
         return "(nothing came)"
     if stored.output.failure is not None:
@@ -128,14 +144,21 @@ def output_text(store: Store, run_id: str, case_index: int) -> str:
     return text_of(stored.output.value)
 
 
-def _reason(store: Store, compared: RunComparison, flip: Flip) -> str | None:
-    check_id = next((metric.check_id for metric in compared.metrics if metric.id == flip.metric), None)
-    is_worse = flip.new < flip.base
-    run, index = (compared.new, flip.new_index) if is_worse else (compared.base, flip.base_index)
-    checks = (check for result in store.results.by_case(run.id, case_indices=[index]) for check in result.checks)
-    sentences = (explain(check) for check in checks if check.check_id == check_id and not check.passed)
-    sentence = next(sentences, None)
-    if sentence is not None and not is_worse:
+def _is_worse(flip: Flip) -> bool:
+    return flip.new < flip.base
+
+
+def _not_passed(store: Store, run_id: str, case_indices: Sequence[int]) -> Mapping[int, Sequence[CheckResult]]:
+    """Return the results of checks that did not pass, by case."""
+    by_case: dict[int, list[CheckResult]] = defaultdict(list)
+    for result in store.results.by_case(run_id, case_indices=sorted(set(case_indices)), whole=False):
+        by_case[result.case_index] += [check for check in result.checks if not check.passed]
+    return by_case
+
+
+def _reason(flip: Flip, check: CheckResult | None) -> str | None:
+    sentence = None if check is None else explain(check)
+    if sentence is not None and not _is_worse(flip):
         sentence = f"before: {sentence}"
     if flip.same_output is None:
         return sentence

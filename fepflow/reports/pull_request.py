@@ -13,7 +13,7 @@ from fepflow.analysis.comparison import RunComparison, base_of, compare_results,
 from fepflow.analysis.verdict_page import failed_cases, metric_table, regression_table
 from fepflow.errors import UserError
 from fepflow.page_links import link, run_page
-from fepflow.reports.comparison import flip_text
+from fepflow.reports.comparison import flip_texts
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.text import WORD_JOINER, cut, escape_markdown, four_digits, plural, printable
@@ -121,8 +121,8 @@ def _details(store: Store, run: RunRecord, verdict: Verdict) -> Iterator[str]:
     if compared is not None and compared.worsened:
         shown = compared.worsened[:SHOWN_CASES]
         yield f"<details><summary>Worse now: {len(shown)} of {len(compared.worsened)}</summary>\n"
-        for flip in shown:
-            text, change = flip_text(store, compared, flip), f"{four_digits(flip.base)} → {four_digits(flip.new)}"
+        for text in flip_texts(store, compared, shown):
+            flip, change = text.flip, f"{four_digits(text.flip.base)} → {four_digits(text.flip.new)}"
             yield f"**{_safe(flip.case_id, 100)}** ({_safe(flip.metric, 100)}: {change})\n"
             texts = {"before": text.base, "now": text.new, "why": text.reason}
             yield from (f"{name}:\n{fenced(value)}\n" for name, value in texts.items() if value)

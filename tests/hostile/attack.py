@@ -63,12 +63,17 @@ CHECKS: list[dict[str, Any]] = [
 """As many ways as there are to look at an answer."""
 
 
+PATIENCE = 30.0
+"""Seconds more that an attack may take on a busy machine; each call has its own deadline of 4 s."""
+
+
 @dataclass(frozen=True)
 class Attack:
     """One hostile thing: what comes of it, and what it may take at most.
 
     `outcome` is ANSWERED, or words that the error of the call has; `made` makes what is sent: bytes, or several, each
-    a tenth of a second after the one before. `location` is the hostile part, and `case` more of the attacked case.
+    a tenth of a second after the one before. `seconds` are those of computing. `location` is the hostile part, and
+    `case` more of the attacked case.
     """
 
     name: str
@@ -216,7 +221,9 @@ def refuse_wrong_end(attack: Attack, ended: Ended) -> None:
     assert len(said) < 2_100
     assert ended.verdict.outcome in ("pass", "fail", "inconclusive")
     ended.taken.refuse_stall(attack.stall)
-    assert ended.taken.seconds < attack.seconds, ended.taken
+    # On a busy machine all threads wait for each other, and for the disk: only computing takes as long as ever.
+    assert ended.taken.computed < attack.seconds, ended.taken
+    assert ended.taken.seconds < attack.seconds + PATIENCE, ended.taken
     assert ended.taken.megabytes < attack.megabytes, ended.taken
 
 

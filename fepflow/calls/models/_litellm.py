@@ -7,12 +7,15 @@ import json
 import logging
 import math
 import os
+import re
 import warnings
 from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
@@ -462,8 +465,17 @@ def full_name(name: str, api_base: str | None) -> str:
     return name if is_known else f"openai/{name}"
 
 
-def _providers() -> set[str]:
-    return {str(getattr(known, "value", known)) for known in load().provider_list}
+@cache
+def _providers() -> frozenset[str]:
+    """Return the providers that litellm knows, from the text of its list: loading litellm takes seconds."""
+    spec = find_spec("litellm")
+    text = ""
+    if spec is not None and spec.origin is not None:
+        with suppress(OSError):
+            text = Path(spec.origin).with_name("types").joinpath("utils.py").read_text(encoding="utf-8")
+    members = text.partition("class LlmProviders(")[2].partition("\nclass ")[0]
+    names = re.findall(r'^    \w+ = "(.+?)"', members, re.MULTILINE)
+    return frozenset(names or (str(getattr(known, "value", known)) for known in load().provider_list))
 
 
 def problem(model: Model) -> str | None:

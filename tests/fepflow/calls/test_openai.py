@@ -350,6 +350,13 @@ async def test_a_rate_limit_is_waited_for_as_the_endpoint_says(ask: Ask) -> None
 
 NEVER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
+
+def test_the_list_of_providers_is_read_without_loading_litellm() -> None:
+    assert _litellm._providers() == {provider.value for provider in _litellm.load().provider_list}
+    assert _litellm.full_name("Qwen/Qwen3-8B", "http://127.0.0.1:9/v1") == "openai/Qwen/Qwen3-8B"
+    assert _litellm.full_name("mistral/small", "http://127.0.0.1:9/v1") == "mistral/small"
+
+
 HOSTILE: dict[str, tuple[Any, str, bool, str]] = {
     "a key that is not valid": (error(401, f"bad key {KEY}"), "unauthorized", False, "check its key"),
     "no such model": (error(404, "no model mine"), "http_status", False, "no model mine"),

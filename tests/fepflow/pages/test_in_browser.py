@@ -36,15 +36,22 @@ def name_of(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def hostile_row(text: str, *, column: bool = True) -> Row:
-    """Hostile wherever a text goes, also as a check of its own if it is a `column` beside the cases."""
+def hostile_row(text: str) -> Row:
+    """Hostile wherever a text goes, but in the name of a check, which is a column beside all cases."""
     name = name_of(text)
     result = answer(False, metadata={"samples": {name: text}, "model_answered": name}, actual=text, expected=text)
     case = TestCase(id=name, input={name: text}, expected=text, metadata={name: text})
     span = {"name": text, "span_id": name, "start_ms": 1, "ms": 2, "status": "error", "attributes": {name: text}}
     trace = {"spans": [span, {**span, "parent_id": name, "span_id": "2"}], "unknown": {"usd": text}}
     output = Output(value=text, metadata={name: text, "trace": trace})
-    return Row(case, [output], {name[:100] if column else "own": result, "says_so": answer(error=name)})
+    return Row(case, [output], {"own": result, "says_so": answer(error=name)})
+
+
+def hostile_checks() -> Row:
+    """A case with a check for each hostile text, which is its name."""
+    results = {name_of(text)[:100]: answer(False, actual=text) for text in HOSTILE}
+    assert len(results) == len(HOSTILE)
+    return Row(TestCase(id="checked", input=1), [Output(value="no")], {**results, "says_so": answer(False)})
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +70,11 @@ def filled(tmp_path_factory: pytest.TempPathFactory, new_store: Callable[[str], 
             deep,
             conversation,
             simple(word[:80], False),
-            *(hostile_row(text, column=number % 4 == 0) for number, text in enumerate(HOSTILE)),
+            *map(hostile_row, HOSTILE),
         ]
         fill(store, rows, run_id="bad00001", tags=[WORST], name=WORST)
         fill(store, rows, run_id="bad00002", tags=[WORST], name=WORST)
+        fill(store, [hostile_checks()], run_id="bad00003", tags=[WORST], name=WORST)
         fill(store, [simple(f"good {number}") for number in range(70)], run_id="aaaa1111")
         mixed = [simple("flips", False), *(simple(f"good {number}") for number in range(69))]
         silent = Row(TestCase(id="silent", input=1), [NO_ANSWER], {"says_so": answer(error="no output")})
@@ -130,6 +138,8 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Watched, filled: Store)
         f"/runs?{suite}",
         "/runs/bad00001",
         "/runs/bad00001?page=2",
+        "/runs/bad00003",
+        case_address("bad00003", "checked"),
         "/",
         f"/suite?{suite}",
         f"/trends?{suite}",
@@ -137,7 +147,7 @@ def test_hostile_texts_are_shown_and_do_nothing(browser: Watched, filled: Store)
     paths += ["/judges", "/compare?run=bad00001&run=bad00002"]
     for path in paths:
         browser.open(path)
-        if path.startswith("/runs/bad"):
+        if path.startswith("/runs/bad") and "case" not in path:
             verdict_is_seen(browser)
         if path != "/judges":
             assert "{{7*7}}" in browser.text
@@ -154,7 +164,7 @@ def test_each_hostile_case_has_a_page(browser: Watched, filled: Store) -> None:
 
 
 def test_a_hostile_report_opened_from_a_file_does_nothing(browser: Watched, filled: Store, tmp_path: Path) -> None:
-    for run_id in ("bad00001", "eeee5555"):
+    for run_id in ("bad00001", "bad00003", "eeee5555"):
         file = StringIO()
         write_html(filled, filled.runs.get(run_id), file)
         path = tmp_path / f"{run_id}.html"
