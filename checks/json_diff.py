@@ -269,12 +269,13 @@ class FieldRule(TypedDict, total=False):
 def _compiled(path: str) -> Rfc9535Path:
     """Return the path of a rule, which may leave out `$`. Raises ValueError."""
     text = path if path.startswith("$") else f"${'' if path.startswith('[') else '.'}{path}"
-    if "?" in outside_quotes(text):
-        raise ValueError("only names, indices, slices, * and .. can be used here")
     try:
-        return Rfc9535Path(text)
+        compiled = Rfc9535Path(text)
     except JSONPathError as error:
         raise ValueError(str(error)) from None
+    if any(sign in outside_quotes(text) for sign in "?-"):  # from the end, the answer's length would choose the fields
+        raise ValueError("only names, indices and slices from 0 on, * and .. can be used here")
+    return compiled
 
 
 def _checked_path(path: str) -> str:
@@ -295,9 +296,10 @@ class JSONDiffCheck(BaseCheck):
     value is JSON, and fails if it is not JSON. Values are compared as JSON: `1` equals `1.0` but not `true`.
 
     `rules` allow differences, by path: `equal`, `ignore`, `unordered` (a list in any order), or
-    `{tolerance: 0.01, percent: 5, order: false}`. A path consists of names, indices, slices, `*` and `..`. A rule
-    applies to everything below its path that has no rule of its own: `{$: ignore, $.total: equal}` compares one field.
-    If two rules match the same field, the last one counts. If no field is left, the check ends in an error.
+    `{tolerance: 0.01, percent: 5, order: false}`. A path consists of names, indices, slices, `*` and `..`, and
+    counts from the start of a list (no `[-1]`). A rule applies to everything below its path that has no rule of its
+    own: `{$: ignore, $.total: equal}` compares one field. If two rules match the same field, the last one counts. If no
+    field is left, the check ends in an error.
 
     In a list in any order, elements that differ in a compared field are paired so that most of their fields agree. With
     more than 40,000 possible pairs (200 elements in each of two lists), the check ends in an error.

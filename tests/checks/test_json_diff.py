@@ -162,6 +162,11 @@ def test_rules_are_checked_before_anything_runs() -> None:
     assert "only names, indices" in result(1, 1, {"$[?@.a]": "equal"}).error.message
 
 
+@pytest.mark.parametrize("path", ["$[-1]", "$[-2:]", "$[::-1]"])
+def test_an_answer_cannot_choose_by_its_length_which_fields_are_compared(path: str) -> None:
+    assert "from 0 on" in result(["a", "wrong"], ["a", "b", "10:35"], {path: "ignore"}).error.message
+
+
 def test_differences_are_bounded_and_hold_no_control_characters() -> None:
     found = result({f"k{n}": "\x1b[31m" * 100 for n in range(1_000)}, {f"k{n}": 1 for n in range(1_000)})
     assert len(found.results["differing"]) == 20
