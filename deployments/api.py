@@ -24,12 +24,11 @@ from fepflow.access.listening import Listening, address_of, allowed_origins, lis
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.service import EvaluationService
 from fepflow.api.grpc.server import GrpcServer, serve_grpc
-from fepflow.api.rest.app import create_app
 from fepflow.api.rest.evalguard import PATHS, Catalogue, evalguard_error, evalguard_router
 from fepflow.api.rest.evalguard import operations as evalguard_operations
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
-from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.http import Errors, error_response
+from fepflow.api.rest.fep import COMPONENTS, fep_router
+from fepflow.api.rest.http import Errors, create_app, error_response
 from fepflow.api.rest.middleware import AccessMiddleware, with_cors
 from fepflow.calls.traces import require_traces
 from fepflow.deployments.http_server import STOP_SECONDS, HttpServer, bind
@@ -106,7 +105,7 @@ def _application(
         Pages(store).router(),
         *_traces_router(),
     ]
-    app = create_app(routers, errors, evalguard_operations())
+    app = create_app(routers, errors, evalguard_operations(), COMPONENTS)
     origins = allowed_origins(config)
     guarded = AccessMiddleware(app, access, errors.render, max_body=int(config.max_body))
     with_pages = PagesMiddleware(guarded, access, secure=listening.tls is not None or behind_tls)

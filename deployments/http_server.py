@@ -1,23 +1,32 @@
-"""The HTTP server of REST and the pages: uvicorn, with deadlines, a limit of connections, and an orderly end."""
+"""The HTTP server of REST, pages and metrics: uvicorn, with deadlines, a limit of connections, and an orderly end.
+
+A worker or a reaper serves its metrics and probes with it, if `FEPFLOW_METRICS_PORT` is set."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import click
 import h11
 import uvicorn
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fepflow.access.listening import BODY_SECONDS, HEAD_SECONDS, Acceptor, most_connections
+from fepflow.access.listening import BODY_SECONDS, HEAD_SECONDS, Acceptor, address_of, most_connections
 from fepflow.errors import InfrastructureError
+from fepflow.observability.metrics import Metrics, Probe, metrics_route, probe_routes, store_probe
+from fepflow.services.prefect_api import is_answering
+from fepflow.settings import Settings
+from fepflow.store.store import Store
 
 KEEP_ALIVE, STOP_SECONDS = 15, 5
 """Seconds for which an idle connection stays open, and which requests under way have when we stop."""
@@ -193,3 +202,25 @@ def bind(host: str, port: int, named_by: str) -> socket.socket:
         ) from None
     # asyncio sends at once (TCP_NODELAY) over sockets that name their protocol only; else a response may wait 40 ms.
     return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, fileno=listener.detach())
+
+
+@asynccontextmanager
+async def metrics_port(config: Settings, store: Store | None, *own: CollectorRegistry) -> AsyncIterator[None]:
+    """Serve /metrics, /livez and /readyz while the body runs, if a port is set. No key is required.
+
+    `own` are metrics of the process's work. Raises InfrastructureError for a port that cannot be used.
+    """
+    if config.metrics_port is None or store is None:
+        yield
+        return
+    listener = bind(config.metrics_host, config.metrics_port, "FEPFLOW_METRICS_PORT")
+    probes = {"store": store_probe(store), "prefect": Probe(is_answering)}
+    routes = [*probe_routes(probes), metrics_route(Metrics(store, probes, *own))]
+    server = HttpServer(Starlette(routes=routes), tls=None)
+    click.echo(f"metrics at http://{address_of(config.metrics_host, listener.getsockname()[1])}/metrics")
+    serving = asyncio.create_task(server.serve([listener]))
+    try:
+        yield
+    finally:
+        server.stop()
+        await serving

@@ -23,11 +23,11 @@ import httpx
 from prefect.client.orchestration import PrefectClient, get_client
 from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
-from fepflow.deployments.metrics_port import metrics_port
-from fepflow.deployments.pool import REQUESTED
+from fepflow.deployments.http_server import metrics_port
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.observability import logs
 from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
+from fepflow.services.prefect_api import REQUESTED
 from fepflow.settings import settings
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

@@ -35,10 +35,9 @@ from prefect.exceptions import PrefectException
 from ruamel.yaml import YAML
 from ruamel.yaml.error import YAMLError
 
-from fepflow.deployments.pool import REQUESTED, ensure_pool
 from fepflow.errors import FepflowError, InfrastructureError, UserError
 from fepflow.prefect_settings import configured_api
-from fepflow.services.prefect_api import PREFECT_MODULE
+from fepflow.services.prefect_api import PREFECT_MODULE, REQUESTED, ensure_pool
 from fepflow.suite.reader import allow_below
 
 MARK = "@fepflow-"
@@ -209,6 +208,14 @@ def read_job_template(file: Path) -> dict[str, Any]:
     if not isinstance(template, dict) or not {"job_configuration", "variables"} <= set(template):
         raise UserError(f"{file} is not a base job template: it needs job_configuration and variables")
     return template
+
+
+def shipped() -> dict[str, str]:
+    """Return the values of {{ shipped.… }} in prefect.yaml, whose build step this is.
+
+    They are the folder of the suites that come with fepflow, in a checkout or an installed package.
+    """
+    return {"suites": str(files("fepflow.deployments") / "suites")}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -32,9 +32,8 @@ from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, Inter
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.utilities.callables import parameter_schema
 
-from fepflow.deployments.pool import POOL, ensure_pool, is_worked
 from fepflow.errors import NotFoundError, UserError
-from fepflow.services.prefect_api import suite_tag
+from fepflow.services.prefect_api import POOL, ensure_pool, is_worked, suite_tag
 from fepflow.suite.reader import allow_below
 
 FLOW = "evaluate"

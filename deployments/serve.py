@@ -31,12 +31,11 @@ from filelock import FileLock, Timeout
 from fepflow.access.listening import listening_on
 from fepflow.asyncio_helpers import cancel_and_wait
 from fepflow.deployments import server
-from fepflow.deployments.pool import POOL
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.observability import logs
 from fepflow.security.redaction import known_secrets, redact
 from fepflow.services import prefect_api
-from fepflow.services.prefect_api import running
+from fepflow.services.prefect_api import POOL, running
 from fepflow.settings import Settings, settings
 from fepflow.store.store import Store
 

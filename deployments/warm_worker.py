@@ -40,7 +40,7 @@ from prefect.workers.process import ProcessJobConfiguration, ProcessWorker, Proc
 from pydantic import PrivateAttr
 
 from fepflow.asyncio_helpers import cancel_and_wait
-from fepflow.deployments.metrics_port import metrics_port
+from fepflow.deployments.http_server import metrics_port
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.errors import FepflowError
 from fepflow.host import lead_session

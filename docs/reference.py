@@ -20,11 +20,10 @@ from mkdocs.structure.pages import Page
 from pydantic_core import PydanticUndefined
 
 import fepflow
-from fepflow.api.rest.app import create_app
 from fepflow.api.rest.evalguard import evalguard_router, operations
 from fepflow.api.rest.evaluations import evaluations_router
-from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.http import Errors
+from fepflow.api.rest.fep import COMPONENTS, fep_router
+from fepflow.api.rest.http import Errors, create_app
 from fepflow.checks.base import BaseCheck
 from fepflow.checks.docgen import summary_of
 from fepflow.checks.schemas import complete_suite_schema
@@ -245,7 +244,7 @@ def rest_page() -> str:
     """Return the page of all operations, from the OpenAPI document."""
     nothing: Any = None  # no operation is called
     routers = [fep_router(nothing), evaluations_router(nothing, nothing), evalguard_router(nothing, nothing)]
-    document = create_app(routers, Errors({}), operations()).openapi()
+    document = create_app(routers, Errors({}), operations(), COMPONENTS).openapi()
     parts = [
         "# REST",
         "",

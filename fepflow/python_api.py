@@ -439,7 +439,7 @@ def compare(
     from fepflow.reports.comparison import as_json, as_markdown
     from fepflow.services import comparisons
     from fepflow.services.comparisons import runs_to_compare
-    from fepflow.services.preferences import JudgeQuestion, judge_runs
+    from fepflow.services.judges import JudgeQuestion, judge_runs
 
     if not new:
         raise TypeError("compare() takes the results of two runs or more")

@@ -20,7 +20,6 @@ from fepflow.analysis.metrics import judged_checks
 from fepflow.calls.base import Target
 from fepflow.calls.factory import open_target, target_hash
 from fepflow.checks.core.declarations import CheckDefaults
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.diagnose.validate_suite import validate_loaded
 from fepflow.documents.loader import read_document
@@ -36,6 +35,7 @@ from fepflow.suite.env_vars import UncalledTarget, names_with_values
 from fepflow.suite.models import JudgeDefaults, ModelDefaults, Suite, check_ids
 from fepflow.suite.reader import load_suite, read_snapshot
 from fepflow.suite.target import KINDS
+from fepflow.suite.test_cases import CasesOnDisk
 from fepflow.suite.variants import Replacement, label_of, run_name, tags_of, with_replacements
 from fepflow.tasks.create_run import CreatedRun, RunOptions, require_repeats, suite_of_run
 from fepflow.tasks.local_run import LEASE_SECONDS

@@ -14,7 +14,6 @@ from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.dependence import draw_clusters
 from fepflow.analysis.sampling import DEFAULT_SEED, draw, first_cases, sample_size
 from fepflow.checks.core.declarations import with_default_paths
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import UserError
@@ -26,6 +25,7 @@ from fepflow.store.records import FILTERS, REPLACED, REUSE_OUTPUTS, Cause, Failu
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
+from fepflow.suite.test_cases import CasesOnDisk
 from fepflow.suite.variants import Replacement, chosen, tags_of
 from fepflow.tasks.local_run import LEASE_SECONDS
 

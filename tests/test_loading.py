@@ -109,7 +109,7 @@ def test_help_and_validating_load_neither_prefect_nor_what_only_calls_need(tmp_p
     )
     assert start & {*HEAVY, "rich", "asyncio"} == set()
     others = {"fepflow.calls.asgi", "fepflow.calls.python", "a2a", "grpc"}
-    others |= {"fsspec", "huggingface_hub", "pyarrow", "openpyxl", "fepflow.datasets.tables"}
+    others |= {"fsspec", "huggingface_hub", "pyarrow", "openpyxl"}
     assert validated & {"prefect", "aiohttp", "sqlalchemy", "litellm", "jsonschema", *others} == set()
     assert own_checks(validated) == {"contains"}
     assert with_model & {"prefect", "litellm"} == set()

@@ -86,8 +86,7 @@ def test_the_changelog_has_the_form_of_keep_a_changelog() -> None:
 def test_every_surface_shows_the_version_of_the_installed_package() -> None:
     from importlib.metadata import version
 
-    from fepflow.api.rest.app import create_app
-    from fepflow.api.rest.http import Errors
+    from fepflow.api.rest.http import Errors, create_app
 
     app = create_app([], Errors({}))
     assert app.openapi()["info"]["version"] == version("fepflow")

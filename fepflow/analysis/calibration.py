@@ -14,8 +14,15 @@ from fepflow.analysis.judge_reliability import FIELD
 from fepflow.analysis.labels import Label, LabelSet, field_named, judge_named, labelled_draw
 from fepflow.checks.models.judge_spec import JudgeSpec, judgement_of
 from fepflow.errors import InfrastructureError, UserError
-from fepflow.statistics.agreement import ConfusionMatrix, Kappa, cohen_kappa, krippendorff_alpha, tabulate
-from fepflow.statistics.judges import JudgeLabels, label_worth
+from fepflow.statistics.judges import (
+    ConfusionMatrix,
+    JudgeLabels,
+    Kappa,
+    cohen_kappa,
+    krippendorff_alpha,
+    label_worth,
+    tabulate,
+)
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration, LabelDraw, RunRecord, StoredLabel
 from fepflow.store.store import Store

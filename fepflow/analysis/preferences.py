@@ -23,7 +23,7 @@ from fepflow.analysis.dependence import ClusteredCases, Dependence
 from fepflow.checks.models.judge_check import AnswerPair, Position, Side
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.statistics.agreement import Kappa, cohen_kappa, tabulate
+from fepflow.statistics.judges import Kappa, cohen_kappa, tabulate
 from fepflow.statistics.means import CaseValue
 from fepflow.statistics.preferences import Scores, Strength, WinRate, strengths, win_rate
 from fepflow.statistics.proportions import holm

@@ -57,7 +57,7 @@ def calibrate(
     from then on beside this judge's verdicts. Scorers of an imported run are judges, too, and need no SUITE.
     """
     from fepflow.cli.console import Console
-    from fepflow.services import calibrations
+    from fepflow.services import judges
 
     if suite is None and run_id is not None and SUITE_FILE.is_file():
         suite = SUITE_FILE
@@ -69,14 +69,14 @@ def calibrate(
         if labels is None:
             raise click.UsageError("Give people's labels (--labels FILE), or the run that they labelled (--run RUN).")
         suite = suite or suite_of_folder()
-        labelled = calibrations.labels_of_suite(suite, labels, check, field)
+        labelled = judges.labels_of_suite(suite, labels, check, field)
         run, code = _run(suite, frozenset(labelled.labels))
         if run.outcome is None:
             return code
     else:
         note = Console(to_stderr=True).note
-        run, labelled = calibrations.labels_of_run(suite, run_id, labels, check, field, note)
-    calibration = calibrations.calibrate(run, labelled)
+        run, labelled = judges.labels_of_run(suite, run_id, labels, check, field, note)
+    calibration = judges.calibrate(run, labelled)
     if as_json:
         from fepflow.analysis.judge_reliability import calibration_data
 
@@ -94,14 +94,14 @@ def _draw(
     import secrets
 
     from fepflow.cli.console import Console
-    from fepflow.services import calibrations
+    from fepflow.services import judges
 
     if run_id is None:
         raise click.UsageError("--sample is of the outputs of a run: say which one (--run).")
     if labels is None:
         raise click.UsageError("--sample writes the outputs to a file, to be labelled: name it (--labels).")
     seed = secrets.randbelow(2**31) if seed is None else seed
-    run, drawn = calibrations.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
+    run, drawn = judges.draw_for_labels(suite, run_id, labels, check, size, seed, Console(to_stderr=True).note)
     count = len(drawn.case_ids)
     click.echo(
         f"{labels}: {count} {'output' if count == 1 else 'outputs'} of run {run.id[:8]}, drawn at random (seed "
@@ -227,7 +227,7 @@ def export(run_id: str, check: str | None, output: Path) -> None:
 
     The file has a row for each output and field: the label that counts, and each person's label, time and note.
     """
-    from fepflow.services.calibrations import export_labels
+    from fepflow.services.judges import export_labels
 
     run, count = export_labels(run_id, check, output)
     click.echo(f"{output}: labels of run {run.id[:8]}, {plural(count, 'row')}.")

@@ -70,7 +70,7 @@ def compare(
     from fepflow.cli.console import Console
     from fepflow.services import comparisons, run_service
     from fepflow.services.comparisons import runs_to_compare
-    from fepflow.services.preferences import JudgeQuestion, judge_runs
+    from fepflow.services.judges import JudgeQuestion, judge_runs
 
     if question is None and (judge_model is not None or max_usd is not None or no_cache):
         raise click.UsageError('Say what the judge is asked: --judge "Which answer helps more?"')
@@ -162,13 +162,19 @@ def _flips(compared: ComparedRun) -> Iterator[str]:
 def _preference_view(judged: JudgedPreferences) -> Iterator[Table | str]:
     """Yield the win rates, and the strengths of more than two runs."""
     from fepflow.cli.console import safe, table
-    from fepflow.reports.preferences import COLUMNS, STRENGTH_COLUMNS, asked_sentence, rows_of, strength_rows
+    from fepflow.reports.comparison import (
+        PREFERENCE_COLUMNS,
+        STRENGTH_COLUMNS,
+        asked_sentence,
+        preference_rows,
+        strength_rows,
+    )
 
     preferences = judged.preferences
     yield ""
     yield f"[bold]judge[/]  {safe(judged.model)}: {safe(judged.question)}"
-    made = table(*COLUMNS)
-    for row in rows_of(preferences):
+    made = table(*PREFERENCE_COLUMNS)
+    for row in preference_rows(preferences):
         made.add_row(*map(safe, row))
     yield made
     if preferences.strengths:

@@ -14,7 +14,7 @@ from fepflow.cli.suites import MOST_PROBLEMS, print_problems
 from fepflow.text import plural, printable
 
 if TYPE_CHECKING:
-    from fepflow.evalguard.report import Report
+    from fepflow.evalguard.models import Report
     from fepflow.evalguard.validation import CatalogueValidation
     from fepflow.store.records import StoredReport
     from fepflow.verdict.verdict import Verdict
@@ -223,7 +223,7 @@ def _cells(report: StoredReport) -> list[str]:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of YAML.")
 def export(report: Path, as_json: bool) -> None:
     """Print REPORT, a file or the id of an imported report, in EvalGuard's form."""
-    from fepflow.documents.yaml import dump_yaml
+    from fepflow.documents.loader import dump_yaml
     from fepflow.services.evalguard_reports import find_report
 
     document = find_report(report)[0].to_json()

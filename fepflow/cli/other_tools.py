@@ -34,9 +34,9 @@ def import_file(
 
     A report says what was imported, and what needs attention. Nothing in FILE is executed.
     """
-    from fepflow.services.imports import read_file
+    from fepflow.services.imports import read_import
 
-    found = read_file(file, format_name)
+    found = read_import(file, format_name=format_name)
     imported = found.imported
     store = bool(imported.runs) if store is None else store
     if store:

@@ -259,7 +259,7 @@ def _schedules() -> Any:
 
 
 def _ask(work: Callable[[Any], Awaitable[T]]) -> T:
-    from fepflow.deployments.command import ask_prefect
+    from fepflow.services.prefect_api import ask_prefect
 
     return ask_prefect(work)
 

@@ -11,7 +11,6 @@ from fepflow.analysis.dependence import ClusteredCases, Dependence
 from fepflow.checks.core.declarations import with_default_paths
 from fepflow.checks.registry import load_plugin
 from fepflow.datasets.addresses import data_address_problem, is_address, public_address
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.datasets.remote import RemoteFiles, fetch_cases
 from fepflow.documents.files import reason
 from fepflow.errors import DocumentPath, InfrastructureError, InputError, MissingExtraError, Problem
@@ -23,7 +22,7 @@ from fepflow.settings import settings
 from fepflow.suite.models import COMPLETED, Dataset, Gate, Suite
 from fepflow.suite.reader import LoadedSuite, resolve_inside
 from fepflow.suite.target import Target
-from fepflow.suite.test_cases import read_test_cases
+from fepflow.suite.test_cases import CasesOnDisk, read_test_cases
 from fepflow.suite.variants import run_name
 from fepflow.text import shortened
 

@@ -18,7 +18,6 @@ from fepflow.calls.models import _litellm
 from fepflow.calls.traces import require_traces
 from fepflow.checks.core.declarations import UserModels, paths_of
 from fepflow.checks.registry import JUDGES
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.diagnose.checks import checks_by_id, validate_checks
 from fepflow.diagnose.metrics import validate_metrics, validate_thresholds
 from fepflow.diagnose.paths import validate_paths
@@ -33,6 +32,7 @@ from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import Gate
 from fepflow.suite.reader import SPELLED_OUT, LoadedSuite, load_suite
 from fepflow.suite.target import ProgramOrAddress, call_problem
+from fepflow.suite.test_cases import CasesOnDisk
 from fepflow.suite.values import PREVIOUS, is_baseline_name
 from fepflow.suite.variants import Replacement, at_their_option, label_of
 

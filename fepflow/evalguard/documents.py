@@ -19,8 +19,7 @@ from fepflow.documents.files import reason
 from fepflow.documents.loader import Document, read_document
 from fepflow.documents.messages import closest, names_at, validation_messages
 from fepflow.errors import DocumentPath, InputError, Problem, ValidationMessage
-from fepflow.evalguard.models import Definition, Metric, Policy, Task, Thresholds
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Definition, Metric, Policy, Report, Task, Thresholds
 
 D = TypeVar("D", bound=Definition)
 

@@ -28,7 +28,7 @@ from fepflow.documents.files import read_text, reason, replace_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem
 from fepflow.evalguard.documents import MODELS, Kind, PolicyMetrics, find_documents, kind_of, validated
-from fepflow.evalguard.report import flattened
+from fepflow.evalguard.models import flattened
 from fepflow.suite.models import IMPACTS
 
 _LABELS = {**{impact: impact for impact in IMPACTS}, "very_high": "severe"}

@@ -16,7 +16,7 @@ from fepflow.documents.files import read_text
 from fepflow.documents.loader import Document, parse_document
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.evalguard.documents import is_bare_report, is_lm_eval, kind_of, validated
-from fepflow.evalguard.report import Report, ReportTask, flattened, usable_results, why_no_number
+from fepflow.evalguard.models import Report, ReportTask, flattened, usable_results, why_no_number
 from fepflow.security.redaction import MASK, is_secret_name, redact, secrets_in_address
 
 MAX_BYTES = 50_000_000

@@ -27,8 +27,17 @@ from fepflow.evalguard.documents import (
     validated,
     without_unknown,
 )
-from fepflow.evalguard.models import Definition, Metric, Policy, Range, Task, Thresholds, check_ranges
-from fepflow.evalguard.report import Report, flattened
+from fepflow.evalguard.models import (
+    Definition,
+    Metric,
+    Policy,
+    Range,
+    Report,
+    Task,
+    Thresholds,
+    check_ranges,
+    flattened,
+)
 
 _RULES = {"task": "5.2", "metric": "5.3", "threshold": "5.4", "policy": "5.4", "report": "4.4.2"}
 _KINDS = "a task, metric, threshold, policy or report"

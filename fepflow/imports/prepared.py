@@ -16,8 +16,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from fepflow.calls.base import RESERVED_METADATA
+from fepflow.documents.loader import dump_yaml
 from fepflow.documents.messages import validation_messages
-from fepflow.documents.yaml import dump_yaml
 from fepflow.errors import InputError, Problem, dotted
 from fepflow.imports.imported import (
     OUTPUT,

@@ -45,9 +45,8 @@ from fepflow.pages import case_page, compare_page, label_page, run_page, suite_p
 from fepflow.pages.rendering import LINKS, MAX_TEXT, render
 from fepflow.pages.run_page import write_html
 from fepflow.pages.session import csrf_of, form_of
-from fepflow.services.calibrations import person_of
+from fepflow.services.judges import MOST_QUESTION, person_of
 from fepflow.services.prefect_api import ScheduledRuns, flow_run_address, scheduled_runs
-from fepflow.services.preferences import MOST_QUESTION
 from fepflow.services.run_service import seconds_of
 from fepflow.store.records import Calibration, Outcome, RunFilter, RunRecord, RunStatus
 from fepflow.store.store import Store

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TextIO
 
-from fepflow.documents.yaml import dump_yaml
+from fepflow.documents.loader import dump_yaml
 from fepflow.errors import UserError
-from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE
+from fepflow.evalguard.models import EVALUATOR, MISSING, NO_VALUE, RANGE
 from fepflow.security.redaction import known_secrets, redact, redact_json, secrets_in_address
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store

@@ -10,7 +10,7 @@ from typing import Any
 
 from fepflow.errors import InputError, NotFoundError, Problem
 from fepflow.evalguard.documents import find_documents
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Report
 from fepflow.evalguard.report_reader import read_report, report_document
 from fepflow.services.run_service import open_store
 from fepflow.store.records import StoredReport

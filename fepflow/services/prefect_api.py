@@ -1,19 +1,25 @@
-"""The address of Prefect's API, and the local server that the command line starts as a separate process."""
+"""Prefect as fepflow uses it: its API's address, the local server, requests of commands, and the work pool.
+
+The local server is started as a separate process. Prefect is imported in functions only: listing and showing runs, and
+`fepflow serve`, do without it.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psutil
 
@@ -21,12 +27,15 @@ from fepflow.errors import InfrastructureError, UserError
 from fepflow.observability.logs import MARK
 from fepflow.prefect_settings import API_URL, configured_api, configured_value, import_prefect
 from fepflow.security.redaction import remember
-from fepflow.settings import Settings, settings
+from fepflow.settings import Settings, settings, usual_runs
 
 if TYPE_CHECKING:
     import httpx
+    from prefect.client.orchestration import PrefectClient
 
     from fepflow.store.records import RunRecord
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -330,6 +339,31 @@ def without_credentials(address: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
+MAX_REFUSAL = 500
+"""Characters that are shown of what Prefect answers."""
+
+
+def ask_prefect(work: Callable[[PrefectClient], Awaitable[T]]) -> T:
+    """Do a command's work with a client of Prefect's API, and return its result. Raises FepflowError."""
+    import httpx
+    from prefect.client.orchestration import get_client
+    from prefect.exceptions import PrefectException
+
+    async def do() -> T:
+        async with get_client() as client:
+            return await work(client)
+
+    try:
+        return asyncio.run(do())
+    except httpx.HTTPStatusError as error:
+        raise InfrastructureError(f"Prefect refused: {error.response.text[:MAX_REFUSAL]}") from None
+    except (httpx.HTTPError, PrefectException) as error:
+        raise InfrastructureError(f"Prefect's API could not be used: {error}") from None
+
+
+# --- scheduled runs, and deletion ------------------------------------------------------------------------------------
+
+
 SECONDS = 3.0
 """Longest wait for Prefect's API: the page has more to show."""
 MAX_RUNS = 200
@@ -431,3 +465,82 @@ def _is_of(scheduled: dict[str, Any], run: RunRecord) -> bool:
     if not isinstance(path, str) or not path or run.suite_path is None:
         return False
     return run.suite_path == path or run.suite_path.endswith(f"/{path}")
+
+
+# --- the work pool of our deployments --------------------------------------------------------------------------------
+
+
+POOL = "fepflow"
+REQUESTED = "requested"
+"""The queue, and the deployment, of runs that are requested over the network."""
+SUITES = "suites"
+"""The queue of `evaluate/suite`. What is scheduled is in another one, and waits for neither."""
+
+
+async def ensure_pool(client: PrefectClient, kind: str | None = None, template: dict[str, Any] | None = None) -> None:
+    """Create the pool and its queues, unless they are there.
+
+    Args:
+        client: Prefect's API.
+        kind: The type of the pool, such as kubernetes; default: that of the existing pool, else process.
+        template: The base job template of a pool of that type. An existing pool gets it, too.
+
+    Raises:
+        UserError: The pool exists and has another type.
+    """
+    from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+    from prefect.workers.process import ProcessWorker
+
+    try:
+        pool = await client.read_work_pool(POOL)
+    except ObjectNotFound:
+        created = WorkPoolCreate(
+            name=POOL,
+            type=kind or "process",
+            base_job_template=template or ProcessWorker.get_default_base_job_template(),
+        )
+        with contextlib.suppress(ObjectAlreadyExists):  # another process was faster
+            await client.create_work_pool(created)
+        pool = await client.read_work_pool(POOL)
+    if kind is not None and pool.type != kind:
+        raise UserError(
+            f"the work pool {POOL} already exists, and its type is {pool.type}, not {kind}: "
+            f"`prefect work-pool delete {POOL}` removes it, with the runs that wait in it"
+        )
+    if template is not None and pool.base_job_template != template:
+        await client.update_work_pool(POOL, WorkPoolUpdate(base_job_template=template))
+    config = settings()
+    await _ensure_queue(client, SUITES, config.suite_runs)
+    await _ensure_queue(client, REQUESTED, config.requested_runs)
+
+
+async def _ensure_queue(client: PrefectClient, name: str, wanted: int | None) -> None:
+    """Create a queue, or give it its limit: what the setting says, else what it has, else the default.
+
+    A queue's runs wait for a place in it without a change of their state. With the limit of a deployment, Prefect looks
+    at each waiting run again every 30 s, and a place that comes free stays empty meanwhile.
+    """
+    from prefect.exceptions import ObjectAlreadyExists, ObjectNotFound
+
+    try:
+        queue = await client.read_work_queue_by_name(name, work_pool_name=POOL)
+    except ObjectNotFound:
+        with contextlib.suppress(ObjectAlreadyExists):
+            await client.create_work_queue(name, concurrency_limit=wanted or usual_runs(), work_pool_name=POOL)
+        return
+    limit = wanted or queue.concurrency_limit or usual_runs()
+    if queue.concurrency_limit != limit:
+        await client.update_work_queue(queue.id, concurrency_limit=limit)
+
+
+async def is_worked(client: PrefectClient) -> bool:
+    """Return whether a worker of the pool is alive, as far as Prefect knows: it misses one a minute after its end."""
+    from prefect.client.schemas.objects import WorkerStatus
+    from prefect.exceptions import ObjectNotFound
+
+    try:
+        workers = await client.read_workers_for_work_pool(POOL)
+    except ObjectNotFound:  # the pool is not created yet
+        return False
+    return any(worker.status == WorkerStatus.ONLINE for worker in workers)

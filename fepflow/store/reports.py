@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, nulls_first, or_, select
 
 from fepflow.errors import NotFoundError
-from fepflow.evalguard.report import metrics_of
+from fepflow.evalguard.models import metrics_of
 from fepflow.store.database import Repository, indexable, records, upserting
 from fepflow.store.records import (
     REPORT,

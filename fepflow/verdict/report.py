@@ -18,8 +18,18 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
-from fepflow.evalguard.models import Range, Thresholds, thresholds_digest
-from fepflow.evalguard.report import EVALUATOR, MISSING, NO_VALUE, RANGE, MetricResult, Report, ReportTask
+from fepflow.evalguard.models import (
+    EVALUATOR,
+    MISSING,
+    NO_VALUE,
+    RANGE,
+    MetricResult,
+    Range,
+    Report,
+    ReportTask,
+    Thresholds,
+    thresholds_digest,
+)
 from fepflow.evalguard.report_reader import FILTER
 from fepflow.statistics.estimate import PROPORTION, RANGE_UNKNOWN, Counts, Estimate, Scale
 from fepflow.statistics.means import Moments, Sums, UnitSums

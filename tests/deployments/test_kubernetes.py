@@ -22,10 +22,10 @@ from prefect.utilities.templating import apply_values
 from ruamel.yaml import YAML
 
 from fepflow.api.rest.middleware import OPEN_PATHS
-from fepflow.deployments.pool import POOL
 from fepflow.deployments.register import read_job_template
 from fepflow.deployments.server import BATCHES
 from fepflow.errors import UserError
+from fepflow.services.prefect_api import POOL
 from fepflow.settings import Settings
 
 ROOT = Path(__file__).parents[2]

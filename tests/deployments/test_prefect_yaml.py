@@ -21,7 +21,7 @@ from prefect.utilities.templating import apply_values, find_placeholders
 from prefect.workers.process import ProcessJobConfiguration, ProcessVariables
 from ruamel.yaml import YAML
 
-from fepflow.deployments.shipped import shipped
+from fepflow.deployments.register import shipped
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = YAML(typ="safe").load((ROOT / "prefect.yaml").read_text(encoding="utf-8"))

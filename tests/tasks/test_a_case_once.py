@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from fepflow.calls.http import HttpTarget
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.protocol import test_case
 from fepflow.protocol.test_case import TestCase
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.store import Store
+from fepflow.suite.test_cases import CasesOnDisk
 from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import BatchResult, call_target, retry_call, store_output
 from fepflow.tasks.decide import decide_run

@@ -14,7 +14,7 @@ from fepflow.analysis.comparison import compare_results, results_of
 from fepflow.checks import registry
 from fepflow.errors import UserError
 from fepflow.protocol.test_case import Output, TestCase
-from fepflow.services.imports import read_file
+from fepflow.services.imports import read_import
 from fepflow.store.records import Cause, NewOutput, RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.variants import Replacement
@@ -360,7 +360,7 @@ async def test_an_imported_run_is_judged_by_the_suite_of_its_import_with_another
     ]
     path = tmp_path / "theirs.json"
     path.write_text(json.dumps({"testCases": theirs, "testPassed": 3}), encoding="utf-8")
-    file = read_file(path)
+    file = read_import(path)
     (imported,) = file.store_runs()
     suite = file.write_suite(tmp_path / "suite")[0]
     added = "checks:\n  - {type: exact_match, id: same}\n"

@@ -30,8 +30,7 @@ from fepflow.api.rest.http import (
 from fepflow.documents.loader import read_document
 from fepflow.errors import FepflowError, InfrastructureError, InputError, Problem, UserError
 from fepflow.evalguard.documents import FOLDERS, SUFFIXES, load_all_thresholds, load_tasks, schema_path, validated
-from fepflow.evalguard.models import Definition, Task, Thresholds
-from fepflow.evalguard.report import Report, metrics_of
+from fepflow.evalguard.models import Definition, Report, Task, Thresholds, metrics_of
 from fepflow.evalguard.validation import validate_catalogue
 from fepflow.json.values import loads
 from fepflow.reports.evalguard import report_of_run

@@ -1,20 +1,25 @@
 """HTTP as handlers see it: callers, parameters and JSON bodies, read more strictly than FastAPI does, and errors.
 
-The body and status of an error depend on the path. They contain no traceback and no secret."""
+The body and status of an error depend on the path. They contain no traceback and no secret. At the end, the application
+of all interfaces, and the document that describes it.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -23,6 +28,7 @@ from starlette.routing import Match
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.check_process import Source
+from fepflow.api.rest.middleware import HeadAsGet
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import FepflowError, InputError, Problem, UserError
 from fepflow.security.redaction import words_of
@@ -304,3 +310,59 @@ def _methods(app: FastAPI, request: Request) -> list[str]:
         if any(route.matches({**request.scope, "method": method})[0] == Match.FULL for route in app.routes)
     ]
     return ["GET", "HEAD", *methods[1:]] if methods[:1] == ["GET"] else methods
+
+
+# --- the application of all interfaces -------------------------------------------------------------------------------
+
+
+TITLE = "fepflow"
+DESCRIPTION = "Evaluations of AI agents: the Flexible Evaluation Protocol, the Evaluations contract and EvalGuard."
+
+
+def create_app(
+    routers: Sequence[APIRouter],
+    errors: Errors,
+    paths: Mapping[str, Any] | None = None,
+    models: Sequence[type[BaseModel]] = (),
+) -> FastAPI:
+    """Return the application of REST interfaces. Its document is at /openapi.json; there is no page for it, which would
+    load foreign scripts.
+
+    `paths` are operations in the document besides those of the routes, `models` those that only its text refers to.
+    """
+    app = FastAPI(title=TITLE, version=version("fepflow"), docs_url=None, redoc_url=None, redirect_slashes=False)
+    for router in routers:
+        app.include_router(router)
+    errors.install(app)
+    app.add_middleware(HeadAsGet)
+    document: dict[str, Any] = {}
+
+    def openapi() -> dict[str, Any]:
+        document.update(document or _document(app, paths or {}, models))
+        return document
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's own way of doing it
+    return app
+
+
+def _document(app: FastAPI, paths: Mapping[str, Any], models: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    document = get_openapi(title=TITLE, version=app.version, description=DESCRIPTION, routes=app.routes)
+    _, schemas = models_json_schema(
+        [(model, "validation") for model in models], ref_template="#/components/schemas/{model}"
+    )
+    components = document.setdefault("components", {})
+    components["schemas"] = {**schemas.get("$defs", {}), **components.get("schemas", {})}
+    for name in ("HTTPValidationError", "ValidationError"):  # nothing answers 422
+        components["schemas"].pop(name, None)
+    for path in document["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    components["securitySchemes"] = {
+        "BearerAuth": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
+        "ApiKeyAuth": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+    }
+    document["paths"].update(paths)
+    document["security"] = [{"BearerAuth": []}, {"ApiKeyAuth": []}]
+    if "/v1/health" in document["paths"]:
+        document["paths"]["/v1/health"]["get"]["security"] = []
+    return document

@@ -6,8 +6,7 @@ import pytest
 
 from fepflow.analysis.judge_reliability import calibration_data, calibration_words, warnings_of
 from fepflow.protocol.model import utc_now
-from fepflow.statistics.agreement import cohen_kappa, tabulate
-from fepflow.statistics.judges import JudgeLabels, youden_index
+from fepflow.statistics.judges import JudgeLabels, cohen_kappa, tabulate, youden_index
 from fepflow.statistics.proportions import wilson_interval
 from fepflow.store.records import Calibration
 

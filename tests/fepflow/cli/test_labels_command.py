@@ -13,7 +13,7 @@ import pytest
 from fepflow.access.caller import Caller
 from fepflow.analysis.judge_reliability import judges_of_run
 from fepflow.analysis.labels import add_label, draw_for_labels
-from fepflow.services.calibrations import person_of
+from fepflow.services.judges import person_of
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.cli.test_calibrate_command import judged_run, run, suite  # noqa: F401  # fixtures

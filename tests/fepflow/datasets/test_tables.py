@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from fepflow.datasets import tables
+from fepflow.datasets import records
 from fepflow.errors import InputError
 from fepflow.suite.models import Dataset
 from fepflow.suite.test_cases import read_records, read_test_cases
@@ -99,7 +99,7 @@ def test_a_column_of_categories_counts_by_the_values_of_its_rows(
 ) -> None:
     categories = pa.array([f"category {number}" for number in range(1_000)]).dictionary_encode()
     file = parquet_file(tmp_path / "cases.parquet", id=range(1_000), input=["a"] * 1_000, topic=categories)
-    monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 100_000)
+    monkeypatch.setattr(records, "MAX_STREAM_BYTES", 100_000)
     assert cases_of(file)[-1]["metadata"]["topic"] == "category 999"
 
 
@@ -123,9 +123,9 @@ def test_hostile_parquet_is_an_error_and_not_read(tmp_path: Path, monkeypatch: p
     # 60 MB in a few kilobytes
     bomb = parquet_file(tmp_path / "bomb.parquet", id=range(60), input=["a" * 1_000_000] * 60)
     assert bomb.stat().st_size < 200_000
-    monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 50_000_000)
+    monkeypatch.setattr(records, "MAX_STREAM_BYTES", 50_000_000)
     assert "bomb.parquet:49: is larger than 50,000,000 bytes, unpacked" in mistakes(bomb)
-    monkeypatch.setattr(tables, "MAX_STREAM_BYTES", 50_000)
+    monkeypatch.setattr(records, "MAX_STREAM_BYTES", 50_000)
     assert "bomb.parquet: is larger than 50,000 bytes, unpacked" in mistakes(bomb)
     (tmp_path / "cases.parquet.gz").write_bytes(b"")
     assert "parquet is compressed by itself" in mistakes(tmp_path / "cases.parquet.gz")
@@ -179,8 +179,8 @@ def replaced(path: Path, name: str, change: Callable[[bytes], bytes]) -> None:
 
 
 def test_hostile_workbooks_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_EXCEL_BYTES", 1_000_000)
-    monkeypatch.setattr(tables, "MAX_EXCEL_ROWS", 1_000)
+    monkeypatch.setattr(records, "MAX_EXCEL_BYTES", 1_000_000)
+    monkeypatch.setattr(records, "MAX_EXCEL_ROWS", 1_000)
     file = tmp_path / "cases.xlsx"
     file.write_bytes(packed(bomb=bytes(1_500_000)))
     assert file.stat().st_size < 5_000

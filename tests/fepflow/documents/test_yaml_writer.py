@@ -3,8 +3,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fepflow.documents.loader import parse_document
-from fepflow.documents.yaml import dump_yaml
+from fepflow.documents.loader import dump_yaml, parse_document
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 NUMBERS = st.integers(-(10**20), 10**20) | st.floats(allow_nan=False, allow_infinity=False)

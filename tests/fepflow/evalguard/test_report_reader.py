@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Report
 from fepflow.evalguard.report_reader import ReadReport, read_report
 
 HARNESS: dict[str, Any] = {

@@ -18,8 +18,7 @@ from ruamel.yaml import YAML
 
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text, validated
-from fepflow.evalguard.models import Definition, Metric, Task, Thresholds
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Definition, Metric, Report, Task, Thresholds
 from fepflow.suite.models import IMPACTS
 
 MODELS: dict[str, type[Definition]] = {"task": Task, "metric": Metric, "threshold": Thresholds, "report": Report}

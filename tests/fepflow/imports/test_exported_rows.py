@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported, Score
 from fepflow.protocol.test_case import Output
+from fepflow.services.imports import read_import
 from tests.fepflow.conftest import Cli, FillRun, check
 
 TIME = "2026-01-02T03:04:05Z"
@@ -54,7 +54,7 @@ def folder_of(tmp_path: Path, **files: list[dict[str, Any]]) -> Path:
 
 
 def imported(path: Path) -> Imported:
-    return read_import(path)[1]
+    return read_import(path).imported
 
 
 def hands(result: Imported) -> str:

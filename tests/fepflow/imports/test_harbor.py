@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported, Score
+from fepflow.services.imports import read_import
 from tests.fepflow.conftest import Cli
 
 TRAJECTORY = {
@@ -50,7 +50,7 @@ def job(tmp_path: Path, *trials: dict[str, Any], expected: int | None = None) ->
 
 
 def imported(path: Path) -> Imported:
-    return read_import(path)[1]
+    return read_import(path).imported
 
 
 def hands(result: Imported) -> str:

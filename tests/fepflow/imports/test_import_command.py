@@ -14,7 +14,7 @@ from fepflow.cli.main import fepflow
 from fepflow.datasets.records import MAX_LINE_BYTES
 from fepflow.diagnose.validate_suite import validate_suite
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
+from fepflow.services.imports import read_import
 from fepflow.services.run_service import open_store
 
 RUN = {

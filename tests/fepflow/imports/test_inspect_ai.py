@@ -10,16 +10,16 @@ import pytest
 
 from fepflow.errors import InputError
 from fepflow.imports import inspect_ai
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported, Score
 from fepflow.imports.inspect_ai import read
 from fepflow.imports.source import Source
+from fepflow.services.imports import read_import
 from tests.fepflow.conftest import Cli
 from tests.fepflow.imports.inspect_logs import header, sample, write_eval, write_zip
 
 
 def imported(path: Path) -> Imported:
-    return read_import(path)[1]
+    return read_import(path).imported
 
 
 def of(tmp_path: Path, *samples: dict[str, Any], **head: Any) -> Imported:

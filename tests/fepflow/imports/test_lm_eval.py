@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported, Score
+from fepflow.services.imports import read_import
 
 DATE = "2026-01-02T03-04-05.678901"
 
@@ -39,7 +39,7 @@ def written(folder: Path, *rows: dict[str, Any], **results: Any) -> Path:
 
 
 def imported(path: Path) -> Imported:
-    return read_import(path)[1]
+    return read_import(path).imported
 
 
 def hands(result: Imported) -> str:

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 from fepflow.cli.main import fepflow
 from fepflow.documents.loader import read_document
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported
 from fepflow.imports.promptfoo_assertions import NoCounterpartError, assertion_of_cell, check_of, python_pattern
+from fepflow.services.imports import read_import
 
 CONFIG = """\
 description: Capitals
@@ -46,7 +46,7 @@ def imported(tmp_path: Path, text: str, name: str = "promptfooconfig.yaml", **fi
         path.write_text(content)
     path = tmp_path / name
     path.write_text(text, newline="")
-    return read_import(path, name)[1]
+    return read_import(path, name).imported
 
 
 def of_tests(tmp_path: Path, tests: str) -> Imported:
@@ -336,7 +336,7 @@ def test_a_file_without_cases_of_its_own_is_refused_with_the_reason(
 
 def test_tests_in_jsonl_have_their_assertions_and_a_prompt_that_stands_twice_comes_once(tmp_path: Path) -> None:
     (tmp_path / "tests.jsonl").write_text('{"vars": {"q": "hi"}, "assert": [{"type": "equals", "value": "ho"}]}\n')
-    _, tests = read_import(tmp_path / "tests.jsonl")
+    tests = read_import(tmp_path / "tests.jsonl").imported
     assert tests.cases[0]["checks"][0]["type"] == "exact_match"
     twice = imported(
         tmp_path, "prompts: ['{{q}}', '{{q}}']\nproviders: [openai:gpt-5, 'google:live:gemini']\ntests: []"

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from fepflow.errors import InputError
-from fepflow.imports.formats import read_import
 from fepflow.imports.imported import Imported
+from fepflow.services.imports import read_import
 
 
 def imported(tmp_path: Path, name: str, *documents: Any, format_name: str | None = None) -> Imported:
     path = tmp_path / name
     path.write_text("\n".join(json.dumps(document) for document in documents))
-    return read_import(path, name, format_name)[1]
+    return read_import(path, name, format_name).imported
 
 
 def marks(found: Imported, run: int = 0) -> list[dict[str, Any]]:
@@ -209,7 +209,7 @@ def test_goldens_in_csv_have_their_lists_and_objects_back(tmp_path: Path) -> Non
         encoding="utf-8",
         newline="",
     )
-    found = read_import(path, "g.csv")[1]
+    found = read_import(path, "g.csv").imported
     metadata = {"context": ["a", "b"], "expected_tools": [{"name": "search"}]}
     assert found.cases == [{"input": "France", "expected": "Paris", "metadata": metadata}]
     assert not found.runs

@@ -11,7 +11,7 @@ import pytest
 from fepflow.cli.report_files import write_report
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.documents import validated
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Report
 from fepflow.evalguard.report_reader import read_report
 from fepflow.reports.evalguard import report_of_run
 from fepflow.store.records import RunRecord

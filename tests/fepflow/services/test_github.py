@@ -15,8 +15,7 @@ import pytest
 
 from fepflow.errors import InfrastructureError
 from fepflow.protocol.test_case import Output
-from fepflow.reports.pull_request import MAX_BODY, comment, fenced
-from fepflow.services.github import GitHubReport
+from fepflow.services.github import MAX_BODY, GitHubReport, comment, fenced
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from tests.fepflow.conftest import NASTY, Cli, FillRun, check

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.statistics.agreement import (
+from fepflow.statistics.judges import (
     ConfusionMatrix,
     Kappa,
     cohen_kappa,

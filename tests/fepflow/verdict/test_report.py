@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.evalguard.models import Thresholds, thresholds_digest
-from fepflow.evalguard.report import Report
+from fepflow.evalguard.models import Report, Thresholds, thresholds_digest
 from fepflow.suite.models import Gate
 from fepflow.verdict.report import judge_report
 from fepflow.verdict.verdict import Verdict

@@ -13,9 +13,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fepflow.access.caller import Caller
 from fepflow.api.evaluations.fep import FepService
-from fepflow.api.rest.app import create_app
-from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.http import Errors
+from fepflow.api.rest.fep import COMPONENTS, fep_router
+from fepflow.api.rest.http import Errors, create_app
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from tests.http_server import serving
@@ -66,7 +65,7 @@ def served(store: Store) -> Iterator[httpx.Client]:
     @asynccontextmanager
     async def fep() -> AsyncIterator[ASGIApp]:
         async with FepService.open(store) as service:
-            yield Admitted(create_app([fep_router(service)], Errors({})))
+            yield Admitted(create_app([fep_router(service)], Errors({}), models=COMPONENTS))
 
     with served_by(fep) as client:
         yield client

@@ -12,9 +12,8 @@ from fepflow import BaseAsyncCheck, register
 from fepflow.api.evaluations import fep
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.requests import MAX_CHECKS
-from fepflow.api.rest.app import create_app
 from fepflow.api.rest.fep import fep_router
-from fepflow.api.rest.http import Errors
+from fepflow.api.rest.http import Errors, create_app
 from fepflow.checks import registry
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import TestCase

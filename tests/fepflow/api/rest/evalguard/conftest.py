@@ -16,9 +16,8 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 from starlette.types import ASGIApp
 
-from fepflow.api.rest.app import create_app
 from fepflow.api.rest.evalguard import Catalogue, evalguard_error, evalguard_router, operations
-from fepflow.api.rest.http import Errors
+from fepflow.api.rest.http import Errors, create_app
 from fepflow.documents.loader import parse_document
 from fepflow.evalguard.documents import SCHEMAS, schema_path, schema_text
 from fepflow.protocol.model import utc_now

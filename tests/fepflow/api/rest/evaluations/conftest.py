@@ -18,9 +18,8 @@ from fepflow.access.caller import Scope as AccessScope
 from fepflow.access.credentials import create_key
 from fepflow.api.evaluations.check_pool import CheckPool
 from fepflow.api.evaluations.service import EvaluationService
-from fepflow.api.rest.app import create_app
 from fepflow.api.rest.evaluations import error_envelope, evaluations_router
-from fepflow.api.rest.http import Errors
+from fepflow.api.rest.http import Errors, create_app
 from fepflow.api.rest.middleware import AccessMiddleware
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult

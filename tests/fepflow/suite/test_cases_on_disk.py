@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from fepflow.datasets.case_spool import CasesOnDisk
 from fepflow.json.codec import NotJsonError
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
+from fepflow.suite.test_cases import CasesOnDisk
 
 CHECK = Check(type="contains", arguments={"text": "$.output.value", "phrases": ["a"]})
 
