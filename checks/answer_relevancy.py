@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from fepflow.checks.faithfulness import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import ANSWER, QUESTION, Questioner, refuse_nothing
-from fepflow.jsonpath.template import Filled
+from fepflow.jsonpath.path import Filled
 from fepflow.text import text_of
 
 _STATEMENTS = """\

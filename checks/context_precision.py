@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from fepflow.checks.faithfulness import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import CONTEXT, QUESTION, REFERENCE, Questioner, contexts_of, has_text
 from fepflow.checks.models.voting import rounded
-from fepflow.jsonpath.template import Filled
+from fepflow.jsonpath.path import Filled
 from fepflow.text import text_of
 
 _VERDICTS = """\

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from fepflow.checks.faithfulness import ClaimsCheck, Parts, numbered
 from fepflow.checks.models.judge_check import CONTEXT, QUESTION, REFERENCE, Questioner, contexts_of, says_something
 from fepflow.errors import CheckArgumentsError
-from fepflow.jsonpath.template import Filled
+from fepflow.jsonpath.path import Filled
 from fepflow.text import text_of
 
 _CLAIMS = """\

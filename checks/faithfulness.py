@@ -25,7 +25,7 @@ from fepflow.checks.models.judge_check import (
 )
 from fepflow.checks.models.voting import rounded
 from fepflow.errors import CheckArgumentsError
-from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.jsonpath.path import Filled, RenderedPrompt
 from fepflow.text import cut, text_of
 
 MOST_CLAIMS = 100

@@ -17,7 +17,7 @@ from fepflow.checks.schema_validation import Schema, read_schema, schema_errors
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import CheckArgumentsError, dotted
 from fepflow.json.values import parse
-from fepflow.jsonpath.template import RenderedPrompt
+from fepflow.jsonpath.path import RenderedPrompt
 
 Model = type[BaseModel]
 

@@ -30,7 +30,7 @@ from fepflow.checks.models.judge_check import (
 from fepflow.checks.models.voting import rounded
 from fepflow.errors import CheckArgumentsError, MissingExtraError
 from fepflow.extras import require
-from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.jsonpath.path import Filled, RenderedPrompt
 from fepflow.security.redaction import words_of
 from fepflow.text import text_of
 

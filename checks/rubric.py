@@ -23,7 +23,7 @@ from fepflow.checks.models.judge_check import (
     refuse_nothing,
 )
 from fepflow.errors import CheckArgumentsError
-from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.jsonpath.path import Filled, RenderedPrompt
 from fepflow.text import text_of
 
 MOST_STEPS = 10

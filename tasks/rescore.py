@@ -15,7 +15,7 @@ from prefect.states import Completed
 
 from fepflow.analysis.comparison import suite_hash
 from fepflow.checks.core.compiled import CompiledCheck
-from fepflow.json.codec import decode, encode
+from fepflow.json.values import decode, encode
 from fepflow.protocol.check import to_check
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import TestCase

@@ -132,7 +132,7 @@ def test_a_pattern_of_ours_is_linear(patterns: dict[str, Own], most: int, subtes
 def test_all_of_them_are_found(patterns: dict[str, Own]) -> None:
     names = {
         "fepflow.suite.env_vars._REFERENCE",
-        "fepflow.jsonpath.template.PLACEHOLDER",
+        "fepflow.jsonpath.path.PLACEHOLDER",
         "fepflow.jsonpath.path.QUOTED",
     }
     assert names <= patterns.keys()

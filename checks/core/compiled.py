@@ -49,8 +49,15 @@ from fepflow.errors import (
     ValidationMessage,
 )
 from fepflow.json.values import is_large
-from fepflow.jsonpath.path import Path, compile_path, is_path, leading_keys
-from fepflow.jsonpath.template import TextTemplate, compile_template, copy_containers
+from fepflow.jsonpath.path import (
+    Path,
+    TextTemplate,
+    compile_path,
+    compile_template,
+    copy_containers,
+    is_path,
+    leading_keys,
+)
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.model import to_jsonable, utc_now

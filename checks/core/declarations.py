@@ -18,8 +18,7 @@ from fepflow.checks.models.model_check import ADDRESSES, ModelCheck, completed_c
 from fepflow.checks.registry import find_check, is_ours, list_checks, list_versions
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, JSONPathError, ValidationMessage
 from fepflow.json.values import texts_in
-from fepflow.jsonpath.path import is_path
-from fepflow.jsonpath.template import TextTemplate
+from fepflow.jsonpath.path import TextTemplate, is_path
 from fepflow.protocol.check import AnyCheck, Check, to_check
 from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.test_case import SimulatedUser

@@ -38,7 +38,7 @@ from fepflow.checks.models.voting import Jury, JuryRule, Sample, combine, decide
 from fepflow.checks.schema_validation import read_schema, schema_errors
 from fepflow.errors import CheckArgumentsError, ModelError
 from fepflow.json.values import parse
-from fepflow.jsonpath.template import Filled, RenderedPrompt
+from fepflow.jsonpath.path import Filled, RenderedPrompt
 from fepflow.protocol.content_hash import Kind
 from fepflow.text import text_of
 

@@ -33,7 +33,7 @@ from fepflow.statistics.sequential import ClusterSizes, group_sequential_estimat
 from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
-from fepflow.verdict.slice_rules import SliceEstimate
+from fepflow.verdict.gate import SliceEstimate
 from fepflow.verdict.verdict import ConfusionVerdict, MetricEstimate
 
 if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without

@@ -19,7 +19,7 @@ from fepflow.checks.registry import LABELLED
 from fepflow.datasets.records import ErrorCollector, format_of, records
 from fepflow.errors import JSONPathError, NotFoundError, UserError
 from fepflow.json.values import finite
-from fepflow.jsonpath.template import TextTemplate
+from fepflow.jsonpath.path import TextTemplate
 from fepflow.protocol.test_case import Context, Output, evaluation_context
 from fepflow.store.records import LabelDraw, NewLabel, RunRecord, StoredLabel
 from fepflow.store.store import Store

@@ -34,8 +34,7 @@ from fepflow.calls.models.structured import StructuredPrompt, escaped, random_wo
 from fepflow.calls.policy import time_limit
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import CheckArgumentsError, ModelError, SimulatedUserError, TargetError, TargetTimeoutError
-from fepflow.json.codec import encode
-from fepflow.json.values import is_large
+from fepflow.json.values import encode, is_large
 from fepflow.protocol.test_case import SimulatedUser, TestCase
 from fepflow.text import brief, text_of
 

@@ -25,7 +25,7 @@ from fepflow.errors import (
     TargetTimeoutError,
 )
 from fepflow.extras import require
-from fepflow.jsonpath.template import Template, compile_template
+from fepflow.jsonpath.path import Template, compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import known_secrets, redact, redact_json, remember, secrets_in_address

@@ -20,8 +20,7 @@ from fepflow.diagnose.suite_validation import SuiteValidation
 from fepflow.documents.loader import Document
 from fepflow.errors import CheckArgumentsError, DocumentPath, FepflowError, InputError, JSONPathError, Problem, dotted
 from fepflow.extras import is_installed
-from fepflow.json.codec import encode
-from fepflow.json.values import texts_in
+from fepflow.json.values import encode, texts_in
 from fepflow.protocol.check import Check, id_of_type, to_check
 from fepflow.protocol.content_hash import Kind
 from fepflow.protocol.test_case import TestCase

@@ -41,9 +41,8 @@ from fepflow.statistics.proportions import interval_of, minimum_sample, z_score
 from fepflow.statistics.sequential import nominal_confidence, passes_in_a_row
 from fepflow.suite.models import Gate, Impact, Metric, Slices, TopUp
 from fepflow.text import known_names, listed_first, plural
-from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look
+from fepflow.verdict.gate import DEFAULT_MAX_IMPACT, at_look, cases_needed
 from fepflow.verdict.metric_rules import ImpactAtMost, kind_of_requirements
-from fepflow.verdict.slice_rules import cases_needed
 
 MOST_SLICES = 200
 NAMED_SLICES = 5

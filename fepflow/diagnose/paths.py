@@ -25,15 +25,16 @@ from fepflow.json.values import texts_in
 from fepflow.jsonpath.path import (
     Key,
     SingularPath,
+    TextTemplate,
     compile_path,
     context_problem,
     descend,
+    has_placeholders,
     is_path,
     is_word_of_context,
     leading_keys,
     meant_path,
 )
-from fepflow.jsonpath.template import TextTemplate, has_placeholders
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.test_case import Output, evaluation_context
 from fepflow.protocol.tool_calls import made_no_calls

@@ -33,7 +33,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from fepflow.errors import InfrastructureError
 from fepflow.extras import require
-from fepflow.json.codec import decode, encode
+from fepflow.json.values import decode, encode
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError
 from fepflow.protocol.test_case import Output

@@ -54,7 +54,7 @@ from tenacity import (
 
 from fepflow.errors import InfrastructureError, MissingExtraError, UserError
 from fepflow.extras import sentence
-from fepflow.json.codec import Encoded, decode, encode
+from fepflow.json.values import Encoded, decode, encode
 from fepflow.security.redaction import remember, secrets_in_address
 from fepflow.store.migrate import is_current, loaded_alembic, migrate, revisions
 
@@ -72,7 +72,7 @@ _PLAIN = re.compile(r"[ !#-\[\]-~]*")  # what JSON writes as it is
 
 
 class JsonText(TypeDecorator[Any]):
-    """A JSON value in a TEXT column, by `fepflow.json.codec`; None is JSON's `null`."""
+    """A JSON value in a TEXT column, by `fepflow.json.values`; None is JSON's `null`."""
 
     impl = Text
     cache_ok = True

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fepflow.json.values import is_large
-from fepflow.jsonpath.path import is_path
-from fepflow.jsonpath.template import placeholders
+from fepflow.jsonpath.path import is_path, placeholders
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import canonical_json
 from fepflow.protocol.results import CheckResult

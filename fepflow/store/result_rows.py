@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection, Row, Table
 
-from fepflow.json.codec import Encoded, encode, may_be_deep
+from fepflow.json.values import Encoded, encode, may_be_deep
 from fepflow.protocol.check import Check, to_check
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.results import CheckError, CheckResult

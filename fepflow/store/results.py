@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from fepflow.json.codec import Encoded, encode
+from fepflow.json.values import Encoded, encode
 from fepflow.protocol.content_hash import CachedResponse
 from fepflow.protocol.results import CheckResult, score_in
 from fepflow.protocol.test_case import Output, TestCase
@@ -95,7 +95,7 @@ class Results(Repository):
         What is new is counted for metrics, and the seconds that earlier writes took, see `fepflow.store.totals`;
         `are_calls` where the outputs are answers of the run's target.
 
-        A value without a JSON form (see `fepflow.json.codec`) does not keep the others out: it is stored as a failed
+        A value without a JSON form (see `fepflow.json.values`) does not keep the others out: it is stored as a failed
         output, or as a check in status error, that says so. Raises InfrastructureError; then no row is stored.
         """
         if outputs or checks:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, defer
 
 from fepflow.errors import InputError, NotFoundError, Problem, UserError
-from fepflow.json.codec import encode
+from fepflow.json.values import encode
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
 from fepflow.protocol.test_case import TestCase

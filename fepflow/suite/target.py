@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import PydanticKnownError
 
 from fepflow.documents.messages import did_you_mean
-from fepflow.jsonpath.template import has_placeholders
+from fepflow.jsonpath.path import has_placeholders
 from fepflow.security.addresses import address_problem
 from fepflow.suite.values import (
     LIMIT_NAME,

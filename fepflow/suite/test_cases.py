@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from fepflow.datasets.records import TRACES, Columns, ErrorCollector, format_of, records
 from fepflow.documents.messages import bare_name, closest, kind_name, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
-from fepflow.json.codec import NotJsonError, decode, encode
-from fepflow.json.values import parse
+from fepflow.json.values import NotJsonError, decode, encode, parse
 from fepflow.jsonpath.path import Path as JSONPath
 from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.test_case import TestCase, case_in_full

@@ -16,8 +16,7 @@ from urllib.parse import quote, unquote
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from fepflow.errors import JSONPathError
-from fepflow.jsonpath.path import compile_path
-from fepflow.jsonpath.template import PLACEHOLDER, TextTemplate, compile_template, fill_text, has_placeholders
+from fepflow.jsonpath.path import PLACEHOLDER, TextTemplate, compile_path, compile_template, fill_text, has_placeholders
 from fepflow.security.redaction import is_secret_name
 from fepflow.text import seconds
 

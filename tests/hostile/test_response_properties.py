@@ -19,8 +19,7 @@ from fepflow.calls.models import structured
 from fepflow.calls.policy import seconds_to_wait
 from fepflow.calls.responses import BodyError, ResponseParser, read_beginning, read_body, status_error
 from fepflow.errors import CheckArgumentsError, TargetError
-from fepflow.json.codec import decode, encode
-from fepflow.json.values import parse
+from fepflow.json.values import decode, encode, parse
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.target import Target
 from tests.properties import holds_for, value_or_error

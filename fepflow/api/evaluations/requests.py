@@ -19,8 +19,7 @@ from fepflow.checks.engine import require_match
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, TooLargeError, dotted
 from fepflow.json.values import SMALL_CHARACTERS, parse, texts_in
-from fepflow.jsonpath.path import Key, descend, is_path, leading_keys
-from fepflow.jsonpath.template import placeholders
+from fepflow.jsonpath.path import Key, descend, is_path, leading_keys, placeholders
 from fepflow.protocol.check import CHECK_ID, SEMVER, AnyCheck, to_check
 from fepflow.protocol.check import Check as FepCheck
 from fepflow.protocol.results import ExperimentMetadata

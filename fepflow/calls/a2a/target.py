@@ -53,7 +53,7 @@ from fepflow.calls.responses import (
 )
 from fepflow.calls.thread_pool import READERS
 from fepflow.errors import InputError, Problem, TargetError
-from fepflow.jsonpath.template import compile_template
+from fepflow.jsonpath.path import compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.addresses import host_and_port, is_loopback

@@ -54,9 +54,8 @@ from fepflow.calls.thread_pool import AgentLoop, ThreadPool
 from fepflow.calls.traces import traced_environment
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError, TargetTimeoutError
 from fepflow.host import can_fork
-from fepflow.json.codec import decode, encode
-from fepflow.jsonpath.path import compile_path
-from fepflow.jsonpath.template import Template, compile_template
+from fepflow.json.values import decode, encode
+from fepflow.jsonpath.path import Template, compile_path, compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
 from fepflow.security.redaction import excerpt, known_secrets, redact, redact_json

@@ -413,7 +413,7 @@ def shown(file: Path) -> str:
     return str(file.relative_to(here)) if here in file.parents else str(file)
 
 
-# --- JSON in the form of fepflow.json.codec, where that is missing --------------------------------------------------
+# --- JSON in the form of fepflow.json.values, where that is missing --------------------------------------------------
 
 
 def encode(value: Any) -> str:
@@ -528,7 +528,7 @@ def _form(config: dict[str, Any]) -> Form:
     if config["root"] is None:
         return Form(encode, _case, config["reserved"])
     sys.path.append(config["root"])
-    from fepflow.json.codec import encode as fepflow_encode
+    from fepflow.json.values import encode as fepflow_encode
 
     return Form(fepflow_encode, _case, config["reserved"])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fepflow.json.codec import MAX_DEPTH, NotJsonError, decode, encode
+from fepflow.json.values import MAX_STORED_DEPTH, NotJsonError, decode, encode
 from fepflow.protocol.test_case import Output
 
 # A high surrogate before a low one is the pair that JSON reads as one character, so one half is enough here.
@@ -84,12 +84,12 @@ def test_dates_sets_and_models_are_written_as_pydantic_writes_them():
 
 
 def test_the_deepest_value_that_is_stored_can_be_read():
-    assert decode(encode(nested(MAX_DEPTH))) == nested(MAX_DEPTH)
+    assert decode(encode(nested(MAX_STORED_DEPTH))) == nested(MAX_STORED_DEPTH)
 
 
 def test_what_has_no_json_form_is_refused_with_its_reason():
     for value, reason in [
-        (nested(MAX_DEPTH + 1), "nested more than"),
+        (nested(MAX_STORED_DEPTH + 1), "nested more than"),
         (nested(100_000), "nested more than"),
         ({"number": 10**5_000}, "digits"),
         ({(1, 2): 3}, "keys"),

@@ -1,8 +1,7 @@
 import pytest
 
 from fepflow.errors import JSONPathError
-from fepflow.jsonpath.path import compile_path
-from fepflow.jsonpath.template import TextTemplate, compile_template
+from fepflow.jsonpath.path import TextTemplate, compile_path, compile_template
 
 DOCUMENT = {"test_case": {"input": "why?", "tags": ["a", "b"]}, "output": {"value": {"answer": 42}}}
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from fepflow.json.codec import NotJsonError
+from fepflow.json.values import NotJsonError
 from fepflow.protocol.check import Check
 from fepflow.protocol.test_case import TestCase
 from fepflow.suite.test_cases import CasesOnDisk

@@ -17,9 +17,8 @@ from fepflow.statistics.means import estimate_of_cases, k_of_repeats, majority, 
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.statistics.sequential import sequential_estimate
 from fepflow.suite.models import Gate
-from fepflow.verdict.gate import decide
+from fepflow.verdict.gate import SliceEstimate, decide
 from fepflow.verdict.metric_rules import Bound
-from fepflow.verdict.slice_rules import SliceEstimate
 from fepflow.verdict.verdict import MetricEstimate, Outcome
 
 pytestmark = pytest.mark.battery

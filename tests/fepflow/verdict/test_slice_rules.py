@@ -4,8 +4,7 @@ from fepflow.statistics.estimate import PROPORTION, Counts, Scale
 from fepflow.statistics.means import mean_estimate
 from fepflow.statistics.quantiles import quantile_estimate
 from fepflow.suite.models import Gate
-from fepflow.verdict.gate import decide
-from fepflow.verdict.slice_rules import SliceEstimate, cases_needed
+from fepflow.verdict.gate import SliceEstimate, cases_needed, decide
 from fepflow.verdict.verdict import CheckTotals, MetricEstimate, Verdict
 
 SHARED: tuple[CheckTotals, ...] = (CheckTotals("contains", 500, 450, 50),)
