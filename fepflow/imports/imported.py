@@ -151,7 +151,10 @@ class Score:
     def of(cls, passed: Any, score: Any = None, reason: Any = None, error: str | None = None) -> Score:
         """Return the score that members of a file hold. Members of a wrong type are ignored."""
         is_number = isinstance(score, int | float) and not isinstance(score, bool)
-        number = float(score) if is_number else None
+        try:
+            number = float(score) if is_number else None
+        except OverflowError:  # JSON has integers of any length
+            number = math.inf
         return cls(passed if isinstance(passed, bool) else None, number, text_or_none(reason), error)
 
     def data(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from fepflow.imports.imported import (
     moment,
     number_of,
     plain_json,
+    text_or_none,
 )
 from fepflow.imports.source import Source
 from fepflow.text import plural
@@ -214,7 +215,7 @@ class _Reader:
         elif rows.traces:
             advice = "export the items of the dataset run, too, and import the folder"
             notes.by_hand("traces are left out: nothing says which dataset item each one answers", advice=advice)
-        names = {member(item, "datasetName", "dataset_name") for item in items.values()}
+        names = {text_or_none(member(item, "datasetName", "dataset_name")) for item in items.values()}
         name = names.pop() if len(names) == 1 else None
         notes.came(
             test_case=len(self._cases),

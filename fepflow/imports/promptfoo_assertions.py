@@ -10,6 +10,7 @@ from typing import Any
 
 from fepflow.imports.imported import OUTPUT, finite_number, fit_ids, literal, mapping, rubric, text_or_none
 from fepflow.json.values import map_leaves, parse, texts_in
+from fepflow.text import brief
 
 CODE = {"javascript", "python", "ruby", "webhook"}
 INSTEAD = {
@@ -351,5 +352,5 @@ def number_text(value: float) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if abs(value) > 2**53 or not (text := str(value)).removeprefix("-").replace(".", "").isdecimal():
-        raise LogicError(f"JavaScript prints the number {value:.17g} in another way")
+        raise LogicError(f"JavaScript prints the number {brief(str(value), 60)} in another way")
     return text

@@ -116,7 +116,7 @@ def test_a_table_of_traces_has_its_scores_in_columns(tmp_path: Path) -> None:
 
 
 def test_traces_that_are_not_in_the_export_and_archived_items_need_a_hand(tmp_path: Path) -> None:
-    items = [*ITEMS, {**ITEMS[0], "id": "old", "status": "ARCHIVED"}]
+    items = [*ITEMS, {**ITEMS[0], "id": "old", "status": "ARCHIVED", "datasetName": ["no", "text"]}]
     result = imported(folder_of(tmp_path, items=items, run=RUN, traces=TRACES[:1]))
     assert [len(result.cases), len(result.runs[0].outputs)] == [2, 1]
     assert "not in the export, and missing in the run: 1 trace of a dataset run" in hands(result)

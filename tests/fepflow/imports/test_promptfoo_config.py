@@ -202,13 +202,14 @@ def test_a_cell_of_expected_is_an_assertion() -> None:
 
 
 def test_a_template_is_filled_in_as_nunjucks_does_it(tmp_path: Path) -> None:
-    variables = "{n: 5.0, l: [{a: 1}], s: 'say \"x\"'}"
-    values = ["{{n}} apples", "{{l | dump}}", "{{s | dump}}", "{{l}}"]
+    variables = f"{{n: 5.0, l: [{{a: 1}}], s: 'say \"x\"', huge: {10**400}}}"
+    values = ["{{n}} apples", "{{l | dump}}", "{{s | dump}}", "{{l}}", "{{huge}}"]
     asserts = "".join(f"\n      - {{type: contains, value: '{value}'}}" for value in values)
     found = of_tests(tmp_path, f"  - vars: {variables}\n    assert:{asserts}\n")
     phrases = [check["arguments"]["phrases"] for check in found.cases[0]["checks"]]
     assert phrases == ["5 apples", '[{"a":1}]', r'"say \"x\""']
     assert "a list or an object stands inside of a text" in left(found)
+    assert "JavaScript prints the number 10000" in left(found)
 
 
 def test_tests_in_csv_are_read_with_a_byte_order_mark_and_carriage_returns(tmp_path: Path) -> None:

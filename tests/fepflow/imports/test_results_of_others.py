@@ -303,12 +303,13 @@ def test_output_items_of_the_evals_api_are_a_run(tmp_path: Path) -> None:
     assert found.cases[0] == {"input": "France?", "expected": "Paris"}
 
 
-def test_a_score_that_is_no_number_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("score", [float("nan"), 10**400])
+def test_a_score_that_is_no_number_is_an_error(tmp_path: Path, score: float) -> None:
     found = imported(
         tmp_path,
         "r.json",
         {
-            "testCases": [{"input": "a", "actualOutput": "b", "metricsData": [{"name": "m", "score": float("nan")}]}],
+            "testCases": [{"input": "a", "actualOutput": "b", "metricsData": [{"name": "m", "score": score}]}],
             "testPassed": 0,
         },
     )
