@@ -1,20 +1,25 @@
-"""A run as a person sees it: its checks, metrics and cases, the verdict and why."""
+"""A run, or a suite's variants, as a person sees them: checks, metrics and cases, the verdict and why."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.table import Table
 
 from fepflow.analysis.causes import causes_of, show_command
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
-from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, coloured, interval, number, one_line, safe, table
+from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, Console, coloured, interval, number, one_line, safe, table
+from fepflow.cli.options import Reports
+from fepflow.errors import InfrastructureError, RunBusyError
+from fepflow.page_links import variants_page
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import ending, exchanges
+from fepflow.reports.fep import dumps, variants_summary
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.statistics.estimate import RANGE_UNKNOWN
@@ -23,6 +28,11 @@ from fepflow.store.store import Store
 from fepflow.text import cut, plural
 from fepflow.traces.conventions import summary_of
 from fepflow.verdict.metric_rules import settling_cases
+
+if TYPE_CHECKING:
+    from fepflow.analysis.variants import VariantTable
+    from fepflow.services.variants import FinishedVariants
+    from fepflow.tasks.local_run import LocalVariants
 
 SHORT_DIGEST = 12
 MOST_SLICES = 30
@@ -358,3 +368,96 @@ def _check(check: CheckResult) -> Iterator[str]:
         score = score_of(check)
         word = "[green]passed[/]" if passed else "[dim]result[/]" if score is None else f"[dim]{number(score):6}[/]"
         yield f"  {word}    {name}{': ' if why else ''}{why}"
+
+
+# --- a suite's variants ----------------------------------------------------------------------------------------------
+
+
+def run_variants(begun: LocalVariants, console: Console, reports: Reports, json_to: TextIO | None) -> FinishedVariants:
+    """Execute the variants that have begun, and print their end."""
+    from fepflow.services.variants import execute_variants
+
+    calls = sum(variant.run.calls for variant in begun.runs)
+    what = f"{safe(begun.name)}: {plural(len(begun.runs), 'variant')}, {plural(calls, 'call')}, {begun.id[:SHORT_ID]}"
+    try:
+        with console.progress(what, calls) as listener:
+            finished = execute_variants(begun, listener)
+    except RunBusyError:
+        raise
+    except InfrastructureError as error:
+        raise InfrastructureError(f"{error}\n{_go_on(begun.id)}") from None
+    for warning in dict.fromkeys(begun.warnings):
+        console.note(f"warning: {warning}")
+    written = _write_reports(begun.store, finished.table, reports, console)
+    if json_to is not None:
+        _write_json(finished.table, json_to)
+    _print_end(console, finished, written)
+    return finished
+
+
+def show_variants(store: Store, variants_id: str, console: Console, reports: Reports, json_to: TextIO | None) -> int:
+    """Print the table of variants, also while they are under way, and write the reports; return the exit code."""
+    from fepflow.analysis.variants import variant_table
+
+    variants = variant_table(store, variants_id)
+    written = _write_reports(store, variants, reports, console)
+    if json_to is not None:
+        _write_json(variants, json_to)
+    else:
+        console.print(_variants_view(variants))
+    return 0 if len(written) == len(reports.paths) * len(variants.runs) else InfrastructureError.exit_code
+
+
+def _write_json(variants: VariantTable, file: TextIO) -> None:
+    file.write(f"{dumps(variants_summary(variants))}\n")
+
+
+def _go_on(variants_id: str) -> str:
+    command = f"fepflow run --resume {variants_id[:SHORT_ID]}"
+    return f"Stored results are kept: `{command}` continues the variants that have no verdict."
+
+
+def _write_reports(store: Store, variants: VariantTable, reports: Reports, console: Console) -> list[Path]:
+    """Write each report of each variant that has come to an end; return the paths."""
+    written = []
+    for place, run in enumerate(variants.runs, 1):
+        written += reports.of_variant(place).write(store, run, console.report_error)
+    return written
+
+
+def _print_end(console: Console, finished: FinishedVariants, written: Sequence[Path]) -> None:
+    """Print the table, what it shows, and where to look."""
+    if not finished.prefect_informed:
+        console.note("warning: Prefect's API stopped answering; the verdicts are in the store, but Prefect lacks some")
+    variants = finished.table
+    if console.quiet:
+        console.print([_headline(variants)])
+        return
+    console.print(_variants_view(variants))
+    places = {
+        "variants": f"fepflow show {variants.id[:SHORT_ID]}",
+        "page": variants_page(variants.id),
+        "Prefect UI": finished.flow_run_url,
+    }
+    rows = [*((name, place) for name, place in places.items() if place), *(("report", str(path)) for path in written)]
+    console.print(f"  {name:<11}{safe(place)}" for name, place in rows)
+    if finished.stopped:
+        console.print([_go_on(variants.id)])
+
+
+def _variants_view(variants: VariantTable) -> Iterator[Table | str]:
+    """Yield what is printed of variants: the table, what it shows, and what came of them."""
+    from fepflow.analysis.variants import COLUMNS, rows_of
+
+    made = table("run", *COLUMNS)
+    for row in rows_of(variants):
+        made.add_row(row.run.id[:SHORT_ID], safe(row.label), *map(safe, row.cells))
+    yield made
+    yield from (f"  - {safe(sentence)}" for sentence in variants.sentences)
+    yield _headline(variants)
+
+
+def _headline(variants: VariantTable) -> str:
+    colour = COLOURS[variants.outcome or "fail"]
+    word = "RUNNING" if variants.is_live else (variants.outcome or "could not be evaluated").upper()
+    return f"[bold {colour}]{word}[/]  {safe(variants.summary)}"

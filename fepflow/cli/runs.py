@@ -210,7 +210,7 @@ def run_to_end(
 
     gc.freeze()  # what was loaded stays: else each collection in the run searches it
     if isinstance(begun, LocalVariants):
-        from fepflow.cli.variants import run_variants
+        from fepflow.cli.run_view import run_variants
 
         variants = run_variants(begun, console, reports, json_to)
         if github is not None:
@@ -392,7 +392,7 @@ def show(
         if store.runs.of_variants(run):
             if wants_cases or trend is not None:
                 raise click.UsageError(f"{run} is all variants of a suite: name one of their runs")
-            from fepflow.cli.variants import show_variants
+            from fepflow.cli.run_view import show_variants
 
             return show_variants(store, run, console, reports, sys.stdout if as_json else None)
         record = run_service.with_current_metrics(store, store.runs.get(run))
