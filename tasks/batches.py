@@ -5,7 +5,7 @@ A batch that is worked on has its test cases, their outputs, their missing check
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -148,7 +148,7 @@ class FailedChecks(NamedTuple):
 class BatchWork:
     """A batch with its cases and outputs, which travel with it from the call to the last check.
 
-    For a resumed run, `take_in` adds the stored outputs and results. After that, nothing is read from the store.
+    For a resumed run, the stored outputs and results are taken in. After that, nothing is read from the store.
     """
 
     def __init__(self, batch: Batch, repeats: int, cases: Sequence[TestCase], checks: Sequence[CaseChecks]) -> None:
@@ -199,12 +199,30 @@ class BatchWork:
         """Return whether a check of an output has a result."""
         return check_id in self._done.get(unit, ())
 
-    def take_in(self, outputs: dict[Unit, StoredOutput], checks: Iterable[CheckRow]) -> None:
-        """Add the stored outputs and check results."""
+    def take_in_counts(self, done: Mapping[Unit, int]) -> list[int]:
+        """Note the stored outputs that have all their check results, by the number of results of each output.
+
+        Returns the indices of the other cases: their outputs, if there are any, and results are to be taken in.
+        """
+        others = set()
+        for unit in self.units:
+            ids = {check.check_id for check in self.checks_of(unit)}
+            if ids and done.get(unit) == len(ids):
+                self._called.add(unit)
+                self._done[unit] = ids
+            else:
+                others.add(unit[0])
+        return sorted(others)
+
+    def take_in_outputs(self, outputs: Mapping[Unit, StoredOutput]) -> None:
+        """Add the stored outputs, but for those that have all their check results."""
+        for unit in set(self.units) - self._called:
+            if (stored := outputs.get(unit)) is not None:
+                self.add_output(CaseOutput(self.case(unit), unit, stored.output, stored.content_hash))
+
+    def take_in_checks(self, checks: Iterable[CheckRow]) -> None:
+        """Note the stored check results."""
         mine = set(self.units)
-        for unit in mine & outputs.keys():
-            stored = outputs[unit]
-            self.add_output(CaseOutput(self.case(unit), unit, stored.output, stored.content_hash))
         for row in checks:
             unit = (row.case_index, row.repeat)
             if unit in mine:
@@ -234,11 +252,6 @@ class BatchWork:
                 if checks:
                     waiting.append(PendingChecks(self._outputs[unit], checks))
         return waiting
-
-    @property
-    def unchecked(self) -> list[Unit]:
-        """The outputs with missing check results."""
-        return [pending.output.unit for by_model in (False, True) for pending in self.pending(by_model=by_model)]
 
     def drop_checked(self) -> None:
         """Drop checked outputs and their cases from memory, because retried ones may wait for long."""

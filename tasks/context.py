@@ -143,11 +143,12 @@ class RunContext:
         cases = store.runs.cases(run_id, first, last)
         work = BatchWork(batch, self.run.repeats, cases, [self._checks_of(case) for case in cases])
         if self.is_resumed:
-            outputs = store.results.outputs(run_id, first, last, whole=False)
-            work.take_in(outputs, store.results.check_rows(run_id, first, last, results=False))
-            unread = {unit[0] for unit in work.unchecked if outputs[unit].blob is not None}
-            if unread:
-                work.take_in(store.results.outputs_at(run_id, unread), ())
+            results = store.results
+            incomplete = work.take_in_counts(results.checks_done(run_id, first, last))
+            work.take_in_checks(results.failing_checks(run_id, first, last))
+            if incomplete:
+                work.take_in_checks(results.check_rows(run_id, incomplete, results=False))
+                work.take_in_outputs(results.outputs_at(run_id, incomplete))
         self.uses_models = self.uses_models or work.has_model_checks
         return work
 

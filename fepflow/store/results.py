@@ -67,6 +67,13 @@ from fepflow.store.runs import no_such_run, taken_in
 _CASES_AT_ONCE = 100
 _ROWS_IN_MEMORY = 1_000
 _PICOUSD = 10**12
+_FAILING = (
+    (CHECK_RESULT.c.status == "completed") & CHECK_RESULT.c.passed.is_(False),
+    (CHECK_RESULT.c.status == "error") & CHECK_RESULT.c.passed.is_(None),
+)
+"""Conditions of a failed check, and of one in error: with each column of their index fixed, SQLite reads the fewest
+rows."""
+
 _OUTPUT_COLUMNS = tuple(OUTPUT.c[name] for name in ("content_hash", "failed", "output_id", "value", "metadata", "blob"))
 
 
@@ -263,18 +270,38 @@ class Results(Repository):
         return sorted(counts, key=lambda row: rank_of(places, row.check_id))
 
     def check_rows(
-        self, run_id: str, start: int = 0, stop: int | None = None, *, results: bool = True, types: Sequence[str] = ()
+        self,
+        run_id: str,
+        case_indices: Sequence[int] | None = None,
+        *,
+        results: bool = True,
+        types: Sequence[str] = (),
     ) -> Iterator[CheckRow]:
-        """Yield the check results of the cases from `start` to `stop` by case index and repeat, read a hundred cases at
-        a time.
+        """Yield the check results of these cases, or of all, by case index and repeat, read a hundred cases at a time.
 
         Those of a case are in the order of their ids, as the cases, which declare another, are not read. Without
         `results` no `result` is read, which takes a fraction of the time. `types` are check types; none: all.
         """
-        only = CHECK_RESULT.c.check_type.in_(types) if types else true()
-        for case_indices in chunks(self._all_case_indices(run_id)[start:stop], _CASES_AT_ONCE):
-            for row in sorted(self._rows(_checks(run_id, case_indices, results=results).where(only)), key=check_key):
+        checks = CHECK_RESULT.c
+        only = checks.check_type.in_(types) if types else true()
+        wanted = self._all_case_indices(run_id) if case_indices is None else sorted(case_indices)
+        rows = _checks(run_id, results=results).where(only)
+        for chunk in chunks(wanted, _CASES_AT_ONCE):
+            for row in sorted(self._rows(rows.where(checks.case_index.in_(chunk))), key=check_key):
                 yield CheckRow(*row)
+
+    def checks_done(self, run_id: str, start: int, stop: int) -> dict[tuple[int, int], int]:
+        """Count the check results of each output of the cases from `start` to `stop`, by (case index, repeat)."""
+        unit = CHECK_RESULT.c.case_index, CHECK_RESULT.c.repeat
+        counts = select(*unit, func.count()).where(*_checks_between(run_id, start, stop)).group_by(*unit)
+        return {(row[0], row[1]): row[2] for row in self._rows(counts)}
+
+    def failing_checks(self, run_id: str, start: int, stop: int) -> list[CheckRow]:
+        """Return the checks of the cases from `start` to `stop` that failed or ended in error, without their `result`,
+        in no order."""
+        checks = _checks(run_id, results=False).where(*_checks_between(run_id, start, stop))
+        with self._database.reading() as connection:
+            return [CheckRow(*row) for kind in _FAILING for row in connection.execute(checks.where(kind))]
 
     def by_case(
         self,
@@ -307,7 +334,7 @@ class Results(Repository):
             cases = _cases_at(connection, run_id, case_indices)
             outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
             checks: dict[tuple[int, int], list[Row[Any]]] = defaultdict(list)
-            for row in connection.execute(_checks(run_id, case_indices)):
+            for row in connection.execute(_checks(run_id).where(CHECK_RESULT.c.case_index.in_(case_indices))):
                 checks[row.case_index, row.repeat].append(row)
         if whole:
             outputs = self._large_outputs.whole(outputs)
@@ -349,12 +376,9 @@ class Results(Repository):
         them. Of a call without an answer, the checks ended in error. No result is read, only the index.
         """
         checks = CHECK_RESULT.c
-        # With each column of the index fixed, SQLite reads no more of it than the limit.
-        kinds = [(checks.status == "completed") & checks.passed.is_(False)]
-        kinds.append((checks.status == "error") & checks.passed.is_(None))
         with self._database.reading() as connection:
             indices: set[int] = set()
-            for kind in kinds:
+            for kind in _FAILING:
                 failing = select(checks.case_index).where(checks.run_id == run_id, kind).distinct()
                 indices.update(connection.scalars(failing.order_by(checks.case_index).limit(limit)))
             ids: list[str] = []
@@ -519,6 +543,11 @@ def _cases_at(connection: Connection, run_id: str, case_indices: Sequence[int]) 
     return {case_index: TestCase.trusted(data) for case_index, data in connection.execute(rows)}
 
 
+def _checks_between(run_id: str, start: int, stop: int) -> tuple[ColumnElement[bool], ...]:
+    checks = CHECK_RESULT.c
+    return checks.run_id == run_id, checks.case_index >= start, checks.case_index < stop
+
+
 def _between(start: int, stop: int | None) -> ColumnElement[bool]:
     from_start = OUTPUT.c.case_index >= start
     return from_start if stop is None else and_(from_start, OUTPUT.c.case_index < stop)
@@ -547,12 +576,12 @@ def _stored(row: Row[Any]) -> StoredOutput:
     return StoredOutput(Output(value=row.value, **known), row.content_hash, row.failed, row.blob)
 
 
-def _checks(run_id: str, case_indices: Iterable[int], *, results: bool = True) -> Select[Any]:
+def _checks(run_id: str, *, results: bool = True) -> Select[Any]:
     checks = CHECK_RESULT.c
     result = checks.result if results else null().label("result")
     return (
         select(checks.case_index, checks.repeat, checks.check_id, checks.status, checks.passed, result)
-        .where(checks.run_id == run_id, checks.case_index.in_(case_indices))
+        .where(checks.run_id == run_id)
         .order_by(checks.case_index, checks.repeat)
     )
 

@@ -46,7 +46,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(owner, name, counted)
 
-    for owner, name in ((HttpTarget, "render"), (Results, "outputs"), (Results, "check_rows"), (Runs, "cases")):
+    for owner, name in ((HttpTarget, "render"), (Results, "outputs_at"), (Results, "check_rows"), (Runs, "cases")):
         spy(owner, name)
 
     # The validator's core holds the function itself, so its code is what can be replaced.
@@ -93,7 +93,7 @@ async def test_a_case_is_validated_rendered_and_read_once(
     assert (progress.outputs, progress.checks) == (5, 6)
 
 
-async def test_outputs_and_results_are_read_back_once_a_batch_on_resume(
+async def test_on_resume_only_outputs_that_miss_results_are_read_back_and_once_a_batch(
     plan: Plan, agent: Agent, store: Store, seen: Counter[str]
 ) -> None:
     run_id = plan(["a", "b", {"id": "c", "input": "c", "expected": "x"}], checks=[SAME, OWN])
@@ -103,7 +103,14 @@ async def test_outputs_and_results_are_read_back_once_a_batch_on_resume(
     seen.clear()
     resume_run(store, run_id)
     _, counts = await work_off(run_id, 3, seen)
-    assert counts == {"render": 1, "cases": 1, "outputs": 1, "check_rows": 1}
+    assert counts == {"render": 1, "cases": 1, "outputs_at": 1, "check_rows": 1}
+    seen.clear()
+    async with open_run(run_id) as context:
+        work = await context.begin(Batch(0, 3))
+        assert (work.missing, work.pending(by_model=False), seen) == ([], [], {"cases": 1})
+        failures = work.failures(None, by_model=False)
+    assert failures is not None
+    assert failures.message == "1 of 3 cases failed: c (exact_match)."
     assert set(agent.requests.values()) == {1}
     assert store.results.progress(run_id).checks == 6
 
