@@ -25,6 +25,11 @@ from fepflow.store.totals import count_results
 from fepflow.suite.models import OWN_CHECKS, check_ids
 
 
+_ROWS_A_STATEMENT = 100
+"""Rows of one INSERT. Each number of rows is a statement of its own, and SQLite's driver keeps 128 prepared statements:
+with a thousand rows each, they took 200 MB."""
+
+
 def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
     """Return the ids of the checks that all cases of a run share, by its suite's snapshot; none if it is unreadable."""
     try:
@@ -168,7 +173,8 @@ def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, A
         return []
     key = [column.name for column in table.primary_key if column.name != "run_id"]
     adding = upserting(connection, table).on_conflict_do_nothing().returning(*(table.c[name] for name in key))
-    inserted = {tuple(row) for row in connection.execute(adding, rows)}
+    paged = adding.execution_options(insertmanyvalues_page_size=_ROWS_A_STATEMENT)
+    inserted = {tuple(row) for row in connection.execute(paged, rows)}
     new = []
     for place, row in enumerate(rows):
         if (inserted_key := tuple(row[name] for name in key)) in inserted:
