@@ -92,8 +92,10 @@ def flat_items(items: list[Any]) -> Iterator[Any]:
 
 def made_no_calls(path: Path, document: Any) -> bool:
     """Return whether `path` leads to the calls of an assistant's message without calls: null, or no such key."""
+    if not isinstance(path, SingularPath) or "tool_calls" not in path.expression:
+        return False
     keys = leading_keys(path.expression)
-    if not isinstance(path, SingularPath) or keys[-1:] != ("tool_calls",):
+    if keys[-1:] != ("tool_calls",):
         return False
     reached, message = descend(document, keys[:-1])
     is_message = reached == len(keys) - 1 and isinstance(message, dict) and message.get("role") == "assistant"

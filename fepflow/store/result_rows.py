@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import Connection, Row, Table
+from sqlalchemy import Connection, Row, Table, select
 
 from fepflow.json.values import Encoded, encode, may_be_deep
 from fepflow.protocol.check import Check, to_check
@@ -23,11 +23,6 @@ from fepflow.store.database import upserting
 from fepflow.store.records import CHECK_RESULT, OUTPUT, NewCheckResult, NewOutput
 from fepflow.store.totals import count_results
 from fepflow.suite.models import OWN_CHECKS, check_ids
-
-
-_ROWS_A_STATEMENT = 100
-"""Rows of one INSERT. Each number of rows is a statement of its own, and SQLite's driver keeps 128 prepared statements:
-with a thousand rows each, they took 200 MB."""
 
 
 def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
@@ -159,7 +154,7 @@ def _encode_result(result: CheckResult) -> Encoded:
         text = result.model_dump_json()
     except ValueError:
         return encode(result.model_dump())
-    plain = text.isascii() and not any(word in text for word in ("NaN", "Infinity", '$float":'))
+    plain = text.isascii() and not ("NaN" in text or "Infinity" in text or '$float":' in text)
     return Encoded(text) if plain and not may_be_deep(text) else encode(result.model_dump())
 
 
@@ -168,16 +163,25 @@ def _no_json_form(what: str, error: ValueError) -> CheckError:
 
 
 def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, Any]]) -> list[int]:
-    """Insert rows, and return the places of those that were new. A row whose key already exists is left out."""
+    """Insert rows of the same time, sorted by key, and return the places of those that were new.
+
+    A row whose key already exists is left out.
+    """
     if not rows:
         return []
+    adding = upserting(connection, table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
+    if connection.execute(adding, rows).rowcount == len(rows):  # almost always
+        return list(range(len(rows)))
     key = [column.name for column in table.primary_key if column.name != "run_id"]
-    adding = upserting(connection, table).on_conflict_do_nothing().returning(*(table.c[name] for name in key))
-    paged = adding.execution_options(insertmanyvalues_page_size=_ROWS_A_STATEMENT)
-    inserted = {tuple(row) for row in connection.execute(paged, rows)}
+    inserted = select(*(table.c[name] for name in key)).where(
+        table.c.run_id == rows[0]["run_id"],
+        table.c.case_index.between(rows[0]["case_index"], rows[-1]["case_index"]),
+        table.c.created_at == rows[0]["created_at"],
+    )
+    left = {tuple(row) for row in connection.execute(inserted)}
     new = []
     for place, row in enumerate(rows):
-        if (inserted_key := tuple(row[name] for name in key)) in inserted:
-            inserted.discard(inserted_key)  # of two with the same key, the first one is stored
+        if (inserted_key := tuple(row[name] for name in key)) in left:
+            left.discard(inserted_key)  # of two with the same key, the first one is stored
             new.append(place)
     return new
