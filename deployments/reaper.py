@@ -24,6 +24,7 @@ from prefect.client.orchestration import PrefectClient, get_client
 from prefect.exceptions import ObjectNotFound, PrefectException, PrefectHTTPStatusError
 
 from fepflow.deployments.http_server import metrics_port
+from fepflow.deployments.schedule import delete_removed
 from fepflow.errors import FepflowError, InfrastructureError
 from fepflow.observability import logs
 from fepflow.observability.metrics import DISPATCHED, OF_REAPER, REAPED, REAPER_ERRORS, REAPER_LOOKED
@@ -87,6 +88,14 @@ async def _reap(store: Store) -> None:
         click.echo(f"cannot look for dead runs, tries again: {error}")
     else:
         REAPER_LOOKED.set_to_current_time()
+        await _delete_removed()
+
+
+async def _delete_removed() -> None:
+    """Delete deployments whose schedule was removed during a run. While Prefect is away, the next look does it."""
+    with contextlib.suppress(httpx.HTTPError, PrefectException, OSError, TimeoutError):
+        async with asyncio.timeout(LONGEST_PAUSE), get_client() as client:
+            await delete_removed(client)
 
 
 async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:

@@ -20,6 +20,7 @@ from prefect.client.schemas.actions import DeploymentScheduleCreate, DeploymentU
 from prefect.client.schemas.filters import DeploymentFilter as Deployments
 from prefect.client.schemas.filters import (
     DeploymentFilterId,
+    DeploymentFilterTags,
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
@@ -39,6 +40,8 @@ from fepflow.suite.reader import allow_below
 FLOW = "evaluate"
 TAG = "scheduled"
 """Tag of each deployment that `fepflow schedule` has made, and so of its runs."""
+REMOVED = "schedule-removed"
+"""Tag of a deployment whose schedule was removed while a run was under way."""
 UNDER_WAY = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 SLUG = "fepflow"
 """Slug of the schedule that `fepflow schedule` sets; others of the same deployment are left alone."""
@@ -76,7 +79,8 @@ async def put(
     if existing is not None:
         _require_same(existing, parameters["suite"])
         deployment_id = existing.id
-        await client.update_deployment(deployment_id, DeploymentUpdate(parameters=parameters))
+        tags = [tag for tag in existing.tags if tag != REMOVED]
+        await client.update_deployment(deployment_id, DeploymentUpdate(parameters=parameters, tags=tags))
         if before := next((before for before in existing.schedules if before.slug == SLUG), None):
             await client.update_deployment_schedule(deployment_id, before.id, schedule=schedule)
         else:
@@ -123,7 +127,7 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
     """Remove a deployment that was created here. Its runs stay: those under way continue, waiting ones are dropped.
 
     With the deployment, Prefect deletes its limit, breaks off the runs that hold a place under it, and can never record
-    their end. So the deployment stays, without its schedule, while a run is under way; a second call deletes it.
+    their end. So the deployment stays, without its schedule, while a run is under way, and `delete_removed` deletes it.
     """
     deployment = await _find(client, which)
     if TAG not in deployment.tags:
@@ -134,13 +138,24 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
     for run in waiting:
         await client.delete_flow_run(run.id)
     under_way = await _runs_in(client, deployment, UNDER_WAY)
-    if not under_way:
+    if under_way:
+        await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*deployment.tags, REMOVED]))
+    else:
         await client.delete_deployment(deployment.id)
     return {
         "name": f"{FLOW}/{deployment.name}",
         "under_way": [run.name for run in under_way],
         "dropped": len(waiting),
     }
+
+
+async def delete_removed(client: PrefectClient) -> None:
+    """Delete the deployments that `remove` has left, as soon as none of their runs is under way or waits."""
+    removed = Deployments(tags=DeploymentFilterTags(all_=[TAG, REMOVED]))
+    for deployment in await client.read_deployments(deployment_filter=removed):
+        # A run that waits is taken over, or was started by hand: it needs the deployment.
+        if not await _runs_in(client, deployment, [*UNDER_WAY, StateType.SCHEDULED]):
+            await client.delete_deployment(deployment.id)
 
 
 async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states: Sequence[StateType]) -> list[FlowRun]:

@@ -47,7 +47,7 @@ POSTGRESQL = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse
 POSTGRES_USER = 999  # that of its image
 PASSWORD = "p@ss:w/o?rd#% $X'\"\\"
 """A password with the characters that mean something in an address or a shell."""
-GIVEN = {"FEPFLOW_WORKERS": "1", "FEPFLOW_LOG": "json"}
+GIVEN = {"FEPFLOW_LOG": "json"}
 HEALTHY_SECONDS = 200
 
 SUITE = """\

@@ -35,6 +35,11 @@ deployments:
       - {cron: "0 3 * * *", active: true}
       - {cron: "0 1 * * *", active: false}
 """
+DELETE_REMOVED = """
+from fepflow.services.prefect_api import ask_prefect
+from fepflow.deployments.schedule import delete_removed
+ask_prefect(delete_removed)
+"""
 BERLIN_TWICE = ("--timezone", "Europe/Berlin", "--repeats", "2")
 ANOTHER = """
   - name: second
@@ -115,7 +120,7 @@ def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(sta
         fepflow(workplace, "schedule", workplace.suite, "--every", "1h")
         deployment = stack.api.get("/deployments/name/evaluate/removed").raise_for_status().json()["id"]
         pool = Pool(stack, workplace.env, "fepflow")
-        pool.start_worker()
+        pool.start_worker("--with-reaper")
         try:
             pool.deployment = deployment
             running = pool.run(suite=str(workplace.suite))
@@ -129,11 +134,12 @@ def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(sta
             assert "The run removed is under way and continues to its end" in removed
             assert re.search(r"Dropped \d+ runs? that had not begun", removed)
             assert stack.api.get(f"/flow_runs/{waiting}").status_code == 404
+            stack.python(DELETE_REMOVED, workplace.env)
+            assert stack.api.get(f"/deployments/{deployment}").status_code == 200
+            assert "removed" not in fepflow(workplace, "schedule", "--list").stdout
             endpoint.held = False
             wait_for(lambda: stack.api.state_of(running)[0] == "COMPLETED", "its end")
-            assert "removed" not in fepflow(workplace, "schedule", "--list").stdout
-            fepflow(workplace, "schedule", "removed", "--remove")
-            assert stack.api.get(f"/deployments/{deployment}").status_code == 404
+            wait_for(lambda: stack.api.get(f"/deployments/{deployment}").status_code == 404, "the reaper's look")
         finally:
             stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": False})
             pool.kill()

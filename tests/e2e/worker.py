@@ -48,9 +48,9 @@ class Pool:
         """Order a run; the flow run's id."""
         return str(self.post(f"/deployments/{self.deployment}/create_flow_run", {"parameters": parameters})["id"])
 
-    def start_worker(self) -> None:
+    def start_worker(self, *options: str) -> None:
         self.worker = subprocess.Popen(
-            [sys.executable, "-P", "-m", "fepflow.deployments.worker", "--pool", self.name],
+            [sys.executable, "-P", "-m", "fepflow.deployments.worker", "--pool", self.name, *options],
             cwd=ROOT,
             env=self.env,
             stdout=subprocess.DEVNULL,
