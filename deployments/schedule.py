@@ -134,10 +134,12 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
         raise UserError(f"{FLOW}/{deployment.name} is a deployment of prefect.yaml: --pause it, or remove it there.")
     for schedule in deployment.schedules:  # with the runs that Prefect has planned
         await client.delete_deployment_schedule(deployment.id, schedule.id)
-    waiting = await _runs_in(client, deployment, [StateType.SCHEDULED])
+    runs = await _runs_in(client, deployment, [StateType.SCHEDULED, *UNDER_WAY])
+    # One that has begun, and waits now, is taken over by a worker: its results are in the store.
+    waiting = [run for run in runs if run.state_type is StateType.SCHEDULED and not run.run_count]
     for run in waiting:
         await client.delete_flow_run(run.id)
-    under_way = await _runs_in(client, deployment, UNDER_WAY)
+    under_way = [run for run in runs if run not in waiting]
     if under_way:
         await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*deployment.tags, REMOVED]))
     else:
@@ -153,7 +155,7 @@ async def delete_removed(client: PrefectClient) -> None:
     """Delete the deployments that `remove` has left, as soon as none of their runs is under way or waits."""
     removed = Deployments(tags=DeploymentFilterTags(all_=[TAG, REMOVED]))
     for deployment in await client.read_deployments(deployment_filter=removed):
-        # A run that waits is taken over, or was started by hand: it needs the deployment.
+        # A run that waits is taken over, or was started manually: it needs the deployment.
         if not await _runs_in(client, deployment, [*UNDER_WAY, StateType.SCHEDULED]):
             await client.delete_deployment(deployment.id)
 

@@ -143,7 +143,7 @@ def _run_line(word: str, run: RunRecord) -> str:
 
 
 def _flips(compared: ComparedRun) -> Iterator[str]:
-    from fepflow.cli.console import number, one_line, safe
+    from fepflow.cli.console import as_line, number, safe
     from fepflow.reports.comparison import MAX_OUTPUT
 
     for word, flips in compared.flips.items():
@@ -153,8 +153,8 @@ def _flips(compared: ComparedRun) -> Iterator[str]:
         for text in shown:
             flip = text.flip
             yield f"  [bold]{safe(flip.case_id)}[/]  {safe(flip.metric)}: {number(flip.base)} → {number(flip.new)}"
-            yield f"    base  {one_line(text.base[:MAX_OUTPUT])}"
-            yield f"    new   {one_line(text.new[:MAX_OUTPUT])}"
+            yield f"    base  {as_line(text.base[:MAX_OUTPUT])}"
+            yield f"    new   {as_line(text.new[:MAX_OUTPUT])}"
             if text.reason:
                 yield f"    why   {safe(text.reason)}"
 

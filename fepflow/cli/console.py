@@ -14,7 +14,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from fepflow.text import cut, four_digits, plural, printable, text_of
+from fepflow.text import four_digits, one_line, plural, printable, text_of
 
 if TYPE_CHECKING:
     from fepflow.store.records import RunRecord
@@ -136,9 +136,9 @@ def coloured(outcome: str | None) -> str:
     return f"[{COLOURS[outcome]}]{outcome}[/]" if outcome else "·"
 
 
-def one_line(value: Any) -> str:
+def as_line(value: Any) -> str:
     """Return a value on one line, cut to a bound, as markup."""
-    return safe(cut(" ".join(text_of(value).split()), MAX_TEXT))
+    return escape(one_line(text_of(value), MAX_TEXT))
 
 
 def safe(text: str) -> str:

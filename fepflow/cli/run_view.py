@@ -13,7 +13,7 @@ from rich.table import Table
 from fepflow.analysis.causes import causes_of, show_command
 from fepflow.analysis.judge_reliability import reliability_of_judges
 from fepflow.checks.explanation import MAX_SENTENCE, explain, findings
-from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, Console, coloured, interval, number, one_line, safe, table
+from fepflow.cli.console import COLOURS, MAX_TEXT, SHORT_ID, Console, as_line, coloured, interval, number, safe, table
 from fepflow.cli.options import Reports
 from fepflow.errors import InfrastructureError, RunBusyError
 from fepflow.page_links import variants_page
@@ -315,31 +315,31 @@ def _case(run: RunRecord, result: CaseResult, selection: Selection) -> Iterator[
     """Yield lines of markup about one repeat of a case, with the checks that were selected."""
     repeat = f" #{result.repeat + 1}" if run.repeats > 1 else ""
     yield f"\n[bold]{safe(result.case.id)}{repeat}[/]"
-    yield f"  input     {one_line(result.case.input)}"
+    yield f"  input     {as_line(result.case.input)}"
     if "expected" in result.case.model_fields_set:
-        yield f"  expected  {one_line(result.case.expected)}"
+        yield f"  expected  {as_line(result.case.expected)}"
     if result.output is None:
         yield "  output    [yellow]not asked yet[/]"
         return
     failure = result.output.failure
     if failure:
-        yield f"  {'broke off' if result.output.is_partial else 'no output'} {one_line(failure['message'])}"
+        yield f"  {'broke off' if result.output.is_partial else 'no output'} {as_line(failure['message'])}"
     if turns := exchanges(result.output.value):
         for number, turn in enumerate(turns, 1):
-            yield f"  {f'turn {number}':9} user:  {one_line(turn.message)}"
-            yield f"            agent: {one_line(turn.step['public_output']) if turn.step else '[yellow]no answer[/]'}"
+            yield f"  {f'turn {number}':9} user:  {as_line(turn.message)}"
+            yield f"            agent: {as_line(turn.step['public_output']) if turn.step else '[yellow]no answer[/]'}"
     elif not failure or result.output.is_partial:
-        yield f"  output    {one_line(result.output.value)}"
+        yield f"  output    {as_line(result.output.value)}"
     metadata = dict(result.output.metadata or {})
     if ended := ending(metadata):
-        yield f"  ended     {one_line(ended)}"
+        yield f"  ended     {as_line(ended)}"
     attempts = metadata.pop("attempt_log", None) or ()
     if failure:
         del metadata["error"]
     if summary := summary_of(metadata.pop("trace", None)):
-        yield f"  trace     {one_line(summary)}"
+        yield f"  trace     {as_line(summary)}"
     if metadata:
-        yield f"  metadata  {one_line(metadata)}"
+        yield f"  metadata  {as_line(metadata)}"
     yield from (f"            {safe(_attempt(attempt))}" for attempt in attempts)
     for check in selection.checks(result):
         yield from _check(check)

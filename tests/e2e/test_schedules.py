@@ -130,15 +130,22 @@ def test_removing_a_schedule_lets_the_run_under_way_end_and_drops_what_waits(sta
             path = f"/deployments/{deployment}/create_flow_run"
             stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": True}).raise_for_status()
             waiting = stack.api.post(path, json={"state": state}).raise_for_status().json()["id"]
+            taken_over = stack.api.post(path, json={}).raise_for_status().json()["id"]
+            for now in ({"type": "RUNNING"}, {**state, "name": "AwaitingRetry"}):
+                change = {"state": now, "force": True}
+                stack.api.post(f"/flow_runs/{taken_over}/set_state", json=change).raise_for_status()
             removed = fepflow(workplace, "schedule", "removed", "--remove").stdout
             assert "The run removed is under way and continues to its end" in removed
             assert re.search(r"Dropped \d+ runs? that had not begun", removed)
             assert stack.api.get(f"/flow_runs/{waiting}").status_code == 404
+            assert removed.count("is under way and continues to its end") == 2
             stack.python(DELETE_REMOVED, workplace.env)
             assert stack.api.get(f"/deployments/{deployment}").status_code == 200
             assert "removed" not in fepflow(workplace, "schedule", "--list").stdout
             endpoint.held = False
             wait_for(lambda: stack.api.state_of(running)[0] == "COMPLETED", "its end")
+            assert stack.api.state_of(taken_over)[0] == "SCHEDULED"
+            stack.api.delete(f"/flow_runs/{taken_over}").raise_for_status()
             wait_for(lambda: stack.api.get(f"/deployments/{deployment}").status_code == 404, "the reaper's look")
         finally:
             stack.api.patch(f"/work_pools/{pool.name}", json={"is_paused": False})
