@@ -217,15 +217,12 @@ def plan(
 def _spending(store: Store, name: str, check: str) -> Spending | None:
     """Return the parts of the variance of a check's passes in the newest run of the suite and the newest others of the
     same cases; None if neither repeats nor other runs tell."""
-    newest = next((run for run in store.runs.newest(1, name)), None)
-    if newest is None:
+    runs = _runs_with_own_outputs(store, name)
+    if not runs:
         return None
+    newest = runs[0]
     alike = ("suite_hash", "cases_hash", "repeats", "n_cases")
-    runs = [
-        run
-        for run in store.runs.newest(EARLIER_RUNS, name)
-        if all(getattr(run, field) == getattr(newest, field) for field in alike)
-    ]
+    runs = [run for run in runs if all(getattr(run, field) == getattr(newest, field) for field in alike)]
     runs = runs[:MOST_RUNS] if newest.suite_hash is not None and newest.cases_hash is not None else [newest]
     by_run = []
     for run in runs:  # by the cases' ids: the same cases may stand in another order
@@ -239,6 +236,13 @@ def _spending(store: Store, name: str, check: str) -> Spending | None:
     if parts is None or parts.total == 0:
         return None
     return Spending(parts, newest.repeats, [f"run {run.id[:8]}" for run in runs])
+
+
+def _runs_with_own_outputs(store: Store, name: str) -> list[RunRecord]:
+    """Return the newest runs of the suite, without those that judge outputs of others: they tell nothing of how far
+    answers differ from run to run."""
+    runs = store.runs.newest(EARLIER_RUNS, name)
+    return [run for run in runs if run.rescored_from is None and not run.reuses_outputs]
 
 
 def votes_of(store: Store, run: RunRecord, check: str) -> list[list[float]]:
@@ -385,7 +389,7 @@ def plan_against(
     if not wanted or min(wanted.values()) <= 0:
         raise UserError("How much worse is still accepted? Give a margin above 0, such as --margin 0.02.")
     matched = len(match_cases(then.cases, cases).pairs)
-    others = [run for run in store.runs.newest(EARLIER_RUNS, suite.name) if run.outcome and run.id != base.id]
+    others = [run for run in _runs_with_own_outputs(store, suite.name) if run.outcome and run.id != base.asked_in]
     called = f"{named} (run {base.id[:8]})" if is_baseline_name(named) or named == PREVIOUS else f"run {base.id[:8]}"
     plans = []
     learned = _differences(store, then, others, wanted) if discordant is None else {}
@@ -434,7 +438,7 @@ def _base(store: Store, suite: str, named: str) -> RunRecord:
     from fepflow.analysis.comparison import baseline_of, with_outcome
 
     if named == PREVIOUS:
-        newest = next((run for run in store.runs.newest(EARLIER_RUNS, suite) if run.outcome), None)
+        newest = next((run for run in _runs_with_own_outputs(store, suite) if run.outcome), None)
         if newest is None:
             raise NotFoundError(f"There is no run of the suite {suite} with a verdict to plan against yet.")
         return newest

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,16 +165,18 @@ def test_what_cannot_be_shown_is_said(cli: Cli, suite: Path) -> None:
     assert "has no minimum of a share that passed to plan for: name one (--min)" in done.stderr
 
 
-def compared_runs(store: Store, *passed: str, cases: Sequence[TestCase] = ()) -> list[str]:
+def compared_runs(
+    store: Store, *passed: str, cases: Sequence[TestCase] = (), first: int = 0, **fields: Any
+) -> list[str]:
     """Completed runs of the suite's 100 cases, each once; each text has a run's passes and fails."""
     result = CheckResult(check_type="contains", status="completed", results={}, evaluated_at=utc_now())
     cases = cases or [TestCase(id=str(n), input=n) for n in range(100)]
     check = {"type": "contains", "id": "right", "arguments": {"text": "$.output.value", "phrases": "a"}}
     document = {"name": "planned", "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": [],
                 "checks": [check]}  # fmt: skip
-    ids = [f"{number:04x}0000" for number in range(len(passed))]
+    ids = [f"{first + number:04x}0000" for number in range(len(passed))]
     for run_id, of_run in zip(ids, passed, strict=True):
-        store.runs.create(RunRecord(id=run_id, name="planned", suite=document, repeats=1), cases)
+        store.runs.create(RunRecord(id=run_id, name="planned", suite=document, repeats=1, **fields), cases)
         store.leases.acquire(run_id, "me", 30)
         store.results.write(
             run_id,
@@ -205,6 +208,8 @@ def test_how_many_cases_differ_is_learned_from_earlier_runs(cli: Cli, suite: Pat
     same = "1" * 80 + "0" * 16
     suite.write_text(SUITE + "gate: {regression: {margin: 0.05}}\n", encoding="utf-8")
     compared_runs(store, same + "1100", same + "0011", same + "1100")
+    compared_runs(store, same + "1100", first=3, rescored_from="00020000")
+    compared_runs(store, same + "1100", first=4, options={"reuse_outputs": True})
     (plan,) = json.loads(cli("plan", suite, "--against", "previous", "--json").stdout)
     assert (plan["base"], plan["learned_from"], plan["pairs"]) == (
         "previous (run 00020000)",
