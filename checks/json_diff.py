@@ -18,7 +18,7 @@ from typing_extensions import TypedDict
 
 from fepflow.checks.base import EXPECTED, OUTPUT, BaseCheck, JSONPath
 from fepflow.checks.explanation import MAX_PART, MOST_DIFFERENCES, ResolvedArguments, first_errors, shown
-from fepflow.checks.number import as_decimal, is_close
+from fepflow.checks.number import Tolerance, as_decimal, is_close
 from fepflow.checks.tool_usage import largest_matching
 from fepflow.errors import CheckArgumentsError, JSONPathError
 from fepflow.json.values import finite, is_deep, json_equal, json_key, parse
@@ -251,9 +251,6 @@ def _step(key: str | int) -> str:
     if isinstance(key, int):
         return f"[{key}]"
     return f".{key}" if key.isidentifier() else f"[{shown(key, MAX_PART)}]"
-
-
-Tolerance = Annotated[float, Field(ge=0, strict=True, allow_inf_nan=False)]
 
 
 class FieldRule(TypedDict, total=False):

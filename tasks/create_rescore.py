@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from fepflow.analysis.accumulation import cases_of
 from fepflow.analysis.comparison import suite_hash
 from fepflow.analysis.metrics import judged_checks
 from fepflow.calls.base import Target
@@ -95,7 +96,7 @@ def find_rescorable(store: Store, run_id: str, suite: Path | None) -> Rescorable
         raise UserError(f"{run_id} is all variants of a suite: name one of their runs (fepflow show {run_id}).")
     source = store.runs.get(run_id)
     short = source.id[:8]
-    if source.status in ("pending", "running"):
+    if source.is_under_way:
         raise UserError(f"Run {short} is still under way: wait for its end, or cancel it (fepflow cancel {short}).")
     if not store.results.progress(source.id).outputs:
         raise UserError(f"Run {short} has no outputs to judge: it is {source.status}.")
@@ -145,15 +146,9 @@ def _with_set(path: Path, source: RunRecord) -> str:
 def _validated_snapshot(store: Store, source: RunRecord) -> SuiteValidation:
     env = UncalledTarget(source.suite, SUITE_VARIABLES)
     loaded = read_snapshot(source.suite, source.suite_path, source.name, env)
-    validation = validate_loaded(loaded, cases=CasesOnDisk(stored_cases(store, source)))
+    validation = validate_loaded(loaded, cases=CasesOnDisk(cases_of(store, source)))
     validation.require()
     return validation
-
-
-def stored_cases(store: Store, run: RunRecord) -> Iterator[TestCase]:
-    """Yield the cases that a run has taken in; a thousand at a time are in memory."""
-    for start in range(0, run.n_cases, CASES_AT_ONCE):
-        yield from store.runs.cases(run.id, start, start + CASES_AT_ONCE)
 
 
 def create_rescore(
@@ -182,7 +177,7 @@ def create_rescore(
         snapshot = _with_judging(source.suite, wanted)
         loaded = read_snapshot(snapshot, source.suite_path, source.name, UncalledTarget(snapshot, SUITE_VARIABLES))
         changes = CaseChanges()
-        cases: Iterable[TestCase] = stored_cases(store, source)
+        cases: Iterable[TestCase] = cases_of(store, source)
         _require_known(store, source, suite, wanted)
         notes += _notes_of_unseen_cases(store, source, validation)
     else:

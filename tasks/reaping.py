@@ -133,7 +133,7 @@ async def _report_variants(
     if flow_run.state is None or flow_run.state.is_pending() or flow_run.state.timestamp + UNCLAIMED > utc_now():
         return
     for run in variants:
-        if run.status in ("pending", "running") and await asyncio.to_thread(store.leases.is_attended, run.id):
+        if run.is_under_way and await asyncio.to_thread(store.leases.is_attended, run.id):
             return
     changes = [run.completed_at or run.created_at for run in variants]
     if max(changes) + UNCLAIMED > utc_now():

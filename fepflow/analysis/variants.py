@@ -77,7 +77,7 @@ class VariantTable:
     @property
     def is_live(self) -> bool:
         """True while a run of a variant is under way or waits."""
-        return any(run.status in ("pending", "running") for run in self.runs)
+        return any(run.is_under_way for run in self.runs)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -149,7 +149,7 @@ def _cause(run: RunRecord) -> str:
 
 
 def _why_none(run: RunRecord) -> str:
-    if run.status in ("pending", "running"):
+    if run.is_under_way:
         return f"has no verdict yet: it is {run.status}."
     return f"could not be evaluated: {one_line(_cause(run), MAX_REASON)}"
 
@@ -247,7 +247,7 @@ def rows_of(table: VariantTable) -> Iterator[TableRow]:
 def _status(run: RunRecord) -> str:
     if run.outcome is not None:
         return run.outcome
-    return run.status if run.status in ("pending", "running") else "could not be evaluated"
+    return run.status if run.is_under_way else "could not be evaluated"
 
 
 def _cells(metric: dict[str, Any], difference: VariantDifference | None, *, is_first: bool) -> list[str]:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from fepflow.errors import InputError, Problem
 from fepflow.prefect_settings import configured_api
-from fepflow.security.addresses import address_problem
+from fepflow.security.addresses import PORTS, address_problem
 from fepflow.settings import settings
 
 Address = IPv4Address | IPv6Address
@@ -49,7 +49,6 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 _NUMBER = r"(?:0[xX][0-9a-fA-F]*|[0-9]+)"
 _NUMERIC_HOST = re.compile(rf"{_NUMBER}(?:\.{_NUMBER})*")
 _NETLOC = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.]+)\]|(?P<host>[A-Za-z0-9._-]+))(?::(?P<port>[0-9]{1,5}))?")
-_PORTS = {"http": 80, "https": 443}
 
 
 class AddressRefusedError(OSError):
@@ -89,7 +88,7 @@ class AgentAddresses:
         ports = {config.port, config.api_port, config.grpc_port, *_served_ports(config.api_file)}
         if api is not None:
             parts = urlsplit(api.url)
-            ports.add(parts.port or _PORTS.get(parts.scheme, 80))
+            ports.add(parts.port or PORTS.get(parts.scheme, 80))
         return cls([*allowed_hosts(config.agent_hosts), *also], ports)
 
     def problem(self, url: str) -> str | None:
@@ -107,7 +106,7 @@ class AgentAddresses:
         located = _NETLOC.fullmatch(parts.netloc)
         if located is None:
             return "its host is not valid"
-        host, port = _host(located), int(located["port"] or _PORTS[parts.scheme.lower()])
+        host, port = _host(located), int(located["port"] or PORTS[parts.scheme.lower()])
         if host is None:
             return "its host is no valid IP address"
         address = IPv4Address("127.0.0.1") if _names_this_machine(host) else _literal(host)

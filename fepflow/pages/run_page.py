@@ -117,7 +117,7 @@ class RunView:
     @property
     def is_live(self) -> bool:
         """True while the run goes on."""
-        return self.run.status in ("pending", "running")
+        return self.run.is_under_way
 
 
 def run_view(store: Store, run_id: str) -> RunView:

@@ -8,7 +8,8 @@ from urllib.parse import SplitResult, urlsplit
 
 _ADVICE = "it reads like https://host/path"
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?\.?")
-_PORTS = {"http": 80, "https": 443}
+PORTS = {"http": 80, "https": 443}
+"""Ports of addresses that name none."""
 
 
 def address_problem(url: str) -> tuple[str, str] | None:
@@ -24,7 +25,7 @@ def address_problem(url: str) -> tuple[str, str] | None:
         return "the address has no host", _ADVICE
     if not separator:
         return "the address has no scheme", "write http:// or https:// before it"
-    if scheme.lower() not in _PORTS:
+    if scheme.lower() not in PORTS:
         return f"{scheme[:20]}:// is not known", "an address starts with http:// or https://"
     if placeholder := re.search(r"(?<!\$)\{\w*\}", url):
         return f"{placeholder[0]} stays as it is in an address", "${NAME} is read from the environment"
@@ -79,4 +80,4 @@ def is_loopback(host: str) -> bool:
 
 
 def _port(parts: SplitResult) -> int | None:
-    return parts.port or _PORTS.get(parts.scheme)
+    return parts.port or PORTS.get(parts.scheme)

@@ -99,7 +99,7 @@ def cancel_variants(variants_id: str) -> list[RunRecord]:
     """
     with open_store() as store:
         runs = store.runs.of_variants(variants_id)
-        under_way = [run for run in runs if run.status in ("pending", "running")]
+        under_way = [run for run in runs if run.is_under_way]
         if runs and not under_way:
             raise UserError(f"The variants {runs[0].variants_id} are over: there is nothing to cancel.")
         # The last one first: else the next would begin meanwhile.
@@ -132,7 +132,7 @@ def execute_variants(
         for run in after:
             if run.status == "pending":
                 store.runs.request_cancel(run.id)
-    elif any(run.status in ("pending", "running", "interrupted") for run in after):
+    elif any(run.is_under_way or run.status == "interrupted" for run in after):
         # What was raised in a variant is in its row; this kept the parent from its end.
         error = execution.prefect_error or execution.error
         if isinstance(error, FepflowError):

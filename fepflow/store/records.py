@@ -39,6 +39,9 @@ from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store.database import EscapedText, JsonText, OptionalJson, UtcDateTime
 
 RunStatus = Literal["pending", "running", "completed", "failed", "cancelled", "interrupted"]
+UNDER_WAY = ("pending", "running")
+"""Statuses of runs that are not over."""
+
 Outcome = Literal["pass", "fail", "inconclusive"]
 Cause = Literal["command", "schedule", "automation", "api", "pytest", "evaluate", "network", "import", "rescore"]
 """Cause of a run: the command line, Prefect's schedule or automation, its API or UI, a test, a request to evaluate
@@ -200,6 +203,11 @@ class RunRecord(Row, table=True):
     def short_name(self) -> str:
         """The beginning of the id, or the file, as a name for people."""
         return self.file or self.id[:8]
+
+    @property
+    def is_under_way(self) -> bool:
+        """True until the run is over."""
+        return self.status in UNDER_WAY
 
     @property
     def calls(self) -> int:

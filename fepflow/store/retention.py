@@ -24,6 +24,7 @@ from fepflow.store.records import (
     REPORT,
     RUN,
     TEST_CASE,
+    UNDER_WAY,
     Baseline,
     RunRecord,
 )
@@ -35,7 +36,6 @@ CASES_AT_ONCE = 500
 PAGES_AT_ONCE = 2_000
 """Pages of a SQLite file that one transaction gives back."""
 
-UNDER_WAY = ("pending", "running")
 _KEPT_METADATA = ("check_id", "check_version", USAGE)
 
 
@@ -75,7 +75,7 @@ class Retention(Repository):
     def require_deletable(self, run: RunRecord, *, labelled: bool) -> None:
         """Raise UserError for a run that is under way, a baseline, or has labels, unless those may go, too."""
         short = run.id[:8]
-        if run.status in UNDER_WAY:
+        if run.is_under_way:
             raise UserError(f"Run {short} is under way: cancel it first (fepflow cancel {short}).")
         if (baseline := self._of_baselines().get(run.id)) is not None:
             raise UserError(
@@ -102,7 +102,7 @@ class Retention(Repository):
 
         def begin(connection: Connection) -> int:
             run = find_run(connection, run_id)
-            if run.status in UNDER_WAY or connection.scalar(select(BASELINE.c.name).where(BASELINE.c.run_id == run_id)):
+            if run.is_under_way or connection.scalar(select(BASELINE.c.name).where(BASELINE.c.run_id == run_id)):
                 raise UserError(f"Run {run_id[:8]} is in use by now, and was not deleted.")
             # Who reads it from here on must not take its verdict for that of the rows that are left.
             gone = {"status": "cancelled", "outcome": None, "metrics": None, "verdict": None, "options": None}
@@ -133,7 +133,7 @@ class Retention(Repository):
         for an id that nothing has, UserError if a run with the case is under way.
         """
         runs = self.runs_with_case(case_id)
-        if busy := next((run for run in runs if run.status in UNDER_WAY), None):
+        if busy := next((run for run in runs if run.is_under_way), None):
             raise UserError(f"Run {busy.id[:8]} has the case and is under way: cancel it, or wait for its end.")
 
         def erase(connection: Connection) -> int:

@@ -37,6 +37,7 @@ from fepflow.store.records import (
     FILTERS,
     REUSE_OUTPUTS,
     RUN,
+    UNDER_WAY,
     Baseline,
     NewCheckResult,
     NewOutput,
@@ -201,7 +202,7 @@ class Runs(Repository):
         """Return the ids and outcomes of the other runs of the same suite on the same version of its target, the
         oldest first: those with an outcome, and those that were created earlier and are under way. A random sample of
         the cases is one; cases that a filter chose are not, nor outputs that are reused or rescored."""
-        under_way = RUN.c.status.in_(("pending", "running")) & (RUN.c.created_at < run.created_at)
+        under_way = RUN.c.status.in_(UNDER_WAY) & (RUN.c.created_at < run.created_at)
         same = "name", "suite_hash", "target_hash", "version"
         others = (
             select(RUN.c.id, RUN.c.outcome)
@@ -370,7 +371,7 @@ class Runs(Repository):
 
     def withdraw_cancel(self, run_id: str) -> None:
         """Withdraw the request from a run that is over, because it is to be resumed."""
-        over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(("pending", "running")))
+        over = update(RUN).where(RUN.c.id == run_id, RUN.c.status.not_in(UNDER_WAY))
         self._execute(over.values(cancel_requested_at=None))
 
     def interrupted(self, since: datetime) -> dict[str, str]:

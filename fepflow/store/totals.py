@@ -22,7 +22,7 @@ from fepflow.json.values import finite
 from fepflow.protocol.results import USAGE
 from fepflow.protocol.test_case import REUSED_FROM
 from fepflow.store.database import Repository, now_of, upserting
-from fepflow.store.records import METRIC_TOTAL, REUSE_OUTPUTS, RUN, RUN_REQUEST, NewCheckResult, NewOutput
+from fepflow.store.records import METRIC_TOTAL, REUSE_OUTPUTS, RUN, RUN_REQUEST, UNDER_WAY, NewCheckResult, NewOutput
 from fepflow.text import printable, shortened
 
 RUNS, LAST_VERDICT = "runs", "last_verdict"
@@ -94,7 +94,7 @@ class Totals(Repository):
         """Count the runs that are pending or running; an index holds these."""
         by_status = (
             select(RUN.c.status, func.count(), func.min(RUN.c.created_at))
-            .where(RUN.c.status.in_(("pending", "running")))
+            .where(RUN.c.status.in_(UNDER_WAY))
             .group_by(RUN.c.status)
         )
         undispatched = (
@@ -106,7 +106,7 @@ class Totals(Repository):
             rows = {status: (count, oldest) for status, count, oldest in connection.execute(by_status)}
             oldest: datetime | None = rows.get("pending", (0, None))[1]
             age = (now_of(connection) - oldest).total_seconds() if oldest else 0.0
-            counts = {status: rows[status][0] if status in rows else 0 for status in ("pending", "running")}
+            counts = {status: rows[status][0] if status in rows else 0 for status in UNDER_WAY}
             return WaitingRuns(counts, connection.scalar(undispatched) or 0, max(age, 0.0))
 
 

@@ -141,7 +141,7 @@ class FepService:
     async def find_json(self, evaluation_id: str) -> Iterator[str] | Pending:
         """Find an evaluation. Its result comes as pieces of JSON, which are read from the store one by one."""
         run = await asyncio.to_thread(self.run, evaluation_id)
-        if run.status in ("pending", "running"):
+        if run.is_under_way:
             return await asyncio.to_thread(self._pending, run)
         return self._stored_parts(run)
 

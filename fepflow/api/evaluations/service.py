@@ -101,7 +101,6 @@ STATUSES: Mapping[Status, tuple[RunStatus, ...]] = {
 """The contract's statuses, and those of runs."""
 _STATUS_OF = {status: name for name, statuses in STATUSES.items() for status in statuses}
 
-_UNDER_WAY = ("pending", "running")
 _TIME_LIMIT = re.compile(r"within ([0-9.]+) s")
 
 
@@ -122,7 +121,7 @@ def evaluation(run: RunRecord, request: RunRequest, result_count: int) -> dict[s
 
 def result_counts(store: Store, runs: Sequence[RunRecord]) -> dict[str, int]:
     """Return how many results each of the runs has."""
-    over = [run.id for run in runs if run.status not in _UNDER_WAY]
+    over = [run.id for run in runs if not run.is_under_way]
     running = [run for run in runs if run.status == "running"]
     return {**store.results.output_counts(over), **{run.id: len(_outputs(store, run)) for run in running}}
 
@@ -143,7 +142,7 @@ def results_page(store: Store, run: RunRecord, request: RunRequest, limit: int, 
 
 
 def _outputs(store: Store, run: RunRecord) -> list[OutputFacts]:
-    return store.results.complete_outputs(run.id, len(run.suite["checks"]) if run.status in _UNDER_WAY else 0)
+    return store.results.complete_outputs(run.id, len(run.suite["checks"]) if run.is_under_way else 0)
 
 
 def _result(run: RunRecord, result: CaseResult, names: Mapping[str, str]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ from fepflow.errors import InputError, Problem, TargetError
 from fepflow.jsonpath.path import compile_template
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import TestCase
-from fepflow.security.addresses import host_and_port, is_loopback
+from fepflow.security.addresses import PORTS, host_and_port, is_loopback
 from fepflow.security.redaction import excerpt, is_secret_name, redact, redact_json, remember, secrets_in_address
 from fepflow.suite import target
 
@@ -269,9 +269,6 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
 # --- the transport of the SDK's clients: allowed addresses, and limits and ids of answers ----------------------------
 
 
-_PORTS = {"http": 80, "https": 443}
-
-
 class AgentHosts:
     """The hosts of an agent: that of its card, and those that the suite lists (`target.a2a.hosts`).
 
@@ -319,7 +316,7 @@ def refused(url: httpx.URL, problem: str) -> TargetError:
 
 def _has(entries: Sequence[AllowedHost], url: httpx.URL) -> bool:
     """Return whether an entry matches the host and port of an address."""
-    port = url.port or _PORTS.get(url.scheme, 443)
+    port = url.port or PORTS.get(url.scheme, 443)
     try:
         address = ip_address(url.host)
     except ValueError:
@@ -329,7 +326,7 @@ def _has(entries: Sequence[AllowedHost], url: httpx.URL) -> bool:
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     host = "localhost" if is_loopback(url.host) or url.host == "0.0.0.0" else url.host  # noqa: S104  # not listened on
-    return url.scheme, host, url.port or _PORTS.get(url.scheme)
+    return url.scheme, host, url.port or PORTS.get(url.scheme)
 
 
 WELL_KNOWN = "/.well-known/agent-card.json"
