@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from fepflow.errors import NotFoundError
 from fepflow.protocol.results import CheckError, CheckResult, StatusText
@@ -177,6 +178,19 @@ def test_a_check_result_without_a_json_form_is_stored_as_an_error(store: Store, 
     ]
     assert "The check's result has no JSON form" in stored[1].error.message
     assert [row.passed for row in store.results.check_rows(run)] == [True, None, True]
+
+
+def test_results_are_written_by_one_statement_whatever_their_number(store: Store, make_run):
+    run = make_run(cases=60)
+    statements: set[str] = set()
+    event.listen(store._database.engine, "before_cursor_execute", lambda _c, _cursor, words, *_: statements.add(words))
+    for number in range(1, 11):  # SQLite's driver keeps prepared statements: a thousand rows in one take a megabyte
+        first = number * (number - 1) // 2
+        rows = range(first, first + number)
+        store.results.write(run, [output(row) for row in rows], [check(row) for row in rows])
+
+    assert len([words for words in statements if words.startswith(("INSERT INTO output", "INSERT INTO check"))]) == 2
+    assert store.results.progress(run).checks == 55
 
 
 def test_progress_counts_every_row_once(store: Store, make_run):
