@@ -26,12 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from fepflow.services.prefect_api import cheap_client
 
     api = configured_api()
-    # Without the first, each line of the log is searched for what could be coloured: 2 ms.
-    for name, value in {
-        "PREFECT_LOGGING_COLORS": "false",
-        **ENVIRONMENT,
-        **cheap_client(api.url if api else ""),
-    }.items():
+    for name, value in {**ENVIRONMENT, **CHEAP_LOG, **cheap_client(api.url if api else "")}.items():
         os.environ.setdefault(name, value)
     from fepflow.errors import FepflowError
     from fepflow.observability import logs
