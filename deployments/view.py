@@ -16,6 +16,7 @@ from fepflow.api.rest.http import Errors
 from fepflow.api.rest.middleware import AccessMiddleware, HeadAsGet
 from fepflow.deployments.http_server import HttpServer, bind
 from fepflow.observability.metrics import probe_routes, store_probe
+from fepflow.page_links import run_path
 from fepflow.pages.rendering import prepare
 from fepflow.pages.routes import Pages, html_error
 from fepflow.pages.session import PagesMiddleware
@@ -25,9 +26,12 @@ from fepflow.store.store import Store
 LOOPBACK = "127.0.0.1"
 
 
-async def view(config: Settings, path: str, port: int, *, open_browser: bool) -> None:
-    """Serve until Ctrl-C. Raises InfrastructureError for a port that cannot be used."""
+async def view(config: Settings, run_id: str | None, port: int, *, open_browser: bool) -> None:
+    """Serve until Ctrl-C. Raises NotFoundError, and InfrastructureError for a port that cannot be used."""
     with Store.open(config.store_address) as store:
+        if run_id is not None:
+            store.runs.get(run_id)  # else only the page would say that there is no such run
+        path = "/" if run_id is None else run_path(run_id)
         listening = listening_on(LOOPBACK, store, config, behind_tls=False)
         listener = bind(LOOPBACK, port, "--port")
         async with Access(store, config, may_be_open=listening.may_be_open) as access:

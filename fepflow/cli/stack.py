@@ -113,12 +113,10 @@ def view(run: str | None, port: int, no_browser: bool) -> None:
     import asyncio
 
     from fepflow.deployments import view as pages
-    from fepflow.page_links import run_path
     from fepflow.settings import settings
 
     note_untaken_variables()
-    path = run_path(run) if run else "/"
-    asyncio.run(pages.view(settings(), path, port, open_browser=not no_browser))
+    asyncio.run(pages.view(settings(), run, port, open_browser=not no_browser))
 
 
 @click.group(invoke_without_command=True)

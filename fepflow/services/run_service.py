@@ -385,6 +385,7 @@ def begin_rescore(
 
     with Store.open(settings().store_address, STORE_WAIT) as store:
         store.leases.reap()
+        store.runs.get(run_id)  # a mistake in the id is told before a server is started
         connect(note, show_logs=show_logs)
         from fepflow.tasks.prefect_blocks import read_block  # loads Prefect, whose API is known by now
 

@@ -41,6 +41,10 @@ def viewing(folder: Path, *arguments: str, **env: str) -> Iterator[tuple[subproc
 
 def test_view_serves_until_ctrl_c(cli: Cli, store: Store, tmp_path: Path) -> None:
     fill(store, [simple("a")], run_id="aaaa1111")
+    for command in (["view", "--no-browser"], ["rescore"]):
+        unknown = cli(*command, "bbbb")
+        assert unknown.exit_code == 2
+        assert unknown.stderr == "error: There is no run 'bbbb': `fepflow list` shows all runs.\n"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
