@@ -93,6 +93,12 @@ def test_every_make_target_in_the_docs_exists() -> None:
     assert words(r"`make ([a-z]+)`") | words(r"^(?:\$ )?make ([a-z]+)") <= targets
 
 
+def test_every_module_that_the_docs_name_exists() -> None:
+    named = words(r"`((?:checks|deployments|fepflow|flows|tasks|tests)/[\w/]+\.py)\b") - {"checks/my_check.py"}
+    assert named
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
+
+
 def test_every_check_type_is_documented() -> None:
     page = (ROOT / "docs" / "checks.md").read_text(encoding="utf-8")
     for name in CHECKS:

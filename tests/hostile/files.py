@@ -19,7 +19,7 @@ CASE = '{"id": "one", "input": "?"}\n'
 class HostileFile:
     """A folder with a suite.yaml in it, and what validating it says: words of the first problem, or nothing.
 
-    `made` writes the files into a folder. Bounds are in seconds of this process and in megabytes beyond those before.
+    `made` writes the files into a folder. Bounds are in seconds of computing and in megabytes beyond those before.
     """
 
     name: str
