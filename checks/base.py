@@ -405,6 +405,8 @@ _ONLY_KINDS = re.compile(r"must be (a )?(text|list|mapping|number|true or false|
 def _other_kind(item: ValidationMessage, arguments: Any) -> str:
     """Return the kind of an argument, for a message that only states the kinds that it may have."""
     _, value = descend(arguments, item.path)
+    if isinstance(value, JSONPath):  # of a user's class: every argument of ours takes paths
+        return f", and holds a path, which its type does not allow (declare it as {item.path[-1]}: ... | JSONPath)"
     return f", not {kind_name(value)}" if _ONLY_KINDS.fullmatch(item.message) else ""
 
 

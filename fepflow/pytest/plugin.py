@@ -6,6 +6,7 @@ pytest loads this file in every project of the environment, so nothing is import
 from __future__ import annotations
 
 import logging
+import sys
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +72,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
-    """Hand an async evaluation to pytest-asyncio where that is installed: then it shares the loop of async fixtures."""
+    """Refuse evaluations in a unittest.TestCase, and hand async ones to pytest-asyncio where that is installed.
+
+    pytest-asyncio runs them in the loop of async fixtures. unittest passes no fixtures, and does not await the method
+    of a plain TestCase: it would pass without a call.
+    """
+    unittest = sys.modules.get("unittest")
+    if unittest and isinstance(obj, type) and issubclass(obj, unittest.TestCase):
+        evaluations = [name for name in dir(obj) if hasattr(getattr(obj, name, None), EVALUATION)]
+        if evaluations:
+            raise collector.CollectError(
+                f"{obj.__name__}.{evaluations[0]}: an evaluation needs pytest's fixtures, and a unittest.TestCase gets "
+                "none. Make it a function, or a method of a class without a base."
+            )
     if not _is_async_evaluation(obj) or not collector.config.pluginmanager.hasplugin("asyncio"):
         return
     function: Any = getattr(obj, "__func__", obj)

@@ -115,7 +115,8 @@ def judge_samples(
         reached = _reached(outcomes, units.needed)
     outcome = "inconclusive" if reached is None else _OUTCOMES.get(reached, "inconclusive")
     passed, n = outcomes.count("passed"), len(outcomes)
-    did = f"passed in at least {number(threshold)} of their samples" if rule == "each_case" else "passed"
+    share = "each" if threshold == 1 else f"at least {number(threshold)}"
+    did = f"passed in {share} of their samples" if rule == "each_case" else "passed"
     more = ", at every look" if at_every_look else _such_cases_in_words(such_cases)
     interval = f" ({_bounds(estimate)} for these cases{more})" if estimate.low is not None else ""
     required = "all have to" if rule == "each_case" else f"the threshold is {number(units.needed)}"
@@ -291,6 +292,12 @@ def _evidence_in_words(evidence: Sequence[SampleOutcome | None], rule: PassRule,
 
 def _gate_sentence(rule: PassRule, threshold: float, *, shown: bool) -> str:
     end = "; it fails only if fewer are shown." if shown else "."
+    if threshold == 1:  # "at least 1 of the results" would read as one result
+        return {
+            "case": "Every result must pass.",
+            "sample": "Every sample must pass, with all its test cases.",
+            "each_case": "Every test case must pass in each of its samples.",
+        }[rule]
     if rule == "each_case":
         return f"Every test case must pass in at least {number(threshold)} of its samples{end}"
     if rule == "sample":

@@ -55,6 +55,20 @@ class TestCustomChecks:
         result = evaluate([capital()], [Output(value="Paris")], [Unregistered(text="$.output.value")])
         assert results_of(result) == [("unregistered", "completed", True)]
 
+    def test_a_path_for_an_argument_that_takes_none_is_an_error_that_says_how_to_declare_it(self):
+        class Literal(BaseCheck):
+            check_type = "literal"
+            text: str
+
+            def __call__(self):
+                return {"passed": True}
+
+        register("literal")(Literal)
+        (result,) = evaluate(
+            [capital()], [Output(value="Paris")], [Check(type="literal", arguments={"text": "$.output.value"})]
+        ).results
+        assert "(declare it as text: ... | JSONPath)" in result.check_results[0].error.message
+
     def test_a_default_that_is_written_as_a_path_is_one(self):
         class Sees(BaseCheck):
             check_type = "sees"

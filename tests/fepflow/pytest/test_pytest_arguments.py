@@ -46,16 +46,17 @@ def test_invalid_arguments_are_an_error_at_collection(project: Project, subtests
             assert "plan.py" not in error
 
 
-def test_a_unittest_case_is_refused_as_it_has_no_fixtures(project: Project) -> None:
+@pytest.mark.parametrize("prefix", ["", "async "])
+def test_a_unittest_case_is_refused_at_collection_as_it_has_no_fixtures(project: Project, prefix: str) -> None:
     result = project.run(
-        """
+        f"""
         import unittest
 
         class TestCapitals(unittest.TestCase):
             @evaluate(CASES, CHECKS)
-            def test_it(self, test_case):
-                return test_case.expected
+            {prefix}def test_it(self, test_case):
+                return "wrong"
         """
     )
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["An evaluation gets fixtures, but this was called without any.*"])
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*TestCapitals.test_it: an evaluation needs pytest's fixtures*Make it a function*"])

@@ -200,6 +200,7 @@ def test_every_rule_has_a_gate_sentence(rule: PassRule, sentence: str, gate: str
     verdict = judge_samples(results_of("pf"), 2, rule, 0.5)
     assert verdict.reasons[0].startswith(sentence)
     assert verdict.gate == gate
+    assert "at least 1 of" not in str(judge_samples(results_of("pf"), 2, rule, 1.0)).lower()
 
 
 def test_each_check_has_a_metric_over_the_cases_that_have_it() -> None:
