@@ -438,6 +438,10 @@ _SELF_HOSTED = frozenset({"hosted_vllm", "custom_openai", "openai_like", "lm_stu
 _NEEDED = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+    "openrouter": "OPENROUTER_API_KEY",
+    "ollama": "OLLAMA_API_BASE",
     "ollama_chat": "OLLAMA_API_BASE",
     "hosted_vllm": "HOSTED_VLLM_API_BASE",
 }

@@ -17,6 +17,7 @@ from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.conversations import ConversationTarget
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
+from fepflow.calls.models.model import Model
 from fepflow.calls.openai import OpenAITarget
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import Output, TestCase
@@ -351,7 +352,15 @@ async def test_a_rate_limit_is_waited_for_as_the_endpoint_says(ask: Ask) -> None
 NEVER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
-def test_the_list_of_providers_is_read_without_loading_litellm() -> None:
+def test_providers_and_what_they_need_are_known_without_loading_litellm(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider, variable in _litellm._NEEDED.items():
+        monkeypatch.delenv(variable, raising=False)
+        missing = _litellm.problem(Model(f"{provider}/m"))
+        assert missing is not None
+        assert variable in missing or "say where" in missing
+        monkeypatch.setenv(variable, "http://127.0.0.1:9")
+        assert _litellm.problem(Model(f"{provider}/m")) is None
+        assert _litellm.load().validate_environment(f"{provider}/m")["missing_keys"] == []
     assert _litellm._providers() == {provider.value for provider in _litellm.load().provider_list}
     assert _litellm.full_name("Qwen/Qwen3-8B", "http://127.0.0.1:9/v1") == "openai/Qwen/Qwen3-8B"
     assert _litellm.full_name("mistral/small", "http://127.0.0.1:9/v1") == "mistral/small"
@@ -481,6 +490,7 @@ import asyncio, sys
 from pathlib import Path
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient
+from fepflow.calls.models.model import Model
 from fepflow.calls.openai import OpenAITarget
 from fepflow.suite.target import Target
 
