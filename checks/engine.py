@@ -298,11 +298,14 @@ def _blocking(function: Callable[P, Coroutine[Any, Any, EvaluationRunResult]]) -
 
         try:
             asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run(run())
-        else:
+            is_in_loop = True
+        except RuntimeError:  # nothing runs below: this error would be the context of each one that is raised there
+            is_in_loop = False
+        if is_in_loop:
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, run()).result()
+        else:
+            asyncio.run(run())
         return results[0]
 
     return call

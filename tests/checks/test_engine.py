@@ -61,8 +61,9 @@ class TestWhichChecksRun:
 
 class TestWhatCannotBeEvaluated:
     def test_no_test_cases(self):
-        with pytest.raises(InputError, match="there are no test cases"):
+        with pytest.raises(InputError, match="there are no test cases") as caught:
             evaluate([], [], [SAME])
+        assert caught.value.__context__ is None, "a traceback shows this error alone"
 
     def test_a_missing_output_is_refused(self):
         with pytest.raises(InputError, match="2 test cases but 1 outputs"):
