@@ -18,7 +18,7 @@ import os
 import signal
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, STDOUT, Process
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,33 +130,47 @@ class Stack:
             process = await self._start(child)
 
     async def _start(self, child: Child) -> Process:
-        process = await asyncio.create_subprocess_exec(
-            *child.command,
-            env=self._env,
-            stdin=DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            limit=LONGEST_LINE,
-            start_new_session=True,  # a terminal's Ctrl-C is for this process, which ends them in order
-        )
+        # A pipe of our own: with asyncio's, `wait()` of Python 3.11 returns only when no process holds the pipe any
+        # more. The runs of a killed worker hold it until they end, which may take hours.
+        lines, output = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *child.command,
+                env=self._env,
+                stdin=DEVNULL,
+                stdout=output,
+                stderr=STDOUT,
+                start_new_session=True,  # a terminal's Ctrl-C is for this process, which ends them in order
+            )
+        except BaseException:
+            os.close(lines)
+            raise
+        finally:
+            os.close(output)
         self._processes[child.name] = process
-        # A relay ends when the last process that holds the pipe does, which may be a grandchild.
-        relay = asyncio.create_task(self._relay(child.name, process))
+        relay = asyncio.create_task(self._relay(child.name, lines))
         self._relays.add(relay)
         relay.add_done_callback(self._relays.discard)
         return process
 
-    async def _relay(self, name: str, process: Process) -> None:
-        assert process.stdout is not None
+    async def _relay(self, name: str, pipe: int) -> None:
+        """Print the lines that come through a pipe, until no process holds its other end."""
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(pipe, "rb", buffering=0)
+        )
         reader = logs.Lines(LONGEST_LINE)
 
         def say(lines: list[bytes]) -> None:
             for line in lines:
                 self.say(name, line.decode(errors="replace").rstrip())
 
-        while chunk := await process.stdout.read(LONGEST_LINE):
-            say(reader.take(chunk))
-        say(reader.end())
+        try:
+            while chunk := await stream.read(LONGEST_LINE):
+                say(reader.take(chunk))
+            say(reader.end())
+        finally:
+            transport.close()
 
     async def _end(self, child: Child) -> None:
         """End a child and everything that it started. Only the child gets SIGTERM: a worker ends its runs itself."""
