@@ -111,7 +111,7 @@ async def test_a_child_that_was_killed_is_started_again(supervise, log: Log) -> 
     async with supervise() as supervisor:
         ended = await supervisor.supervise(child("parent", PARENT))
         first = pid_in(await log.wait("parent", "started"))
-        grandchild = pid_in(await log.wait("parent", "grandchild"))  # as a worker's run, it lives on and may still print
+        grandchild = pid_in(await log.wait("parent", "grandchild"))  # as a worker's run, it lives on
         assert not ended.is_set()
         os.kill(first, signal.SIGKILL)
         second = pid_in(await log.wait("parent", "started", count=2))
