@@ -34,6 +34,7 @@ from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.gate import SliceEstimate
+from fepflow.verdict.metric_rules import UNCHECKED
 from fepflow.verdict.verdict import ConfusionVerdict, MetricEstimate
 
 if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
@@ -54,7 +55,7 @@ class Carriers(NamedTuple):
 
 class Accumulated(NamedTuple):
     """The cases of each check, an accumulator for each metric, the counts of results by check, the clusters of cases
-    if they are not independent, and warnings of that."""
+    if they are not independent, and warnings of that. `unchecked` is a sentence if only some cases have a check."""
 
     carriers: dict[str, Carriers]
     accumulators: list[MetricAccumulator]
@@ -63,6 +64,8 @@ class Accumulated(NamedTuple):
     warnings: list[str]
     classifications: list[MetricAccumulator]
     """The labels of each `classification` check, whether or not a metric is made of them."""
+
+    unchecked: str | None = None
 
 
 def accumulate(
@@ -102,7 +105,9 @@ def accumulate(
     of_checks += labelled
     _accumulate_checks(store, run, of_checks, counted, one_by_one=one_by_one or clusters is not None, without=without)
     _accumulate_outputs(store, run, [accumulator for accumulator in accumulators if accumulator.reads_outputs], without)
-    return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings, labelled)
+    is_known = suite.checks or run.cause == "import"  # the report of an import lists tests that assert nothing
+    unchecked = None if is_known else _unchecked(carriers, run.n_cases)
+    return Accumulated(carriers, accumulators, counted, clusters, dependence.warnings, labelled, unchecked)
 
 
 def suite_of(run: RunRecord) -> Suite:
@@ -187,6 +192,15 @@ def _carriers(
             if (expected := carriers[check_id].labels) is not None:
                 expected.add(case_index, case, check)
     return carriers
+
+
+def _unchecked(carriers: Mapping[str, Carriers], cases: int) -> str | None:
+    """Return a sentence about the cases that have no check; None if all have one, or none has."""
+    checked = {index for carried in carriers.values() for index in carried.case_indices}
+    if not checked or len(checked) == cases:
+        return None
+    has = "has" if cases - len(checked) == 1 else "have"
+    return f"{cases - len(checked):,} of {plural(cases, 'test case')} {has} {UNCHECKED}."
 
 
 def _labels(check: Check) -> ExpectedLabels | None:

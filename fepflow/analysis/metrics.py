@@ -94,6 +94,7 @@ def compute_verdict(store: Store, run: RunRecord, suite: Suite, without: Collect
         of_slices,
         minima,
         regression,
+        unchecked=accumulated.unchecked,
         ignore_small_slices=ignore_small,
     )
     if estimates is not alone:

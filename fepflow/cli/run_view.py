@@ -27,7 +27,7 @@ from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunFilter, R
 from fepflow.store.store import Store
 from fepflow.text import cut, plural
 from fepflow.traces.conventions import summary_of
-from fepflow.verdict.metric_rules import settling_cases
+from fepflow.verdict.metric_rules import UNCHECKED, settling_cases
 
 if TYPE_CHECKING:
     from fepflow.analysis.variants import VariantTable
@@ -124,6 +124,8 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     is_unbounded = RANGE_UNKNOWN in reason
     if is_unbounded:
         yield "  - range: [least, most] of that metric, as no number of test cases shows a mean without it"
+    elif UNCHECKED in reason:
+        yield "  - checks for these test cases, or checks: for all"
     elif needed is not None and needed > run.n_cases:
         more = needed - run.n_cases
         yield f"  - {more:,} more test cases like these, {needed:,} in all, which would settle it in 4 of 5 runs"

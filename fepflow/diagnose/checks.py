@@ -27,6 +27,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
+from fepflow.verdict.metric_rules import UNCHECKED
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -53,6 +54,11 @@ def validate_checks(validation: SuiteValidation) -> None:
     validation.problems += of_sections
     validation.problems += (item for item in of_checks if not any(message in item.message for message in repeated))
     own = (case.checks != [COMPLETED] for case in validation.cases.with_checks())
+    unchecked = 0 if checks else len(validation.cases) - sum(1 for _ in validation.cases.with_checks())
+    if 0 < unchecked < len(validation.cases):
+        have = "has" if unchecked == 1 else "have"
+        message = f"{unchecked:,} of {len(validation.cases):,} test cases {have} {UNCHECKED}"
+        validation.warn(("test_cases",), message, "give them checks, or add checks: for all")
     if checks in ([], [COMPLETED], [ANSWERED]) and validation.cases and not any(own):
         advice = "add checks:, or checks of the test cases"
         if checks or any(validation.cases.with_checks()):

@@ -79,6 +79,7 @@ def decide(
     regression: Regression | None = None,
     advice: str | None = None,
     *,
+    unchecked: str | None = None,
     ignore_small_slices: bool = False,
 ) -> Verdict:
     """Judge a run by its gate, or by the default gate if there is neither a gate nor thresholds.
@@ -86,7 +87,8 @@ def decide(
     `checks` are all that the suite and its cases have, also those that no metric is computed from. `slices` are
     estimates by slice, `slice_minima` what metrics have to reach in each (but for small ones, if these are ignored);
     `regression` is what the gate's comes to.
-    `advice` is what to do about metrics that no rule is about (default: about those of a suite).
+    `advice` is what to do about metrics that no rule is about (default: about those of a suite). `unchecked` is a
+    sentence about cases without any check, which may have been answered wrongly or not at all.
     """
     gate = gate or Gate()
     minima = slice_minima or {}
@@ -104,6 +106,8 @@ def decide(
     others = [*of_slices.rules, *(regression.rules if regression else ())]
     rules += others
     rules += check_rules(checks) if by_checks else []
+    if unchecked and by_checks:
+        rules.append(RuleOutcome(rule="every case has a check", outcome="inconclusive", reason=unchecked))
     rules.sort(key=_badness, reverse=True)
     judged = [_metric_verdict(metric, ranges.get(metric.id), gate, by_metric.get(metric.id, [])) for metric in metrics]
     not_judged = _not_judged(metrics, checks, rules)
@@ -125,6 +129,7 @@ def decide(
         *of_slices.warnings,
         *(regression.verdict.warnings if regression else ()),
         *_loudly(not_judged, checks, advice),
+        *([unchecked] if unchecked and not by_checks else ()),
     ]
     return Verdict(
         outcome=outcome,

@@ -391,6 +391,9 @@ def _true(estimate: Estimate, requirement: Requirement) -> str:
 
 GATE = "every check must pass"
 
+UNCHECKED = "no check, so nothing judges their answers"
+"""End of a sentence about test cases that have no check, of themselves or of the suite."""
+
 
 def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
     """Judge each check that gives passes and fails, or may; the run as a whole if there is none."""

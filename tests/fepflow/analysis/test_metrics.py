@@ -78,6 +78,22 @@ def test_an_incomplete_check_without_a_metric_does_not_pass(store: Store) -> Non
     assert "judge (14 never came)" in gated.warnings[0]
 
 
+@pytest.mark.parametrize(("gate", "outcome"), [({}, "inconclusive"), ({"min": {"own": 0.1}}, "pass")])
+def test_answers_that_nothing_judges_are_named_and_do_not_pass_by_default(
+    store: Store, gate: dict[str, Any], outcome: str
+) -> None:
+    own = [Check(type="contains", id="own", arguments={})]
+    cases = [TestCase(id=str(case), input=case, checks=own if case < 3 else None) for case in range(10)]
+    store.runs.create(RunRecord(id="unchecked", name="s", suite={}, repeats=1), cases)
+    made = CheckResult(check_type="contains", status="completed", results=PASSED, evaluated_at=utc_now())
+    store.results.write("unchecked", [], [NewCheckResult(case, 0, "own", "a", made, True) for case in range(3)])
+    suite = {"name": "s", "target": {"http": {"url": "http://127.0.0.1:9/"}}, "test_cases": [], "gate": gate}
+    verdict = compute_verdict(store, store.runs.get("unchecked"), Suite.model_validate(suite))
+    assert verdict.outcome == outcome
+    (sentence,) = [text for text in [*verdict.reasons, *verdict.warnings] if "7 of 10" in text]
+    assert sentence == "7 of 10 test cases have no check, so nothing judges their answers."
+
+
 def test_results_without_a_verdict_of_a_check_that_gives_one_elsewhere_are_missing(store: Store) -> None:
     verdict = judged(store, {"contains": [PASSED] * 30 + [{"remark": "odd"}] * 10})
     assert verdict.outcome == "inconclusive"

@@ -9,16 +9,18 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import RANGE_UNKNOWN
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
+from fepflow.verdict.metric_rules import UNCHECKED
 
 SETTLES = "m: 0.9 reaches the minimum, but …, and about 28 test cases like these would settle it in 4 of 5 runs."
 
 
 def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: str = SETTLES, **more: Any) -> RunRecord:
     run_id = f"{number:08x}feedbeef"
+    suite_name = more.pop("name", "s")
     of_run = {name: more.pop(name, None) for name in ("options", "rescored_from", "suite_path")}
     suite = {"name": "s", "gate": {"min": {"m": 0.65}, **more}}
     store.runs.create(
-        RunRecord(id=run_id, name="s", suite=suite, repeats=1, **of_run),
+        RunRecord(id=run_id, name=suite_name, suite=suite, repeats=1, **of_run),
         [TestCase(id=str(n), input=n) for n in range(10)],
     )
     store.leases.acquire(run_id, "me", 30)
@@ -59,3 +61,6 @@ def test_more_cases_are_not_advised_where_no_number_of_them_would_help(store: St
     assert "  - range: [least, most] of that metric" in text
     assert "more test cases" not in text
     assert "top_up" not in text
+    text = "\n".join(first_inconclusive(store, finished(store, 2, name="u", reason=f"2 test cases have {UNCHECKED}.")))
+    assert "  - checks for these test cases" in text
+    assert "more test cases" not in text

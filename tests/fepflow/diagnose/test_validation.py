@@ -124,6 +124,8 @@ def test_checks_of_the_cases_are_checks(folder):
     case = "{id: a, input: 1, checks: [{type: contains, arguments: {text: $.output.value, phrases: a}}]}"
     text = BASE.replace("cases.jsonl", f"[{case}]") + "metrics: [{id: acc, check: contains}]\n"
     assert inspect(folder, text).errors == []
+    (warning,) = told(folder, text.replace(f"[{case}]", f"[{case}, {{id: b, input: 2}}]"))
+    assert "test_cases: 1 of 2 test cases has no check, so nothing judges their answers" in warning
 
 
 def test_a_mistake_in_a_check_of_a_case_names_the_case(folder):
