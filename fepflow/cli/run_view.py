@@ -123,7 +123,7 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     needed = settling_cases(reason)
     is_unbounded = RANGE_UNKNOWN in reason
     if is_unbounded:
-        yield "  - range: [least, most] of that metric, as no number of test cases shows a mean without it"
+        yield safe("  - range: [least, most] of that metric, as no number of test cases shows a mean without it")
     elif UNCHECKED in reason:
         yield "  - checks for these test cases, or checks: for all"
     elif needed is not None and needed > run.n_cases:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich.text import Text
+
 from fepflow.cli.run_view import first_inconclusive
 from fepflow.protocol.test_case import TestCase
 from fepflow.statistics.estimate import RANGE_UNKNOWN
@@ -57,7 +59,8 @@ def test_what_a_suite_has_already_is_not_advised(store: Store) -> None:
 
 
 def test_more_cases_are_not_advised_where_no_number_of_them_would_help(store: Store) -> None:
-    text = "\n".join(first_inconclusive(store, finished(store, 1, reason=f"m: 0.9, but {RANGE_UNKNOWN}: declare one.")))
+    lines = first_inconclusive(store, finished(store, 1, reason=f"m: 0.9, but {RANGE_UNKNOWN}: declare one."))
+    text = "\n".join(Text.from_markup(line).plain for line in lines)
     assert "  - range: [least, most] of that metric" in text
     assert "more test cases" not in text
     assert "top_up" not in text
