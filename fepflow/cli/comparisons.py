@@ -339,11 +339,9 @@ def trend_view(
     from fepflow.page_links import trends_page
 
     runs = max(len(series.points) for series in all_series)
-    left = (
-        f"; {others} others measured something else{'' if all_causes else ', or were started another way'}"
-        if others
-        else ""
-    )
+    left = f"; {others} other{'' if others == 1 else 's'} measured something else" if others else ""
+    if others and not all_causes:
+        left += ", or were started another way"
     yield f"[bold]{safe(suite)}[/]  {runs} {'run' if runs == 1 else 'runs'}{left}"
     yield _run_table(all_series[0]) if one_by_one else _trend_table(all_series)
     for series in all_series:

@@ -364,7 +364,7 @@ def alert(
         paused = "" if made["enabled"] else " It is still paused."
         click.echo(f"{'Created' if made['created'] else 'Updated'} the alert {made['name']!r}.{paused}")
     if "missed" in kinds:
-        click.echo("A run that Prefect itself does not plan is noticed while `fepflow serve` runs.")
+        click.echo("A missed run is noticed only while the Prefect server runs.")
 
 
 def _show_alerts(alerts: list[dict[str, Any]]) -> None:
