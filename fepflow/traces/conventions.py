@@ -420,11 +420,16 @@ def _number(span: Span, names: Sequence[str]) -> float | None:
 
 
 def _tokens(span: Span) -> float | None:
-    parts = [_number(span, names) for names in (_INPUT_TOKENS, _OUTPUT_TOKENS)]
-    if parts[0] is None and parts[1] is None:
+    """Return the tokens of a span; None if it reports none, or a count that is not one: the rest would be too few."""
+    parts = {names: _number(span, names) for names in (_INPUT_TOKENS, _OUTPUT_TOKENS)}
+    if None in parts.values():
         total = _number(span, _ALL_TOKENS)
-        return None if total is None else int(total)
-    return int(sum(part for part in parts if part is not None))
+        if total is not None:
+            return int(total)
+        if any(part is None and _first(span, names) is not None for names, part in parts.items()):
+            return None
+    known = [part for part in parts.values() if part is not None]
+    return int(sum(known)) if known else None
 
 
 def _cost(span: Span) -> float | None:
