@@ -76,10 +76,10 @@ def test_tokens_of_nested_models_and_agents_are_counted_once() -> None:
 @pytest.mark.parametrize("count", [-5, "many", True])
 def test_a_count_of_tokens_that_is_none_leaves_the_sum_unknown(count: Any) -> None:
     usage: dict[str, Any] = {"gen_ai__usage__input_tokens": count, "gen_ai__usage__output_tokens": 5}
-    trace = read(span(1, **CHAT, **usage))
+    trace = read(span(1, None, **CHAT, **usage))
     assert "tokens" not in trace
     assert trace["unknown"]["tokens"] == "1 of 1 calls of models do not report their tokens"
-    assert read(span(1, **CHAT, **usage, gen_ai__usage__total_tokens=90))["tokens"] == 90
+    assert read(span(1, None, **CHAT, **usage, gen_ai__usage__total_tokens=90))["tokens"] == 90
 
 
 def test_tokens_of_agents_and_models_that_a_tool_runs_are_added() -> None:
