@@ -43,8 +43,9 @@ async def decide_run(context: RunContext) -> Verdict:
         verdict = _rescored(context.rescoring.source, context.run, context.suite.gate or Gate(), verdict)
     if context.uses_models:
         verdict = await asyncio.to_thread(_with_costs, context, verdict)
-    if context.traces is not None:
-        verdict = verdict.model_copy(update={"warnings": [*verdict.warnings, *context.traces.warnings()]})
+    noticed = [*context.target_client.budget.warnings(), *(context.traces.warnings() if context.traces else ())]
+    if noticed:
+        verdict = verdict.model_copy(update={"warnings": [*verdict.warnings, *noticed]})
     if context.suite.baseline is not None:
         verdict = await _beside_baseline(context, verdict, context.suite.baseline)
     document = verdict.model_dump(mode="json", exclude_none=True)

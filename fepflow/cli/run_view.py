@@ -119,7 +119,8 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     if any(not store.runs.get(other.id).filtered for other in earlier if other.id != run.id):
         return
     yield "This is the suite's first INCONCLUSIVE: its results show neither a pass nor a fail. What helps:"
-    reason = next(iter(run.verdict.get("reasons") or ()), "")
+    reasons = run.verdict.get("reasons") or [""]
+    reason = reasons[0]
     needed = settling_cases(reason)
     is_unbounded = RANGE_UNKNOWN in reason
     if is_unbounded:
@@ -131,7 +132,9 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
         yield f"  - {more:,} more test cases like these, {needed:,} in all, which would settle it in 4 of 5 runs"
     elif run.rescored_from is not None and run.suite_path:
         yield f"  - a new run, as nobody was asked this time: fepflow run {safe(shlex.quote(run.suite_path))}"
-    elif any(metric["n_error"] for metric in run.metrics or ()):
+    elif any("(budget." in other for other in reasons):
+        yield "  - a new run with a larger budget: a resumed one keeps what it has spent"
+    elif any(metric["n_completed"] < metric["n_expected"] for metric in run.metrics or ()):
         yield f"  - the results that are missing: fepflow run --resume {run.id[:SHORT_ID]}"
     elif "no number of test cases" not in reason:
         yield "  - more test cases: fepflow plan says how many"

@@ -45,5 +45,8 @@ def test_an_unknown_cost_counts_as_the_highest_known_one(cost: object) -> None:
 
 def test_unknown_costs_count_0_until_one_is_known() -> None:
     allowance = RunBudget(budget=Budget(usd=1.0))
-    allowance.spend(None)
+    assert allowance.warnings() == []
+    allowance.spend({"usd": "0.1"})
     assert allowance.spent == {"usd": 0.0}
+    (warning,) = allowance.warnings()
+    assert warning == "The budget of 1 usd limited nothing: no answer reported a valid number of usd."

@@ -18,7 +18,7 @@ SETTLES = "m: 0.9 reaches the minimum, but …, and about 28 test cases like the
 
 def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: str = SETTLES, **more: Any) -> RunRecord:
     run_id = f"{number:08x}feedbeef"
-    suite_name = more.pop("name", "s")
+    suite_name, metrics = more.pop("name", "s"), more.pop("metrics", [])
     of_run = {name: more.pop(name, None) for name in ("options", "rescored_from", "suite_path")}
     suite = {"name": "s", "gate": {"min": {"m": 0.65}, **more}}
     store.runs.create(
@@ -26,7 +26,7 @@ def finished(store: Store, number: int, outcome: Any = "inconclusive", reason: s
         [TestCase(id=str(n), input=n) for n in range(10)],
     )
     store.leases.acquire(run_id, "me", 30)
-    store.leases.finish(run_id, "me", "completed", outcome=outcome, verdict={"reasons": [reason]}, metrics=[])
+    store.leases.finish(run_id, "me", "completed", outcome=outcome, verdict={"reasons": [reason]}, metrics=metrics)
     return store.runs.get(run_id)
 
 
@@ -48,6 +48,15 @@ def test_a_run_of_chosen_cases_is_no_first_and_a_rescored_run_wants_a_new_one(st
     text = "\n".join(first_inconclusive(store, first))
     assert "  - a new run, as nobody was asked this time: fepflow run 'my suite.yaml'" in text
     assert "--resume" not in text
+
+
+def test_results_that_never_came_are_advised_and_not_more_cases(store: Store) -> None:
+    never_came = [{"n_error": 0, "n_completed": 4, "n_expected": 12}]
+    late = finished(store, 1, reason="m: 8 never came.", metrics=never_came)
+    assert "--resume 00000001" in "\n".join(first_inconclusive(store, late))
+    reason = "8 of 12 outputs are missing: the run reached the budget of 20 tokens (budget.tokens; 21 spent)."
+    spent = "\n".join(first_inconclusive(store, finished(store, 2, name="b", reason=reason, metrics=never_came)))
+    assert ("--resume" in spent, "larger budget" in spent) == (False, True)
 
 
 def test_what_a_suite_has_already_is_not_advised(store: Store) -> None:
