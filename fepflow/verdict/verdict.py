@@ -59,7 +59,7 @@ Mode = Literal["interval", "point"]
 
 
 class Part(BaseModel):
-    """A part of a verdict: it never changes, and has no unknown fields."""
+    """A part of a verdict: it never changes, and has no unknown fields. It is stored without fields that are None."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,9 +71,9 @@ class CorrectedShare(Part):
     for a difference.
     """
 
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     method: Method
 
     @classmethod
@@ -85,9 +85,9 @@ class CorrectedShare(Part):
 class PooledValue(Part):
     """A metric over all runs of a version together, by which it is judged."""
 
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     confidence: float
     method: Method
     n_expected: int
@@ -104,11 +104,11 @@ class MetricVerdict(Part):
     """
 
     id: str
-    check: str | None
-    value: float | None
-    stderr: float | None
-    low: float | None
-    high: float | None
+    check: str | None = None
+    value: float | None = None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
     confidence: float
     method: Method
     n_expected: int
@@ -153,10 +153,10 @@ class SliceVerdict(Part):
     metric: str
     by: str
     slice: str
-    value: float | None
-    stderr: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
     confidence: float
     method: Method
     n_expected: int
@@ -180,9 +180,9 @@ class SliceVerdict(Part):
 class FigureVerdict(Part):
     """A value with its interval; None if no result shows it."""
 
-    value: float | None
-    low: float | None
-    high: float | None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
 
     @classmethod
     def of(cls, estimate: Estimate) -> FigureVerdict:
@@ -230,14 +230,14 @@ class DifferenceVerdict(Part):
     """
 
     metric: str
-    baseline: float | None
-    value: float | None
-    difference: float | None
-    low: float | None
-    high: float | None
+    baseline: float | None = None
+    value: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
     confidence: float
     method: Method
-    p: float | None
+    p: float | None = None
     improved: int
     worsened: int
     n_expected: int
@@ -298,9 +298,9 @@ class MetricChange(Part):
     """A metric's value now and in the baseline, each None if it is missing, and the difference."""
 
     id: str
-    value: float | None
-    baseline: float | None
-    difference: float | None
+    value: float | None = None
+    baseline: float | None = None
+    difference: float | None = None
 
 
 class Comparison(Part):

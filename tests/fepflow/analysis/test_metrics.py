@@ -21,6 +21,7 @@ from fepflow.tasks.batches import Batch
 from fepflow.tasks.call_target import call_target
 from fepflow.tasks.open_run import open_run
 from fepflow.tasks.run_checks import run_checks_of_batch
+from fepflow.verdict.verdict import Verdict
 from tests.tasks.conftest import Plan
 
 
@@ -92,6 +93,15 @@ def test_answers_that_nothing_judges_are_named_and_do_not_pass_by_default(
     assert verdict.outcome == outcome
     (sentence,) = [text for text in [*verdict.reasons, *verdict.warnings] if "7 of 10" in text]
     assert sentence == "7 of 10 test cases have no check, so nothing judges their answers."
+
+
+def test_a_verdict_can_be_read_from_where_it_is_stored(store: Store) -> None:
+    """Without its values that are None: of a check that always ended in an error, and of an open interval."""
+    metrics = [{"id": "p", "check": "c", "value": "$.score", "aggregate": "p95"}, {"id": "e", "check": "e"}]
+    results: dict[str, Any] = {"c": [{"score": 1.0}] * 3, "e": [None] * 3}
+    verdict = judged(store, results, metrics=metrics, gate={"max": {"p": 2}}, slices={"by": "topic"})
+    document = verdict.model_dump(mode="json", exclude_none=True)
+    assert Verdict.stored(document.pop("outcome"), document.pop("metrics"), document) == verdict
 
 
 def test_results_without_a_verdict_of_a_check_that_gives_one_elsewhere_are_missing(store: Store) -> None:
