@@ -152,7 +152,7 @@ class Run(ResultsView):
     @property
     def metrics(self) -> dict[str, float | None]:
         """The value of each metric, by its id; `verdict.metrics` has intervals and counts."""
-        return {metric["id"]: metric["value"] for metric in self._record.metrics or ()}
+        return {metric["id"]: metric.get("value") for metric in self._record.metrics or ()}
 
     @property
     def results(self) -> RunResults:

@@ -86,6 +86,11 @@ def test_the_results_of_a_run_answer_as_the_run_does(run: RunRecord) -> None:
     assert len(results.failed) > 0
 
 
+def test_a_metric_without_a_value_has_none_in_python(fill_run: FillRun) -> None:
+    run = fill_run([("a", Output(value="x"), None)], metrics=[{"id": "known", "value": 0.5}, {"id": "unknown"}])
+    assert load_run(run.id).metrics == {"known": 0.5, "unknown": None}
+
+
 def test_whatever_an_agent_says_is_in_the_file(store: Store, fill_run: FillRun, home: Path) -> None:
     odd: list[Any] = [*NASTY.values(), [math.nan, -math.inf], 2**64, {"half \ud83d": "\x00"}, {"n": -(2**200)}]
     run = fill_run([(f"case {n}", Output(value=value), check(False, text=value)) for n, value in enumerate(odd)])
