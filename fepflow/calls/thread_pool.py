@@ -140,10 +140,10 @@ READERS = ThreadPool("readers", 1)
 """A thread for large answers of a target: it decodes, redacts and looks up. Two of them would not be faster, for Python
 computes in one thread at a time, and the event loop would wait for both."""
 
-LOOKUPS = ThreadPool("lookups", 4)
+LOOKUPS = ThreadPool("lookups", 2)
 """Threads for checks of large values, slow paths and slow patterns, for decoding and for reading models' responses.
 
-With more of them the event loop would wait longer for its turn.
+With more of them the event loop would wait longer for its turn, and so would each of them, whose time limit goes on.
 """
 
 USER_CHECK_POOL = ThreadPool("checks", 1)
