@@ -3,9 +3,9 @@
     server ─► register, once ─► worker, api
     (local)
 
-It runs in the foreground until Ctrl-C or SIGTERM, and then ends its children in the opposite order. A child that dies
-is started again. A configured Prefect API is used instead of a local server; a local server that ran before stays when
-the rest ends.
+It runs in the foreground until Ctrl-C, SIGTERM or the end of its terminal, and then ends its children in the opposite
+order. A child that dies is started again. A configured Prefect API is used instead of a local server; a local server
+that ran before stays when the rest ends.
 """
 
 from __future__ import annotations
@@ -74,11 +74,12 @@ class Stack:
         self._relays: set[asyncio.Task[None]] = set()
 
     def say(self, name: str, line: str) -> None:
-        """Print a line of a child, or about it."""
-        if logs.is_json():
-            logs.write_line(line, name, self._secrets)
-            return
-        click.echo(f"{name:<8} │ {redact(line, self._secrets)[: logs.MOST_CHARACTERS]}")
+        """Print a line of a child, or about it, if anybody still reads: a terminal is closed, a `tee` ends."""
+        with contextlib.suppress(OSError):
+            if logs.is_json():
+                logs.write_line(line, name, self._secrets)
+            else:
+                click.echo(f"{name:<8} │ {redact(line, self._secrets)[: logs.MOST_CHARACTERS]}")
 
     async def supervise(self, child: Child) -> asyncio.Event:
         """Start a child, and restart it whenever it ends; the event is set when it has ended once."""
@@ -192,10 +193,12 @@ class Stack:
 
 
 async def serve(config: Settings, api: Child) -> None:
-    """Run the stack until Ctrl-C or SIGTERM. Raises InfrastructureError if it does not come up."""
+    """Run the stack until it is told to end. Raises InfrastructureError if it does not come up."""
     stopping = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A closed terminal is an end like the others, except under nohup.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     external = prefect_api.external_api()
     local_server = running(config)
     port = local_server.port if local_server else prefect_api.own_port() or config.port

@@ -44,6 +44,7 @@ from fepflow.deployments.http_server import metrics_port
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.errors import FepflowError
 from fepflow.host import lead_session
+from fepflow.observability.logs import outlive_reader
 from fepflow.observability.metrics import OF_REAPER, OF_WORKER, WORKER_ENDED, WORKER_RUNS
 from fepflow.settings import settings
 from fepflow.store.store import Store
@@ -103,6 +104,7 @@ class Job:
 def execute(job: Job, folder: str, environment: dict[str, str], reaped: bool) -> None:
     """Execute a flow run in this process, which was forked for it, as `python -m prefect.engine` does."""
     lead_session()
+    outlive_reader()
     os.chdir(folder)
     os.environ.update(environment)
     reaped_elsewhere.set(reaped)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import signal
 import sys
@@ -119,6 +120,18 @@ async def test_a_child_that_was_killed_is_started_again(supervise, log: Log) -> 
         assert second != first
         assert is_running(grandchild)
         assert log.of("parent", "ended") == ["ended (signal 9); starts again in 1 s"]
+
+
+async def test_a_log_that_nobody_reads_any_more_holds_up_no_child(
+    supervise, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.FileIO(writer, "w")))
+    async with supervise() as supervisor:
+        await supervisor.supervise(child("sleeper", SLEEPER))
+        await log.wait("sleeper", "here")
+    assert log.of("sleeper", "stopped")
 
 
 async def test_the_pauses_grow(supervise, log: Log) -> None:

@@ -269,7 +269,8 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
         done = served.prefect("deployment", "run", "evaluate/mine", "--watch")
         assert done.returncode == 0, done.stdout + done.stderr
         assert workplace.record.outcome == "pass"
-        served.process.send_signal(signal.SIGTERM)
+        under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        served.process.send_signal(signal.SIGTERM if under_nohup else signal.SIGHUP)
         assert served.process.wait(timeout=20) == 0
         assert served.family() == []
     assert is_healthy(stack.api_url)

@@ -100,3 +100,23 @@ def test_a_form_of_the_log_that_there_is_not_is_refused_by_a_worker(tmp_path: Pa
     assert done.returncode == 2, done.stderr
     assert "FEPFLOW_LOG" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_process_whose_output_nobody_reads_any_more_goes_on() -> None:
+    code = """
+import sys
+from rich.console import Console
+from fepflow.observability.logs import outlive_reader
+outlive_reader()
+console = Console(file=sys.stderr)
+sys.stdin.read()
+console.print("a record")
+print("an agent's print", flush=True)
+sys.exit(7)
+"""
+    reader, writer = os.pipe()
+    process = subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=writer, stderr=writer)
+    os.close(writer)
+    os.close(reader)
+    process.communicate(timeout=60)
+    assert process.returncode == 7
