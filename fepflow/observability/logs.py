@@ -195,7 +195,7 @@ def outlive_reader() -> None:
     """
     from rich.console import Console
 
-    Console.on_broken_pipe = _print_nowhere  # type: ignore[method-assign]  # meant for subclasses
+    Console.on_broken_pipe = _print_nowhere  # type: ignore[method-assign, assignment]  # meant for subclasses
 
 
 def _print_nowhere(console: Console) -> None:
