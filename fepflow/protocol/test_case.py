@@ -128,6 +128,8 @@ def _input_of_conversation(data: dict[str, Any]) -> tuple[Any] | None:
         items = turns if isinstance(turns, list) else []
         return ([item.get("input") if isinstance(item, dict) else getattr(item, "input", item) for item in items],)
     if (user := data.get("user")) is not None:
+        if isinstance(user, dict):  # in the order of the model, so that a case that is read back has the same hash
+            return ({**{name: user[name] for name in SimulatedUser.model_fields if name in user}, **user},)
         return (user.model_dump() if isinstance(user, SimulatedUser) else user,)
     return None
 

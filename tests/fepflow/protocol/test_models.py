@@ -87,6 +87,11 @@ class TestTestCase:
         assert TestCase.model_validate_json(case.model_dump_json()) == case
         assert TestCase.model_validate(json.loads(case.model_dump_json())) == case
 
+    def test_a_simulated_user_is_read_back_in_the_order_in_which_it_was_written(self):
+        written = TestCase.model_validate({"id": "a", "user": {"persona": "In a hurry.", "goal": "A refund."}})
+        read = TestCase.model_validate(json.loads(written.model_dump_json()))
+        assert read.model_dump_json() == written.model_dump_json()
+
 
 class TestCheckDeclaration:
     @pytest.mark.parametrize("version", ["1.0.0", "0.0.1", "10.20.30", "1.0.0-beta.1", "1.0.0+build"])
