@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from contextlib import suppress
+from copy import copy
 from typing import NoReturn
 
 import click
@@ -72,7 +73,9 @@ EXTRAS = {
 for command in COMMANDS:
     prepare(command, EXTRAS)
     fepflow.add_command(command)
-fepflow.add_command(run, "eval")  # what other tools call it
+run_as_eval = copy(run)  # what other tools call it
+run_as_eval.short_help = "Another name of the command run."
+fepflow.add_command(run_as_eval, "eval")
 for command in (init, checks, schema):  # these look at no setting
     fepflow.add_command(command)
 
