@@ -82,6 +82,9 @@ class AsgiApp:
             raise
         if response.is_too_large:
             raise too_large(self._max_bytes)
+        if response.mistake is not None:
+            message = f"{self._source.name} breaks the protocol of ASGI: {response.mistake}"
+            raise TargetError(message, kind="malformed", retryable=False)
         if failure is not None:
             raise failure.error(known_secrets())
         if not response.is_complete:
@@ -115,21 +118,43 @@ class AsgiApp:
 
 
 class _Response:
-    """ASGI's `send`, which counts the bytes of the response."""
+    """ASGI's `send`, which counts the bytes of the response. `mistake` is the application's first one, if any.
+
+    httpx.ASGITransport asserts, without a word, that there is none.
+    """
 
     def __init__(self, send: Send, max_bytes: int) -> None:
-        self.is_complete = self.is_too_large = False
+        self.is_complete = self.is_too_large = self._is_started = False
+        self.mistake: str | None = None
         self._send = send
         self._left = max_bytes
 
     async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.body":
+        self.mistake = self.mistake or self._mistake_in(message)
+        if self.mistake is not None:
+            raise ValueError(self.mistake)  # ends the application
+        if message["type"] == "http.response.start":
+            self._is_started = True
+        elif message["type"] == "http.response.body":
             self._left -= len(message.get("body", b""))
             if self._left < 0:
                 self.is_too_large = True
                 raise too_large(0)  # ends the application; who called it says how much there may be
             self.is_complete = not message.get("more_body", False)
         await self._send(message)
+
+    def _mistake_in(self, message: Message) -> str | None:
+        if message["type"] == "http.response.start":
+            if self._is_started:
+                return "it starts its response twice"
+            if not isinstance(message.get("status"), int):
+                return f"the status of its response is {message.get('status')!r:.40}, and not a number"
+        elif message["type"] == "http.response.body":
+            if not self._is_started or self.is_complete:
+                return f"it sends a body {'after the end' if self.is_complete else 'before the start'} of its response"
+            if not isinstance(message.get("body", b""), bytes | bytearray | memoryview):
+                return f"the body of its response is {type(message['body']).__name__}, and not bytes"
+        return None
 
 
 class _Lifespan:

@@ -38,6 +38,9 @@ async def echo(request: Request):
     return {"method": request.method, "url": str(request.url), "body": (await request.body()).decode()}
 """
 
+START = {"type": "http.response.start", "status": 200, "headers": []}
+BODY = {"type": "http.response.body", "body": b"hello"}
+
 
 @pytest.fixture
 async def open_app(tmp_path: Path) -> AsyncIterator[Open]:
@@ -147,6 +150,25 @@ async def test_no_complete_response_is_an_error_that_says_so(open_app: Open) -> 
         "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
     )
     assert str((await caller.ask(CASE)).error) == "app ended without a complete response"
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ([BODY], "it sends a body before the start of its response"),
+        ([START, START, BODY], "it starts its response twice"),
+        ([START, BODY, BODY], "it sends a body after the end of its response"),
+        ([{**START, "status": "200"}, BODY], "the status of its response is '200', and not a number"),
+        ([START, {**BODY, "body": "hello"}], "the body of its response is str, and not bytes"),
+    ],
+)
+async def test_a_mistake_against_the_protocol_is_named(
+    open_app: Open, messages: list[dict[str, Any]], says: str
+) -> None:
+    _, caller = open_app(
+        f"async def app(scope, receive, send):\n    for message in {messages!r}:\n        await send(message)\n"
+    )
+    assert str((await caller.ask(CASE)).error) == f"app breaks the protocol of ASGI: {says}"
 
 
 async def test_a_blocking_application_does_not_block_the_loop_of_the_run(open_app: Open) -> None:
