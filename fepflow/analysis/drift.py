@@ -142,7 +142,8 @@ def _series(name: str, runs: Sequence[RunFigures], suite: Suite, repeats: int) -
     less_is_better = name in gate.max or name in error_rates
     for run in runs:
         metric = next((metric for metric in run.metrics or () if metric["id"] == name), None)
-        if metric is not None and metric.get("value") is not None:
+        # A metric over repeats may have a value, although no case has all that could change it: it tells nothing yet.
+        if metric is not None and metric.get("value") is not None and metric.get("n_completed", 1):
             low, high, n = (metric.get(name) for name in ("low", "high", "n_completed"))
             points.append(Point(run.id, run.created_at, run.outcome, metric["value"], low, high, n=n))
             run_shares.append(_share(metric, repeats, less_is_better=less_is_better))

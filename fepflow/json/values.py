@@ -117,6 +117,11 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
     return change(value)
 
 
+def with_named_floats(value: Any) -> Any:
+    """Return a value with NaN and infinities as texts, for JSON that others read."""
+    return map_leaves(value, lambda leaf: _name(leaf) if isinstance(leaf, float) and not isfinite(leaf) else leaf)
+
+
 def texts_in(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield all texts of a JSON value, without keys, with their places."""
     if isinstance(value, str):

@@ -12,6 +12,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TextIO
 
 from fepflow.analysis.judge_reliability import reliability_of_judges
+from fepflow.json.values import with_named_floats
 from fepflow.protocol.model import FepModel, utc_now
 from fepflow.protocol.results import StatusText, status_of
 from fepflow.statistics.estimate import FIGURES
@@ -148,8 +149,14 @@ def write_lines(store: Store, run: RunRecord, file: TextIO) -> None:
 
 
 def dumps(value: Any) -> str:
-    """Return JSON in ASCII: any parser can read lone surrogates and control characters that an agent answered."""
-    return json.dumps(value, allow_nan=False)
+    """Return JSON in ASCII: any parser can read lone surrogates and control characters that an agent answered.
+
+    NaN and infinities, which an agent may answer as well, become texts.
+    """
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:
+        return json.dumps(with_named_floats(value), allow_nan=False)
 
 
 def _time(moment: Any) -> str:

@@ -25,7 +25,7 @@ def fill(store: Store) -> Fill:
     """Stores runs of 50 cases that came to so many passes, in order; the id of the last."""
 
     def make(passes: Sequence[int | None], suite: dict[str, Any] | None = None, **fields: Any) -> str:
-        run_id = ""
+        run_id, completed = "", fields.pop("n_completed", 50)
         for passed in passes:
             run_id = f"{len(store.runs.newest(1000)):08x}feedbeef"
             new: dict[str, Any] = {"suite_hash": "a", "cause": "schedule", **fields}
@@ -36,7 +36,7 @@ def fill(store: Store) -> Fill:
             store.leases.acquire(run_id, "me", 30)
             value = None if passed is None else passed / 50
             metric = {"id": "acc", "check": "c", "value": value, "low": 0.1, "high": 1.0, "method": "wilson",
-                      "n_completed": 50, "n_expected": 50}  # fmt: skip
+                      "n_completed": completed, "n_expected": 50}  # fmt: skip
             store.leases.finish(run_id, "me", "completed", outcome="inconclusive", verdict={}, metrics=[metric])
         return run_id
 
@@ -138,6 +138,13 @@ def test_what_is_not_there_is_said(cli: Cli, fill: Fill) -> None:
     fill([40])
     done = cli("trends", "s", "other")
     assert (done.exit_code, "s has no metric 'other': it has acc" in done.stderr) == (2, True)
+
+
+def test_a_run_without_a_complete_case_is_no_point(cli: Cli, fill: Fill) -> None:
+    fill([47, 46])
+    fill([45], n_completed=0)
+    (series,) = [json.loads(line) for line in cli("trends", "s", "--json").stdout.splitlines()]
+    assert [point["value"] for point in series["runs"]] == [0.94, 0.92]
 
 
 def test_a_sparkline_goes_from_the_least_to_the_largest() -> None:

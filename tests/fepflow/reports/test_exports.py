@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,13 @@ def test_what_ended_in_an_error_is_one_in_langfuse_and_has_no_score(cli: Cli, ru
         ("says_so", "ERROR", "the judge did not answer"),
         ("call", "WARNING", "the run did not get to it"),
     ]
+
+
+def test_an_answer_without_a_form_in_json_is_a_text_in_langfuse(cli: Cli, fill_run: FillRun) -> None:
+    fill_run([("odd", Output(value=[math.nan, -math.inf, 1.5]), check(True))])
+    (output,) = [event["body"]["output"] for event in events_of(exported(cli, "--to", "langfuse", "--dataset", "d"))
+                 if event["type"] == "trace-create"]  # fmt: skip
+    assert output == ["NaN", "-Infinity", 1.5]
 
 
 def test_a_second_export_has_the_same_ids_and_no_id_twice(cli: Cli, run: RunRecord) -> None:
