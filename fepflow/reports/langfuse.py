@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from uuid import UUID, uuid5
 
 from fepflow.checks.explanation import explain
+from fepflow.json.values import finite
 from fepflow.protocol.results import NOT_REACHED, CheckResult, score_of
 from fepflow.reports.fep import dumps
 from fepflow.security.redaction import known_secrets, redact_json
@@ -196,7 +197,8 @@ def _id(run: RunRecord, *parts: Any) -> str:
 
 
 def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0 else None
+    known = None if isinstance(value, bool) else finite(value)
+    return value if known is not None and known >= 0 else None
 
 
 def _time(moment: datetime) -> str:

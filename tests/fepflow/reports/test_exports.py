@@ -116,7 +116,8 @@ def test_what_ended_in_an_error_is_one_in_langfuse_and_has_no_score(cli: Cli, ru
 
 
 def test_an_answer_without_a_form_in_json_is_a_text_in_langfuse(cli: Cli, fill_run: FillRun) -> None:
-    fill_run([("odd", Output(value=[math.nan, -math.inf, 1.5]), check(True))])
+    metadata = {"tokens": math.inf, "usd": 10**400, "latency_ms": math.nan}
+    fill_run([("odd", Output(value=[math.nan, -math.inf, 1.5], metadata=metadata), check(True))])
     (output,) = [event["body"]["output"] for event in events_of(exported(cli, "--to", "langfuse", "--dataset", "d"))
                  if event["type"] == "trace-create"]  # fmt: skip
     assert output == ["NaN", "-Infinity", 1.5]
