@@ -319,7 +319,8 @@ class Comparison(Part):
 class ModelCosts(Part):
     """The known cost of the models of a run's checks and simulated users; cached answers cost nothing.
 
-    `requests` includes those without an answer. The cost of `without_usd` answers is unknown, and is not in `usd`.
+    `requests` includes those without an answer, but not those that were cut off at the run's deadline: their checks
+    have no result. The cost of `without_usd` answers is unknown, and is not in `usd`.
     """
 
     requests: int = 0
@@ -330,7 +331,7 @@ class ModelCosts(Part):
 
     def __str__(self) -> str:
         if self.answers == 0:
-            return f"no answer, to {self.requests} requests" if self.requests else "no model was asked"
+            return f"no answer, to {self.requests} requests" if self.requests else "no new answer"
         known = f"{self.usd:.4f} usd" if self.answers > self.without_usd else "cost not known"
         unknown = f" and {self.without_usd} of unknown cost" if 0 < self.without_usd < self.answers else ""
         return f"{self.answers} {'answer' if self.answers == 1 else 'answers'}: {known}{unknown}"

@@ -282,7 +282,7 @@ async def test_non_retryable_errors_are_stored_at_once(judged: Plan, store: Stor
 
 async def test_failed_requests_are_counted(judged: Plan, store: Store) -> None:
     run_id = judged(["a", "b"], "gpt-4o-mini?fault=unauthorized")
-    assert str(costs_of(store, run_id)) == "no model was asked"
+    assert str(costs_of(store, run_id)) == "no new answer"
     await asked_for(run_id, 2)
     assert str(costs_of(store, run_id)) == "no answer, to 2 requests"
 
