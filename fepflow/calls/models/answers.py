@@ -134,8 +134,8 @@ def chat_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
     except (AttributeError, IndexError, TypeError):
         raise _without_message(name) from None
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")
-    if isinstance(refusal, str) and refusal and not text:
-        text, reason = refusal, "refusal"
+    if isinstance(refusal, str) and refusal:  # also after the beginning of an answer
+        text, reason = text or refusal, "refusal"
     return _output(text, calls, reason, answer, name, usage)
 
 
@@ -163,8 +163,8 @@ def response_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
         if item.get("type") == "function_call"
     ]
     reason = "tool_calls" if calls else "stop"
-    if not text and (refusal := "".join(_texts(parts, "refusal", "refusal"))):
-        text, reason = refusal, "refusal"
+    if refusal := "".join(_texts(parts, "refusal", "refusal")):
+        text, reason = text or refusal, "refusal"
     if status != "completed":  # incomplete, or still in progress
         why = str(details.get("reason") or status or "incomplete")
         reason = "length" if why == "max_output_tokens" else why

@@ -164,6 +164,7 @@ async def test_calls_of_tools_are_an_output_without_a_text(ask: Ask) -> None:
     [
         (chat("Because", "length"), "Because", "length"),
         (chat(None, refusal="I cannot help with that."), "I cannot help with that.", "refusal"),
+        (chat("First, take", refusal="I cannot help with that."), "First, take", "refusal"),
         (chat("", "content_filter"), "", "content_filter"),
     ],
 )
@@ -296,6 +297,7 @@ async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None
         responses(call),
         responses(said(text("Bec")), status="incomplete", incomplete_details={"reason": "max_output_tokens"}),
         responses(said({"type": "refusal", "refusal": "No."})),
+        responses(said(text("First"), {"type": "refusal", "refusal": "No."})),
     )
     history = [
         {"role": "user", "content": "Where is A100?"},
@@ -306,6 +308,7 @@ async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None
     called = await ask(endpoint, TestCase(id="c", input=history), api="responses", tools=[TOOL])
     cut_off = await ask(endpoint, api="responses")
     refused = await ask(endpoint, api="responses")
+    broken_off = await ask(endpoint, api="responses")
     assert endpoint.paths[0] == "/responses"
     assert endpoint.bodies[0]["max_output_tokens"] == 20
     assert endpoint.bodies[0]["input"] == [
@@ -323,6 +326,7 @@ async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None
     assert (called.value, called.metadata["tool_calls"]) == ("", [CALL])
     assert [cut_off.metadata["finish_reason"], cut_off.value] == ["length", "Bec"]
     assert [refused.metadata["finish_reason"], refused.value] == ["refusal", "No."]
+    assert [broken_off.metadata["finish_reason"], broken_off.value] == ["refusal", "First"]
 
 
 async def test_the_trace_context_is_sent_along(ask: Ask) -> None:
