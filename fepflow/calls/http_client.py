@@ -260,7 +260,8 @@ def wire_errors(url: httpx.URL, timeout: httpx.Timeout, names: SettingNames = HT
 def refused_redirect(url: httpx.URL, location: str, status: int, secrets: frozenset[str]) -> TargetError:
     """Return the error of a redirect to `location` that is not followed; `url` was called."""
     try:
-        place = host_and_port(str(url.join(location)))
+        new = url.join(location)
+        place = host_and_port(str(new)) if new.scheme in ("http", "https") else "another protocol than HTTP"
     except httpx.InvalidURL:
         place = "an address that cannot be read"
     place = redact(place, secrets | {secret.lower() for secret in secrets})  # a host is read in lower case

@@ -56,6 +56,7 @@ async def test_another_protocol_or_nonsense_is_refused(serve: Serve, location: s
 
     error = await error_of(configured(await serve(handler)))
     assert (error["kind"], error["recoverable"]) == ("redirect", False)
+    assert ("redirects to another protocol than HTTP" in error["message"]) == location.startswith(("ftp:", "file:"))
 
 
 @pytest.mark.parametrize(("hops", "arrives"), [(5, True), (6, False)])
