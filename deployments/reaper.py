@@ -93,9 +93,14 @@ async def _reap(store: Store) -> None:
 
 async def _delete_removed() -> None:
     """Delete deployments whose schedule was removed during a run. While Prefect is away, the next look does it."""
-    with contextlib.suppress(httpx.HTTPError, PrefectException, OSError, TimeoutError):
+    try:
         async with asyncio.timeout(LONGEST_PAUSE), get_client() as client:
             await delete_removed(client)
+    except (httpx.TransportError, OSError):  # TimeoutError is an OSError
+        pass
+    except (httpx.HTTPError, PrefectException) as error:
+        REAPER_ERRORS.labels("delete").inc()
+        click.echo(f"cannot delete deployments whose schedule was removed, tries again: {error}")
 
 
 async def _dispatch_repeatedly(store: Store, wake: Wake | None) -> None:

@@ -7,6 +7,7 @@ while the previous one still runs is dropped.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -31,6 +32,7 @@ from prefect.client.schemas.objects import ConcurrencyLimitStrategy, Concurrency
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, IntervalSchedule
 from prefect.client.schemas.sorting import FlowRunSort
+from prefect.exceptions import ObjectNotFound
 from prefect.utilities.callables import parameter_schema
 
 from fepflow.errors import NotFoundError, UserError
@@ -134,14 +136,14 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
         raise UserError(f"{FLOW}/{deployment.name} is a deployment of prefect.yaml: --pause it, or remove it there.")
     for schedule in deployment.schedules:  # with the runs that Prefect has planned
         await client.delete_deployment_schedule(deployment.id, schedule.id)
-    runs = await _runs_in(client, deployment, [StateType.SCHEDULED, *UNDER_WAY])
-    # One that has begun, and waits now, is taken over by a worker: its results are in the store.
-    waiting = [run for run in runs if run.state_type is StateType.SCHEDULED and not run.run_count]
+    scheduled = await _runs_in(client, deployment, [StateType.SCHEDULED])
+    waiting = [run for run in scheduled if not run.run_count]
     for run in waiting:
         await client.delete_flow_run(run.id)
-    under_way = [run for run in runs if run not in waiting]
+    # One that has begun, and waits now, is taken over by a worker: its results are in the store.
+    under_way = [run for run in scheduled if run.run_count] + await _runs_in(client, deployment, UNDER_WAY)
     if under_way:
-        await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*deployment.tags, REMOVED]))
+        await client.update_deployment(deployment.id, DeploymentUpdate(tags=[*{*deployment.tags, REMOVED}]))
     else:
         await client.delete_deployment(deployment.id)
     return {
@@ -152,12 +154,16 @@ async def remove(client: PrefectClient, which: str) -> dict[str, Any]:
 
 
 async def delete_removed(client: PrefectClient) -> None:
-    """Delete the deployments that `remove` has left, as soon as none of their runs is under way or waits."""
+    """Delete the deployments that `remove` has left, as soon as none of their runs is under way or waits.
+
+    One that got a schedule again meanwhile, in Prefect's UI for example, stays.
+    """
     removed = Deployments(tags=DeploymentFilterTags(all_=[TAG, REMOVED]))
     for deployment in await client.read_deployments(deployment_filter=removed):
         # A run that waits is taken over, or was started manually: it needs the deployment.
-        if not await _runs_in(client, deployment, [*UNDER_WAY, StateType.SCHEDULED]):
-            await client.delete_deployment(deployment.id)
+        if not deployment.schedules and not await _runs_in(client, deployment, [*UNDER_WAY, StateType.SCHEDULED]):
+            with contextlib.suppress(ObjectNotFound):  # another reaper was faster
+                await client.delete_deployment(deployment.id)
 
 
 async def _runs_in(client: PrefectClient, deployment: DeploymentResponse, states: Sequence[StateType]) -> list[FlowRun]:

@@ -216,8 +216,9 @@ class BatchWork:
 
     def take_in_outputs(self, outputs: Mapping[Unit, StoredOutput]) -> None:
         """Add the stored outputs, but for those that have all their check results."""
-        for unit in set(self.units) - self._called:
-            if (stored := outputs.get(unit)) is not None:
+        for unit in self.units:
+            is_complete = unit in self._called and unit not in self._outputs
+            if not is_complete and (stored := outputs.get(unit)) is not None:
                 self.add_output(CaseOutput(self.case(unit), unit, stored.output, stored.content_hash))
 
     def take_in_checks(self, checks: Iterable[CheckRow]) -> None:
@@ -252,6 +253,11 @@ class BatchWork:
                 if checks:
                     waiting.append(PendingChecks(self._outputs[unit], checks))
         return waiting
+
+    @property
+    def unchecked(self) -> list[Unit]:
+        """The outputs with missing check results."""
+        return [pending.output.unit for by_model in (False, True) for pending in self.pending(by_model=by_model)]
 
     def drop_checked(self) -> None:
         """Drop checked outputs and their cases from memory, because retried ones may wait for long."""

@@ -148,7 +148,10 @@ class RunContext:
             work.take_in_checks(results.failing_checks(run_id, first, last))
             if incomplete:
                 work.take_in_checks(results.check_rows(run_id, incomplete, results=False))
-                work.take_in_outputs(results.outputs_at(run_id, incomplete))
+                outputs = results.outputs_at(run_id, incomplete, whole=False)
+                work.take_in_outputs(outputs)
+                if in_blobs := {unit[0] for unit in work.unchecked if outputs[unit].blob is not None}:
+                    work.take_in_outputs(results.outputs_at(run_id, in_blobs))
         self.uses_models = self.uses_models or work.has_model_checks
         return work
 

@@ -34,7 +34,7 @@ from fepflow.suite.models import Gate, Metric, Slices, Suite, check_ids
 from fepflow.suite.values import Aggregate
 from fepflow.text import cut, plural
 from fepflow.verdict.gate import SliceEstimate
-from fepflow.verdict.metric_rules import UNCHECKED
+from fepflow.verdict.metric_rules import unchecked_cases
 from fepflow.verdict.verdict import ConfusionVerdict, MetricEstimate
 
 if TYPE_CHECKING:  # the store loads SQLAlchemy, which `fepflow validate` does without
@@ -199,8 +199,7 @@ def _unchecked(carriers: Mapping[str, Carriers], cases: int) -> str | None:
     checked = {index for carried in carriers.values() for index in carried.case_indices}
     if not checked or len(checked) == cases:
         return None
-    has = "has" if cases - len(checked) == 1 else "have"
-    return f"{cases - len(checked):,} of {plural(cases, 'test case')} {has} {UNCHECKED}."
+    return f"{unchecked_cases(cases - len(checked), cases)}."
 
 
 def _labels(check: Check) -> ExpectedLabels | None:

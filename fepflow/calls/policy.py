@@ -307,7 +307,7 @@ class RunBudget:
         self._lock = Lock()
         self.spent = dict.fromkeys(self._budget, 0.0)
         self._most = dict.fromkeys(self._budget, 0.0)
-        self._answers = 0
+        self._has_answers = False
         self._reported: set[str] = set()
 
     @property
@@ -336,7 +336,7 @@ class RunBudget:
 
     def spend(self, metadata: Mapping[str, Any] | None) -> None:
         """Count the reported cost of a response; one that reports none counts as the most expensive so far."""
-        self._answers += 1
+        self._has_answers = True
         for name in self._budget:
             known = _cost((metadata or {}).get(name))
             with self._lock:
@@ -348,7 +348,7 @@ class RunBudget:
 
     def warnings(self) -> list[str]:
         """Return a sentence about each part of the budget that has limited nothing, as no answer reported its cost."""
-        idle = [name for name in self._budget if self._answers and name not in self._reported]
+        idle = [name for name in self._budget if self._has_answers and name not in self._reported]
         return [
             f"The budget of {self._budget[name]:g} {name} limited nothing: no answer reported a valid number of {name}."
             for name in idle

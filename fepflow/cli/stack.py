@@ -295,7 +295,7 @@ def _say_what_becomes_of_runs(done: dict[str, Any]) -> None:
     for name in done["under_way"]:
         click.echo(f"The run {name} is under way and continues to its end; `fepflow cancel RUN` stops it.")
     if done["under_way"]:
-        click.echo("Its deployment stays until then, without a schedule; `fepflow serve` deletes it.")
+        click.echo("Its deployment stays until then, without a schedule, and is deleted after that.")
     if done["dropped"]:
         click.echo(f"Dropped {done['dropped']} {'run' if done['dropped'] == 1 else 'runs'} that had not begun.")
 

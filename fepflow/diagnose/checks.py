@@ -27,7 +27,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
-from fepflow.verdict.metric_rules import UNCHECKED
+from fepflow.verdict.metric_rules import unchecked_cases
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
 
@@ -56,8 +56,7 @@ def validate_checks(validation: SuiteValidation) -> None:
     own = (case.checks != [COMPLETED] for case in validation.cases.with_checks())
     unchecked = 0 if checks else len(validation.cases) - sum(1 for _ in validation.cases.with_checks())
     if 0 < unchecked < len(validation.cases):
-        have = "has" if unchecked == 1 else "have"
-        message = f"{unchecked:,} of {len(validation.cases):,} test cases {have} {UNCHECKED}"
+        message = unchecked_cases(unchecked, len(validation.cases))
         validation.warn(("test_cases",), message, "give them checks, or add checks: for all")
     if checks in ([], [COMPLETED], [ANSWERED]) and validation.cases and not any(own):
         advice = "add checks:, or checks of the test cases"

@@ -356,6 +356,9 @@ def _plain_value(text: str) -> Any:
     if _INTEGER.fullmatch(text):
         sign, digits = (-1 if text[0] == "-" else 1), text.lstrip("+-")
         base = {"0o": 8, "0x": 16, "0b": 2}.get(digits[:2], 10)
+        # Python writes at most 4,300 decimal digits; 3,500 digits of base 16 are 4,215.
+        if len(digits) > (4_300 if base == 10 else 3_500):
+            raise ValueError("a number has too many digits")
         return sign * int(digits, base)
     if _FLOAT.fullmatch(text) or _NOT_FINITE.fullmatch(text):
         value = float(text.replace(".inf", "inf").replace(".nan", "nan") if text[-1].isalpha() else text)

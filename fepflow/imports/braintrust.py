@@ -21,10 +21,9 @@ from fepflow.imports.imported import (
     milliseconds,
     moment,
     number_of,
-    plain_json,
 )
 from fepflow.imports.source import Source
-from fepflow.json.values import json_key
+from fepflow.json.values import json_key, with_named_floats
 
 _ITS_NAMES = frozenset(
     ("_xact_id", "_pagination_key", "experiment_id", "root_span_id", "span_attributes", "dataset_record_id")
@@ -104,17 +103,17 @@ class _Reader:
             self._notes.by_hand("a row with an error has scores: they are left out, and it is an error", line)
         if failure is not None:
             output, scores = None, {}
-        output = ImportedOutput(index, plain_json(output), repeat, failure, _metadata(row), scores)
+        output = ImportedOutput(index, with_named_floats(output), repeat, failure, _metadata(row), scores)
         self._run.outputs.append(output)
 
     def _case(self, row: dict[str, Any]) -> int:
         record = _record_id(row)
-        content = plain_json([row["input"], row.get("expected")])
+        content = with_named_floats([row["input"], row.get("expected")])
         key = record if record is not None else json_key(content)
         metadata = {name: value for name, value in mapping(row.get("metadata")).items() if name != _SCORER_ERRORS}
         if isinstance(row.get("tags"), list) and row["tags"]:
             metadata.setdefault("tags", row["tags"])
-        about = plain_json(metadata) or None
+        about = with_named_floats(metadata) or None
         case = {**known(id=record), "input": content[0], **known(expected=content[1], metadata=about)}
         index = self._cases.place(key, case)
         if self._cases[index]["input"] != content[0]:

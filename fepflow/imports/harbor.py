@@ -21,9 +21,9 @@ from fepflow.imports.imported import (
     milliseconds,
     missing_cases,
     moment,
-    plain_json,
 )
 from fepflow.imports.source import Source
+from fepflow.json.values import with_named_floats
 from fepflow.text import brief, plural
 from fepflow.traces.recorded import atif_records
 
@@ -194,7 +194,7 @@ def _metadata(trial: dict[str, Any], record: dict[str, Any], model: Any) -> dict
     tokens = [finite_number(agent.get(name)) for name in ("n_input_tokens", "n_output_tokens")]
     timing = mapping(trial.get("agent_execution"))
     began, ended = moment(timing.get("started_at")), moment(timing.get("finished_at"))
-    metadata: dict[str, Any] = plain_json(
+    metadata: dict[str, Any] = with_named_floats(
         known(
             trial=trial["trial_name"],
             model=model,
@@ -227,8 +227,8 @@ def read_atif(source: Source) -> Imported:
     outputs = []
     for line, record in _atif(source, notes):
         case = {"id": str(record["id"])} if record.get("id") else {}
-        cases.append(plain_json({**case, "input": record.get("input")}))
-        trace = plain_json(record["trace"])
+        cases.append(with_named_floats({**case, "input": record.get("input")}))
+        trace = with_named_floats(record["trace"])
         metadata = known(trace=trace, tokens=trace.get("tokens"), usd=trace.get("usd"))
         error = None if "value" in record else "the trajectory has no answer of the agent"
         outputs.append(ImportedOutput(len(cases) - 1, record.get("value"), 0, error, metadata))

@@ -103,11 +103,6 @@ def cell(value: Any) -> Any:
     return value if is_deep(parsed) else parsed
 
 
-def plain_json(value: Any) -> Any:
-    """Return a JSON value in which NaN and infinities are texts, because JSON has no such numbers."""
-    return map_leaves(value, lambda leaf: leaf if not isinstance(leaf, float) or math.isfinite(leaf) else str(leaf))
-
-
 def unique_names(names: Sequence[str], taken: Sequence[str] = ()) -> list[str]:
     """Return the names; one that is taken already gets a number: `a`, `a-2`."""
     used, unique = set(taken), []

@@ -25,10 +25,9 @@ from fepflow.imports.imported import (
     mapping,
     milliseconds,
     moment,
-    plain_json,
 )
 from fepflow.imports.source import Archive, MemberError, Source, open_archive
-from fepflow.json.values import is_deep, map_leaves
+from fepflow.json.values import is_deep, map_leaves, with_named_floats
 from fepflow.text import brief, plural
 
 VERSION = 2
@@ -297,7 +296,7 @@ def _case(sample: dict[str, Any]) -> dict[str, Any]:
     metadata = {**({"choices": sample["choices"]} if sample.get("choices") else {}), **mapping(sample.get("metadata"))}
     case = {"id": str(sample["id"]), "input": _input(sample.get("input"), sample)}
     case |= known(expected=None if target in ("", []) else target, metadata=metadata or None)
-    plain: dict[str, Any] = plain_json(case)
+    plain: dict[str, Any] = with_named_floats(case)
     return plain
 
 
@@ -356,7 +355,7 @@ class _LogReader:
                 what = "a sample that ended in an error, or is invalid, has scores: they are left out"
                 self._notes.by_hand(what, path=f"sample {sample['id']}, epoch {repeat + 1}", file=self.name)
             return ImportedOutput(index, None, repeat, error, metadata)
-        value = plain_json(_answer(sample))
+        value = with_named_floats(_answer(sample))
         if is_deep(value) or is_deep(metadata):
             return ImportedOutput(index, None, repeat, "the output is nested deeper than 100 levels")
         output = ImportedOutput(index, value, repeat, None, metadata)
@@ -387,7 +386,7 @@ class _LogReader:
         spent = sample.get("working_time") if sample.get("working_time") is not None else sample.get("total_time")
         output, messages = mapping(sample.get("output")), listed(sample.get("messages"))
         retries = len(listed(sample.get("error_retries")))
-        metadata: dict[str, Any] = plain_json(
+        metadata: dict[str, Any] = with_named_floats(
             known(
                 model=self._model or None,
                 latency_ms=milliseconds(spent),

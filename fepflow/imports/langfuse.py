@@ -26,10 +26,10 @@ from fepflow.imports.imported import (
     milliseconds,
     moment,
     number_of,
-    plain_json,
     text_or_none,
 )
 from fepflow.imports.source import Source
+from fepflow.json.values import with_named_floats
 from fepflow.text import plural
 
 Row = dict[str, Any]
@@ -229,7 +229,7 @@ class _Reader:
         metadata = row.get("metadata")
         if metadata not in (None, {}, []):
             case["metadata"] = metadata if isinstance(metadata, dict) else {"metadata": metadata}
-        return self._cases.place(case_id, plain_json(case))
+        return self._cases.place(case_id, with_named_floats(case))
 
     def _run(self, name: str | None, run_items: list[Row], archived: set[str]) -> ImportedRun:
         run, values = ImportedRun(), ScorerValues(self._notes)
@@ -278,7 +278,7 @@ class _Reader:
             if scores:
                 self._notes.by_hand("a trace that ended in an error has scores: they are left out", path=trace_id)
             value, scores = None, {}
-        return ImportedOutput(index, plain_json(value), repeat, error, metadata, scores)
+        return ImportedOutput(index, with_named_floats(value), repeat, error, metadata, scores)
 
     def _of_root(self, trace_id: str, trace: Row, name: str) -> Any:
         """Return the input or output of a trace; if it has none, that of its only root."""
@@ -312,7 +312,7 @@ class _Reader:
             for observation in observations
             if observation.get("type") == "TOOL"
         ]
-        metadata: Row = plain_json(
+        metadata: Row = with_named_floats(
             known(
                 trace_id=trace_id,
                 latency_ms=milliseconds(number_of(trace.get("latency"))),

@@ -21,9 +21,9 @@ from fepflow.imports.imported import (
     mapping,
     missing_cases,
     moment,
-    plain_json,
 )
 from fepflow.imports.source import Source
+from fepflow.json.values import with_named_floats
 from fepflow.text import plural
 
 _SAMPLES = re.compile(r"samples_(?P<task>.+?)(?:_(?P<date>\d{4}-\d\d-\d\dT.+))?")
@@ -142,7 +142,7 @@ class _Reader:
             metadata = known(model=self._results.get("model_name") or None)
             output = self._outputs[index] = ImportedOutput(index, _answer(record), metadata=metadata)
         if filtered != "none":
-            output.metadata.setdefault("filtered", {})[filtered] = plain_json(record.get("filtered_resps"))
+            output.metadata.setdefault("filtered", {})[filtered] = with_named_floats(record.get("filtered_resps"))
         names = record.get("metrics")
         for metric in names if isinstance(names, list) else [name for name in record if name not in _FIELDS]:
             name = f"{metric},{filtered}"
@@ -177,7 +177,7 @@ def _case(case_id: str, record: dict[str, Any]) -> dict[str, Any]:
     prompt = next(_requests(record), [record["doc"]])[0]
     expected = record.get("target")
     case = {"id": case_id, "input": prompt, **({} if expected in (None, "") else {"expected": expected})}
-    plain: dict[str, Any] = plain_json({**case, "metadata": {"doc": record["doc"]}})
+    plain: dict[str, Any] = with_named_floats({**case, "metadata": {"doc": record["doc"]}})
     return plain
 
 
@@ -193,14 +193,18 @@ def _answer(record: dict[str, Any]) -> Any:
     """Return the model's answer before filters: the text, all texts of repeats, or the likelihood of each choice."""
     responses = record["resps"]
     if not isinstance(responses, list):
-        return plain_json(responses)
+        return with_named_floats(responses)
     texts = [text for response in responses for text in (response if isinstance(response, list) else [response])]
     if texts and all(isinstance(text, str) for text in texts) and len(responses) == 1:
         return texts[0] if len(texts) == 1 else texts
     requests = list(_requests(record))
     if len(requests) == len(texts) and all(isinstance(pair, list) and len(pair) == 2 for pair in texts):
         return [
-            {"choice": request[1] if len(request) > 1 else None, "loglikelihood": plain_json(value), "greedy": greedy}
+            {
+                "choice": request[1] if len(request) > 1 else None,
+                "loglikelihood": with_named_floats(value),
+                "greedy": greedy,
+            }
             for request, (value, greedy) in zip(requests, texts, strict=True)
         ]
-    return plain_json(responses)
+    return with_named_floats(responses)

@@ -15,7 +15,6 @@ import math
 import re
 from collections.abc import Callable, Hashable, Iterator
 from json import JSONDecodeError
-from math import isfinite
 from typing import Any
 
 from pydantic_core import from_json, to_jsonable_python
@@ -23,6 +22,7 @@ from pydantic_core import from_json, to_jsonable_python
 from fepflow.text import brief
 
 MAX_DEPTH = 100
+"""Levels of a value that is read from elsewhere."""
 
 
 def is_deep(value: Any) -> bool:
@@ -118,8 +118,8 @@ def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def with_named_floats(value: Any) -> Any:
-    """Return a value with NaN and infinities as texts, for JSON that others read."""
-    return map_leaves(value, lambda leaf: _name(leaf) if isinstance(leaf, float) and not isfinite(leaf) else leaf)
+    """Return a JSON value in which NaN and infinities are texts, because JSON has no such numbers."""
+    return map_leaves(value, lambda leaf: leaf if not isinstance(leaf, float) or math.isfinite(leaf) else _name(leaf))
 
 
 def texts_in(value: Any, location: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -299,7 +299,7 @@ def _escape(value: Any, depth: int) -> Any:
     if depth < 0:
         raise NotJsonError(f"it is nested more than {MAX_STORED_DEPTH} levels deep, or contains itself")
     if isinstance(value, float):
-        return value if isfinite(value) else {"$float": _name(value)}
+        return value if math.isfinite(value) else {"$float": _name(value)}
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, dict):

@@ -74,7 +74,7 @@ REAPER_LOOKED = Gauge(
 
 for _exit in ("ok", "failed", "killed"):
     WORKER_ENDED.labels(_exit)
-for _task in ("reap", "dispatch"):
+for _task in ("reap", "dispatch", "delete"):
     REAPER_ERRORS.labels(_task)
 
 _COUNTERS: Mapping[str, tuple[str, str, Sequence[str]]] = {

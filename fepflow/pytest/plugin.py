@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from inspect import iscoroutinefunction
+from inspect import getattr_static, iscoroutinefunction, isfunction
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -79,7 +79,8 @@ def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
     """
     unittest = sys.modules.get("unittest")
     if unittest and isinstance(obj, type) and issubclass(obj, unittest.TestCase):
-        evaluations = [name for name in dir(obj) if hasattr(getattr(obj, name, None), EVALUATION)]
+        functions = ((name, getattr_static(obj, name, None)) for name in dir(obj))
+        evaluations = [name for name, function in functions if isfunction(function) and hasattr(function, EVALUATION)]
         if evaluations:
             raise collector.CollectError(
                 f"{obj.__name__}.{evaluations[0]}: an evaluation needs pytest's fixtures, and a unittest.TestCase gets "

@@ -25,11 +25,10 @@ from fepflow.imports import (
     pydantic_evals,
 )
 from fepflow.imports.imported import Imported, ImportedRun
-from fepflow.imports.prepared import cases_of, prepare_run, suite_files
+from fepflow.imports.prepared import PreparedRun, cases_of, prepare_run, suite_files
 from fepflow.imports.source import Source
 
 if TYPE_CHECKING:
-    from fepflow.imports.prepared import PreparedRun
     from fepflow.protocol.test_case import TestCase
     from fepflow.store.records import RunRecord
     from fepflow.store.store import Store

@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from fepflow.access.caller import Caller, name_of_user
+from fepflow.analysis import calibration
+from fepflow.analysis import labels as people_labels
 from fepflow.analysis.calibration import exported_labels, stored_labels
 from fepflow.analysis.judge_reliability import judges_of_run
-from fepflow.analysis.labels import LabelSet, read_labels
+from fepflow.analysis.labels import LabelSet, judge_named, outputs_to_label, read_labels
 from fepflow.analysis.preferences import JudgedPreferences, OutputPair, PairVerdict, judged_rows, pair_all, preferences
 from fepflow.calls.models import _litellm
 from fepflow.calls.models.client import ModelClient, ModelRequests
@@ -90,25 +92,21 @@ def draw_for_labels(
 
     `note` is called if the suite no longer has that judge. Raises UserError.
     """
-    from fepflow.analysis.labels import draw_for_labels, judge_named, outputs_to_label
-
     if file.exists():
         raise UserError(f"{file} already exists: name another file, or move it (--labels).")
     run, judges = _judges_of_run(path, run_id)
     judge = judge_named(judges, check)
     _note_change(path, run, judge, note)
     with open_store() as store:
-        drawn = draw_for_labels(store, run, judge, size, seed)
+        drawn = people_labels.draw_for_labels(store, run, judge, size, seed)
         write_label_sheet(outputs_to_label(store, drawn), file)
     return run, drawn
 
 
 def calibrate(run: RunRecord, labelled: LabelSet) -> Calibration:
     """Compare a judge's verdicts in a run with labels, and store the result; see `fepflow.analysis.calibration`."""
-    from fepflow.analysis.calibration import calibrate
-
     with open_store() as store:
-        return calibrate(store, run, labelled)
+        return calibration.calibrate(store, run, labelled)
 
 
 def person_of(caller: Caller) -> str:

@@ -170,8 +170,9 @@ def _insert_new(connection: Connection, table: Table, rows: Sequence[dict[str, A
     if not rows:
         return []
     adding = upserting(connection, table).on_conflict_do_nothing().execution_options(preserve_rowcount=True)
-    if connection.execute(adding, rows).rowcount == len(rows):  # almost always
-        return list(range(len(rows)))
+    count = connection.execute(adding, rows).rowcount
+    if count in (0, len(rows)):  # none of a commit that is tried again, whose first try has come through
+        return list(range(count))
     key = [column.name for column in table.primary_key if column.name != "run_id"]
     inserted = select(*(table.c[name] for name in key)).where(
         table.c.run_id == rows[0]["run_id"],

@@ -118,11 +118,15 @@ class Results(Repository):
             outputs = _outputs_where(connection, run_id, _between(start, stop))
         return self._large_outputs.whole(outputs) if whole else outputs
 
-    def outputs_at(self, run_id: str, case_indices: Collection[int]) -> dict[tuple[int, int], StoredOutput]:
+    def outputs_at(
+        self, run_id: str, case_indices: Collection[int], *, whole: bool = True
+    ) -> dict[tuple[int, int], StoredOutput]:
         """Return the outputs of these cases, by (case index, repeat)."""
+        outputs: dict[tuple[int, int], StoredOutput] = {}
         with self._database.reading() as connection:
-            outputs = _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(case_indices))
-        return self._large_outputs.whole(outputs)
+            for chunk in chunks(list(case_indices), KEYS_AT_ONCE):
+                outputs |= _outputs_where(connection, run_id, OUTPUT.c.case_index.in_(chunk))
+        return self._large_outputs.whole(outputs) if whole else outputs
 
     def has_blobs(self, run_id: str) -> bool:
         """Return whether a run has large outputs that are in blobs."""

@@ -395,6 +395,11 @@ UNCHECKED = "no check, so nothing judges their answers"
 """End of a sentence about test cases that have no check, of themselves or of the suite."""
 
 
+def unchecked_cases(unchecked: int, cases: int) -> str:
+    """Return a sentence, without its full stop, about the cases that have no check."""
+    return f"{unchecked:,} of {cases:,} test cases {'has' if unchecked == 1 else 'have'} {UNCHECKED}"
+
+
 def check_rules(checks: Sequence[CheckTotals]) -> list[RuleOutcome]:
     """Judge each check that gives passes and fails, or may; the run as a whole if there is none."""
     rules = [_rule(check) for check in checks if not scores_only(check)]

@@ -12,6 +12,8 @@ import pytest
 from fepflow.calls.http import HttpTarget
 from fepflow.protocol import test_case
 from fepflow.protocol.test_case import TestCase
+from fepflow.settings import settings
+from fepflow.store.blobs import LARGE
 from fepflow.store.results import Results
 from fepflow.store.runs import Runs
 from fepflow.store.store import Store
@@ -113,6 +115,22 @@ async def test_on_resume_only_outputs_that_miss_results_are_read_back_and_once_a
     assert failures.message == "1 of 3 cases failed: c (exact_match)."
     assert set(agent.requests.values()) == {1}
     assert store.results.progress(run_id).checks == 6
+
+
+async def test_a_large_output_without_results_is_read_whole_on_resume(
+    plan: Plan, agent: Agent, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEPFLOW_BLOBS", (tmp_path / "blobs").as_uri())
+    settings.cache_clear()
+    run_id = plan([{"id": "large", "input": "a" * (LARGE + 1)}, "small"])
+    async with open_run(run_id) as context:
+        await call_target(context, await context.begin(Batch(0, 2)))
+        await context.finish("interrupted")
+    resume_run(store, run_id)
+    async with open_run(run_id) as context:
+        await run_checks_of_batch(context, await context.begin(Batch(0, 2)))
+    assert store.results.has_blobs(run_id)
+    assert store.results.progress(run_id).passed == 2
 
 
 def test_cases_that_wait_on_disk_are_not_validated_again(seen: Counter[str]) -> None:

@@ -52,7 +52,13 @@ def test_a_unittest_case_is_refused_at_collection_as_it_has_no_fixtures(project:
         f"""
         import unittest
 
+        class OfRequest:
+            def __get__(self, instance, owner):
+                raise RuntimeError("there is no request")
+
         class TestCapitals(unittest.TestCase):
+            name = OfRequest()
+
             @evaluate(CASES, CHECKS)
             {prefix}def test_it(self, test_case):
                 return "wrong"

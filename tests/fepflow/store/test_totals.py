@@ -13,6 +13,7 @@ from fepflow.protocol.results import CheckError, CheckResult, ErrorType
 from fepflow.protocol.test_case import Output, TestCase
 from fepflow.store import totals
 from fepflow.store.records import NewCheckResult, NewOutput, RunRecord
+from fepflow.store.result_rows import insert_results
 from fepflow.store.store import Store
 
 HASH = "a" * 64
@@ -106,6 +107,15 @@ def test_outputs_of_files_and_earlier_runs_are_no_calls_and_imported_runs_count_
         "calls reused": 1, "calls answered": 1, "calls recorded": 1, "lookups outputs hit": 1,
         "lookups outputs miss": 1, "call_seconds 0.25": 1, "call_seconds sum": 0.2,
     }  # fmt: skip
+
+
+def test_a_commit_that_is_tried_again_as_nobody_heard_of_it_counts_nothing_twice(store: Store) -> None:
+    begin(store, "run-1")
+    insert = insert_results("run-1", [call(0)], [check(0, True)], are_calls=True)
+    store._database.write(insert)
+    before = read(store)
+    store._database.write(insert)
+    assert read(store) == before
 
 
 def test_suites_have_few_labels_whatever_callers_name_them(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
