@@ -92,7 +92,7 @@ def flat_items(items: list[Any]) -> Iterator[Any]:
 
 def made_no_calls(path: Path, document: Any) -> bool:
     """Return whether `path` leads to the calls of an assistant's message without calls: null, or no such key."""
-    if not isinstance(path, SingularPath) or "tool_calls" not in path.expression:
+    if not isinstance(path, SingularPath) or "tool_calls" not in path.expression:  # most paths need not be parsed
         return False
     keys = leading_keys(path.expression)
     if keys[-1:] != ("tool_calls",):
