@@ -38,7 +38,7 @@ def test_work_in_python_that_takes_too_long_is_stopped_even_if_it_catches_except
 
     with pytest.raises(TimeoutError):
         within(0.1, work)
-    threads[0].join(5)
+    threads[0].join(30)
     assert not threads[0].is_alive()
 
 
@@ -49,19 +49,20 @@ def test_work_is_stopped_even_if_the_first_stops_are_swallowed() -> None:
 
     def work() -> None:
         threads.append(threading.current_thread())
-        for number in count():
+        for number in range(3):
             try:
-                sum(range(number % 100))
+                for _ in count():
+                    pass
             except SystemExit:
                 swallowed.append(number)
-                if len(swallowed) == 3:
-                    raise
+        for _ in count():
+            pass
 
     with pytest.raises(TimeoutError):
-        within(0.1, work)
-    threads[0].join(5)
+        within(0.5, work)
+    threads[0].join(30)
     assert not threads[0].is_alive()
-    assert len(swallowed) == 3
+    assert swallowed == [0, 1, 2]
 
 
 def test_an_object_that_work_collects_is_finalized_whole_and_work_is_stopped_after_that(
@@ -89,7 +90,7 @@ def test_an_object_that_work_collects_is_finalized_whole_and_work_is_stopped_aft
     with pytest.raises(TimeoutError):
         within(0.1, work)
     is_late.set()
-    threads[0].join(5)
+    threads[0].join(30)
     assert not threads[0].is_alive()
     assert finalized.is_set()
     assert not unraisable

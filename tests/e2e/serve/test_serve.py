@@ -99,8 +99,8 @@ def test_a_posted_evaluation_runs_in_a_process_that_is_forked_for_it(served: Ser
         wait_for(lambda: client.get(address).json()["data"]["status"] == "completed", "its end", 60)
     record = served.workplace.record
     assert record.outcome == "pass"
-    flow_run = served.flow_run(record.flow_run_id)
-    assert (flow_run["name"].endswith(" · pass"), flow_run["work_queue_name"]) == (True, "requested")
+    wait_for(lambda: served.flow_run(record.flow_run_id)["name"].endswith(" · pass"), "the verdict in its name", 60)
+    assert served.flow_run(record.flow_run_id)["work_queue_name"] == "requested"
 
     def events() -> list[dict[str, Any]]:
         wanted = {"filter": {"event": {"name": ["fepflow.verdict.pass"]}, "related": {"id": [related["flow-run"]]}}}
