@@ -289,8 +289,9 @@ def _decorated(plan: Plan, function: Test) -> Test:
     if iscoroutinefunction(function):
 
         @wraps(function)
-        async def test(*instance: Any, **fixtures: Any) -> None:
-            request, call = bind(instance, fixtures)
+        async def test(*instance: Any, request: Any, **fixtures: Any) -> None:
+            # `request` is named: without it, the call raises. unittest awaits nothing, and would pass.
+            request, call = bind(instance, {**fixtures, "request": request})
             started_at = utc_now()
             results: list[SampleResult] = []
             while samples := _next_samples(plan, results):

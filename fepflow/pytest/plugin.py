@@ -74,8 +74,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def pytest_pycollect_makeitem(collector: pytest.Collector, obj: object) -> None:
     """Refuse evaluations in a unittest.TestCase, and hand async ones to pytest-asyncio where that is installed.
 
-    pytest-asyncio runs them in the loop of async fixtures. unittest passes no fixtures, and does not await the method
-    of a plain TestCase: it would pass without a call.
+    pytest-asyncio runs them in the loop of async fixtures. unittest passes no fixtures.
     """
     unittest = sys.modules.get("unittest")
     if unittest and isinstance(obj, type) and issubclass(obj, unittest.TestCase):

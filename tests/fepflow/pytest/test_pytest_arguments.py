@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import unittest
+
 import pytest
 
+from fepflow import ContainsCheck, TestCase
+from fepflow.pytest import evaluate
 from tests.fepflow.pytest.pytest_project import Project
 
 WRONG = [
@@ -66,3 +70,17 @@ def test_a_unittest_case_is_refused_at_collection_as_it_has_no_fixtures(project:
     )
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*TestCapitals.test_it: an evaluation needs pytest's fixtures*Make it a function*"])
+
+
+def test_an_async_evaluation_is_an_error_for_unittest_itself_which_awaits_nothing() -> None:
+    class Capitals(unittest.TestCase):
+        @evaluate([TestCase(id="france", input="Capital of France?")], [ContainsCheck(text="wrong", phrases="Paris")])
+        async def test_it(self, test_case: TestCase) -> str:
+            raise AssertionError("it was called")
+
+    result = unittest.TestResult()
+    Capitals("test_it").run(result)
+
+    assert [error.splitlines()[-1] for _, error in result.errors] == [
+        f"TypeError: {Capitals.test_it.__qualname__}() missing 1 required keyword-only argument: 'request'"
+    ]
