@@ -18,6 +18,11 @@ RESERVED_METADATA = ("error", "attempts", "attempt_log", "latency_ms", "last_att
 """Names in an output's metadata that describe the call; a response cannot set them."""
 
 
+def is_number(value: Any) -> bool:
+    """Return whether a JSON value is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True, slots=True)
 class TargetResponse:
     """The response of a target for one test case: any JSON value, and metadata.
@@ -28,6 +33,13 @@ class TargetResponse:
     value: Any
     metadata: dict[str, Any] = field(default_factory=dict)
     has_own_time: bool = False
+
+    def __post_init__(self) -> None:
+        """Leave out negative costs, which some agents write for unknown ones: every limit on them would pass."""
+        costs: dict[str, Any] = {name: self.metadata.get(name) for name in ("tokens", "usd")}
+        if invalid := [name for name, cost in costs.items() if is_number(cost) and cost < 0]:
+            known = {name: value for name, value in self.metadata.items() if name not in invalid}
+            object.__setattr__(self, "metadata", known)
 
 
 @dataclass(slots=True)
@@ -215,21 +227,17 @@ def step_of(response: TargetResponse, latency_ms: float) -> Step:
     return {**step, "latency_ms": latency_ms}
 
 
-def is_number(value: Any) -> bool:
-    """Return whether a JSON value is a number."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def usage_of(steps: Iterable[Step]) -> dict[str, Any]:
     """Return the sums over the steps that report their usage: all numbers as `usage`, and those that budgets count."""
     usage: dict[str, Any] = {}
     tokens: dict[str, Any] = {}
     for step in steps:
-        reported = {name: value for name, value in _object(step.get("usage")).items() if is_number(value)}
+        told = {name: value for name, value in _object(step.get("usage")).items() if is_number(value)}
+        reported = {name: value for name, value in told.items() if value >= 0}
         for name, value in reported.items():
             usage[name] = usage.get(name, 0) + value
-        parts = [reported[name] for name in ("input_tokens", "output_tokens") if name in reported]
-        if "total_tokens" in reported or parts:
+        parts = [told[name] for name in ("input_tokens", "output_tokens") if name in told]
+        if "total_tokens" in reported or (parts and min(parts) >= 0):
             tokens["tokens"] = tokens.get("tokens", 0) + reported.get("total_tokens", sum(parts))
     cost = next(({"usd": usage[name]} for name in COSTS if name in usage), {})
     return {"usage": usage, **tokens, **cost} if usage else {}

@@ -14,8 +14,10 @@ from fepflow.errors import InputError, JSONPathError, Problem, TargetError
 from fepflow.jsonpath.path import compile_path
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import Output, TestCase, output_context
+from fepflow.security.redaction import excerpt
 from fepflow.suite import target
 from fepflow.suite.test_cases import id_text, read_records
+from fepflow.text import text_of
 
 VALUE = "$.value"
 LATENCY = "latency_ms"
@@ -24,9 +26,12 @@ LATENCY = "latency_ms"
 
 @dataclass(frozen=True, slots=True)
 class _Record:
+    """A record: its answer, or what it is instead (`what`), and the error of the call if it names one."""
+
     line: int
     answer: TargetResponse | None
-    what: str
+    what: str = ""
+    error: str | None = None
 
 
 class RecordedTarget:
@@ -66,6 +71,9 @@ class RecordedTarget:
             raise _missing(f"{path} has no record for repeat {repeat} of this test case (by {self._config.repeat})")
         if record.answer is None:
             where = f"{path}:{record.line}"
+            if record.error is not None:
+                message = f"{where} records a call that failed: {record.error}"
+                raise TargetError(message, kind="recorded", retryable=False)
             raise _missing(f"{where} has nothing at {self._config.output}; the record is {record.what}")
         answer = {"value": record.answer.value, "metadata": record.answer.metadata}
         return {**answer, "has_own_time": True} if LATENCY in self._config.metadata else answer
@@ -103,16 +111,28 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
             # deepeval's name for the value, also in its files of test cases.
             document = {**document, "value": document["actual_output"]} if "actual_output" in document else document
         try:
-            traced = {"trace": document["trace"]} if config.format in TRACES else {}
-            answer = TargetResponse(output.resolve(document), {**metadata_in(metadata, document), **traced})
+            value = output.resolve(document)
         except JSONPathError:
-            return _Record(line, None, describe(document))
-        return _Record(line, answer, "")
+            return _Record(line, None, describe(document), _error_of(None, document))
+        if (error := _error_of(value, document)) is not None:
+            return _Record(line, None, error=error)
+        traced = {"trace": document["trace"]} if config.format in TRACES else {}
+        return _Record(line, TargetResponse(value, {**metadata_in(metadata, document), **traced}))
 
     pairs = ((mapped(line, document), document) for line, document in read_records(file, config.format, config.path))
     by_id = _by_id(pairs, config) if config.id else _by_order([record for record, _ in pairs], config, case_ids())
     _refuse_all_without_output(by_id, config)
     return RecordedTarget(config, by_id)
+
+
+def _error_of(value: Any, document: Any) -> str | None:
+    """Return the error that a record without a value, or with a part of one, names as `error` or `metadata.error`."""
+    for place in (document, document.get("metadata")) if isinstance(document, dict) else ():
+        error = place.get("error") if isinstance(place, dict) else None
+        is_object = isinstance(error, dict)
+        if error and (value is None or (is_object and error.get("partial") is True)):
+            return excerpt(text_of((error.get("message") if is_object else None) or error), frozenset(), 500)
+    return None
 
 
 def _by_id(pairs: Any, config: target.RecordedTarget) -> dict[str, dict[int, _Record]]:
@@ -169,7 +189,7 @@ def _all(records: dict[str, dict[int, _Record]]) -> Iterator[tuple[str, _Record]
 
 def _refuse_all_without_output(records: dict[str, dict[int, _Record]], config: target.RecordedTarget) -> None:
     first = next((record for _, record in _all(records)), None)
-    if first is not None and all(record.answer is None for _, record in _all(records)):
+    if first is not None and all(record.answer is None and record.error is None for _, record in _all(records)):
         message = f"no record has anything at {config.output} (target.recorded.output); the first is {first.what}"
         raise InputError(Problem(message, config.path, first.line))
 

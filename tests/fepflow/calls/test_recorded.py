@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fepflow.calls.base import Target as OpenTarget
-from fepflow.calls.base import output_hash
+from fepflow.calls.base import output_hash, totals_of
 from fepflow.calls.client import RetryPolicy, TargetClient
 from fepflow.calls.factory import open_target
 from fepflow.errors import InputError, TargetError
@@ -101,6 +101,33 @@ async def test_a_record_without_an_output_says_where_it_is_and_what_it_has(opene
     target = opened([{"value": 1}, {"text": 2}])
     with pytest.raises(TargetError, match=r"outputs\.jsonl:2 has nothing at \$\.value.*the keys text"):
         target.render(SECOND)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        {"value": None, "metadata": {"error": {"type": "timeout_error", "message": "no answer in 30 s"}}},
+        {"value": None, "metadata": {"error": "no answer in 30 s"}},
+        {"value": None, "error": "no answer in 30 s"},
+        {"metadata": {"error": {"message": "no answer in 30 s"}}},
+        {"value": {"steps": []}, "metadata": {"error": {"message": "no answer in 30 s", "partial": True}}},
+    ],
+)
+async def test_a_record_of_a_failed_call_is_an_error_and_no_answer_of_null(opened: Any, failed: dict[str, Any]) -> None:
+    target = opened([failed, {"value": "one", "metadata": {"error": "of the agent's tool"}}])
+    output = await ask(target, FIRST, RetryPolicy(5, 1), ignore_retries)
+    assert output.failure is not None
+    assert output.failure["message"] == "outputs.jsonl:1 records a call that failed: no answer in 30 s"
+    assert (await target.call(target.render(SECOND))).value == "one"
+
+
+async def test_negative_costs_are_left_out_as_every_limit_on_them_would_pass(opened: Any) -> None:
+    paths = {name: f"$.{name}" for name in ("tokens", "usd", "change")}
+    target = opened([{"value": 1, "tokens": -1, "usd": 0, "change": -1}, {"value": 2, "usd": -0.5}], metadata=paths)
+    answers = [await target.call(target.render(case)) for case in (FIRST, SECOND)]
+    assert [answer.metadata for answer in answers] == [{"usd": 0, "change": -1}, {}]
+    steps = [{"usage": {"input_tokens": -1, "output_tokens": 9}}, {"usage": {"total_tokens": 5, "usd": -1}}]
+    assert totals_of(steps) == {"usage": {"output_tokens": 9, "total_tokens": 5}, "tokens": 5}
 
 
 def test_an_output_path_that_fits_no_record_is_refused_at_once(opened: Any) -> None:
