@@ -130,7 +130,7 @@ def _error_of(value: Any, document: Any) -> str | None:
     for place in (document, document.get("metadata")) if isinstance(document, dict) else ():
         error = place.get("error") if isinstance(place, dict) else None
         is_object = isinstance(error, dict)
-        if error and (value is None or (is_object and error.get("partial") is True)):
+        if error and (value in (None, "") or (is_object and error.get("partial") is True)):
             return excerpt(text_of((error.get("message") if is_object else None) or error), frozenset(), 500)
     return None
 

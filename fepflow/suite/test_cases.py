@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fepflow.datasets.records import TRACES, Columns, ErrorCollector, format_of, records
+from fepflow.datasets.records import TRACES, Columns, ErrorCollector, Format, format_of, records
 from fepflow.documents.messages import bare_name, closest, kind_name, validation_messages
 from fepflow.errors import JSONPathError, Problem, dotted
 from fepflow.json.values import NotJsonError, decode, encode, parse
@@ -78,7 +78,7 @@ def read_test_cases(
     errors = ErrorCollector(file)
     if format in TRACES:  # the rest of a record is its output, and not part of the case
         dataset = dataset.model_copy(update={"id": dataset.id or "$.id", "input": dataset.input or "$.input"})
-    reader = _Reader(dataset, errors, is_table=format in ("csv", "xlsx"))
+    reader = _Reader(dataset, errors, format)
     cases = CasesOnDisk()
     for part, errors.file in ((path, file), *more):
         for line, case in reader.cases(records(part, format, errors, reader.columns)):
@@ -96,15 +96,17 @@ def read_test_cases(
 class _Reader:
     """A reader of records into test cases, which collects every error."""
 
-    def __init__(self, dataset: Dataset, errors: ErrorCollector, *, is_table: bool) -> None:
+    def __init__(self, dataset: Dataset, errors: ErrorCollector, format: Format) -> None:
         parts = {"id": dataset.id, "input": dataset.input, "expected": dataset.expected, "turns": dataset.turns}
         self._paths = {part: compile_path(path) for part, path in parts.items() if path}
         self._metadata = {name: compile_path(path) for name, path in (dataset.metadata or {}).items()}
         self._maps_metadata = dataset.metadata is not None
         self._unused = set(self._metadata)
+        self._is_table = format in ("csv", "xlsx")
         # A cell cannot be an object or a list of checks.
-        self._known = ("id", "input", "expected") if is_table else _PARTS
-        self._is_table = is_table
+        self._known = ("id", "input", "expected") if self._is_table else _PARTS
+        # Parquet has every column in every row: one without an expected answer has null there.
+        self._empty_cells = ("",) if self._is_table else (None,) if format == "parquet" else ()
         self._errors = errors
         self._extra: dict[str, None] = {}
         self._lines: dict[str, int] = {}
@@ -174,8 +176,11 @@ class _Reader:
             data["metadata"] = self._mapped_metadata(record)
         elif not self._paths:
             self._keep_extra(record, data)
-        if self._is_table:
-            data = {part: value for part, value in data.items() if value != "" or part not in self._may_be_empty(data)}
+        if self._empty_cells:
+            optional = self._may_be_empty(data)
+            data = {
+                part: value for part, value in data.items() if part not in optional or value not in self._empty_cells
+            }
         if data.get("id") is None:
             data.pop("id", None)
         if not self._paths and "turns" not in data and data.get("input") in (None, "") and record.get("turns"):
@@ -210,8 +215,9 @@ class _Reader:
 
     @staticmethod
     def _may_be_empty(data: Mapping[str, Any]) -> tuple[str, ...]:
-        """Return the columns of a CSV file whose empty cells are left out."""
-        return ("id", "expected", "input") if data.keys() & set(_CONVERSATION) else ("id", "expected")
+        """Return the columns of a table whose empty cells are left out."""
+        optional = tuple(part for part in _PARTS if part != "input")
+        return (*optional, "input") if data.keys() & set(_CONVERSATION) else optional
 
     def _mapped_metadata(self, record: dict[str, Any]) -> dict[str, Any]:
         metadata = {}

@@ -109,6 +109,7 @@ async def test_a_record_without_an_output_says_where_it_is_and_what_it_has(opene
         {"value": None, "metadata": {"error": {"type": "timeout_error", "message": "no answer in 30 s"}}},
         {"value": None, "metadata": {"error": "no answer in 30 s"}},
         {"value": None, "error": "no answer in 30 s"},
+        {"value": "", "error": "no answer in 30 s"},
         {"metadata": {"error": {"message": "no answer in 30 s"}}},
         {"value": {"steps": []}, "metadata": {"error": {"message": "no answer in 30 s", "partial": True}}},
     ],

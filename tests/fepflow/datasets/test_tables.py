@@ -36,7 +36,7 @@ def excel_file(path: Path, *rows: list[Any]) -> Path:
 
 def cases_of(path: Path, **mapping: Any) -> list[dict[str, Any]]:
     cases = read_test_cases(Dataset(path=path.name, **mapping), path, path.name).cases
-    return [case.model_dump(exclude_none=True) for case in cases]
+    return [case.model_dump() for case in cases]
 
 
 def mistakes(path: Path, **mapping: Any) -> str:
@@ -62,6 +62,16 @@ def test_typed_values_of_parquet_become_json(tmp_path: Path) -> None:
     assert first["expected"] == {"price": 12.5, "day": "2026-01-05"}
     assert first["metadata"]["moment"].startswith("2026-01-05T0")
     assert first["metadata"] | {"moment": 0} == {"moment": 0, "tags": ["a"], "score": 0.5, "waited": 90.0}
+
+
+def test_an_empty_expected_is_left_out_of_parquet_as_of_excel(tmp_path: Path) -> None:
+    of_parquet = parquet_file(tmp_path / "cases.parquet", input=["a", "b"], expected=["A", None])
+    of_excel = excel_file(tmp_path / "cases.xlsx", ["input", "expected"], ["a", "A"], ["b", None])
+    assert cases_of(of_parquet) == cases_of(of_excel)
+    mapped = parquet_file(tmp_path / "mapped.parquet", q=["a", None], checks=[None, None], answer=["A", None])
+    first, second = cases_of(mapped, input="$.q", expected="$.answer")
+    assert (first["expected"], second["input"]) == ("A", None)
+    assert first.keys() - second.keys() == {"expected"}
 
 
 def test_rows_of_parquet_are_read_in_bounded_parts_and_keep_their_numbers(tmp_path: Path) -> None:
