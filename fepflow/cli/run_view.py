@@ -123,6 +123,7 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     reason = reasons[0]
     needed = settling_cases(reason)
     is_unbounded = RANGE_UNKNOWN in reason
+    is_missing = any(metric["n_completed"] < metric["n_expected"] for metric in run.metrics or ())
     if is_unbounded:
         yield safe("  - range: [least, most] of that metric, as no number of test cases shows a mean without it")
     elif UNCHECKED in reason:
@@ -134,10 +135,12 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
         yield f"  - a new run, as nobody was asked this time: fepflow run {safe(shlex.quote(run.suite_path))}"
     elif any("(budget." in other for other in reasons):
         yield "  - a new run with a larger budget: a resumed one keeps what it has spent"
-    elif any(metric["n_completed"] < metric["n_expected"] for metric in run.metrics or ()):
-        yield f"  - the results that are missing: fepflow run --resume {run.id[:SHORT_ID]}"
+    elif is_missing:
+        yield f"  - the results that are missing, once their cause is gone: fepflow run --resume {run.id[:SHORT_ID]}"
     elif "no number of test cases" not in reason:
         yield "  - more test cases: fepflow plan says how many"
+    if is_missing:
+        return  # the rest is for results that are too few: allowed, an agent that is down would end with exit code 0
     gate = run.suite.get("gate") or {}
     if gate.get("inconclusive") != "allow":
         yield "  - gate: {inconclusive: allow}, if such a run should not stop a release (exit code 0, and not 4)"
