@@ -17,9 +17,11 @@ from fepflow.page_links import compare_page, link, run_page
 from fepflow.protocol.results import CheckResult
 from fepflow.statistics.estimate import FIGURES
 from fepflow.statistics.preferences import Strength
+from fepflow.store.database import chunks
 from fepflow.store.records import RunRecord, StoredOutput
 from fepflow.store.store import Store
 from fepflow.text import (
+    brief,
     cell,
     cut,
     escape_markdown,
@@ -45,6 +47,10 @@ MOST_FLIPS = 100
 """Cases that are told each way, with their outputs."""
 MAX_OUTPUT = 300
 """Characters of an output in a text; JSON has ten times as many."""
+LONGEST_OUTPUT = 99_000
+"""Characters of an output that are kept to be shown: pages show 100,000, and whole outputs may have megabytes."""
+OUTPUTS_AT_ONCE = 10
+"""Cases whose outputs are in memory as a whole."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +150,12 @@ def flip_texts(store: Store, compared: RunComparison, flips: Sequence[Flip]) -> 
 
 
 def output_texts(store: Store, run_id: str, case_indices: Sequence[int]) -> list[str]:
-    """Return the output of the first repeat of each case as text, or why there is none."""
-    outputs = store.results.outputs_at(run_id, case_indices)
-    return [_output_text(outputs.get((case_index, 0))) for case_index in case_indices]
+    """Return the output of the first repeat of each case as text, or why there is none; long ones are cut."""
+    texts = []
+    for some in chunks(case_indices, OUTPUTS_AT_ONCE):
+        outputs = store.results.outputs_at(run_id, some)
+        texts += [brief(_output_text(outputs.get((case_index, 0))), LONGEST_OUTPUT) for case_index in some]
+    return texts
 
 
 def _output_text(stored: StoredOutput | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import tracemalloc
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from jsonschema import Draft202012Validator
 from fepflow.cli.report_files import require_writable, write_report
 from fepflow.errors import InfrastructureError, UserError
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.reports.comparison import output_texts
 from fepflow.reports.tables import CSV_COLUMNS
 from fepflow.settings import settings
 from fepflow.store.records import NewOutput, RunRecord
@@ -42,6 +44,16 @@ def report(store: Store, run: RunRecord, folder: Path, name: str) -> Path:
     path = folder / name
     write_report(store, run, path)
     return path
+
+
+def test_outputs_of_compared_cases_are_cut_and_not_all_in_memory(fill_run: FillRun, store: Store) -> None:
+    run = fill_run([(str(n), Output(value="x" * 500_000), check(True)) for n in range(50)])
+    tracemalloc.start()
+    texts = output_texts(store, run.id, range(50))
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert {text[98_999:] for text in texts} == {"x… (500,000 characters)"}
+    assert most < 24_000_000, "all of them take 25 MB, and their JSON as much again"
 
 
 def table(store: Store, run: RunRecord, folder: Path) -> list[dict[str, str]]:
