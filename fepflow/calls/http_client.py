@@ -1,7 +1,7 @@
 """The HTTP client for agents, httpx over aiohttp's connections, and its errors in plain words.
 
-Errors show only host and port of an address. The one private member of another library that calls use is here:
-`ClientSession._retry_connection`.
+Errors show only host and port of an address. The private members of another library that calls use are here:
+`ClientSession._retry_connection` and `BaseConnector._get` of aiohttp.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies, proxy_bypass
@@ -29,7 +29,7 @@ from fepflow.security.redaction import is_secret_name, is_secret_parameter, reda
 from fepflow.suite import target
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
+    from aiohttp import ClientResponse, TCPConnector
 
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
@@ -190,7 +190,7 @@ class Transport(httpx.AsyncBaseTransport):
         import aiohttp  # a suite that is only validated does without; see `fepflow.calls.factory`
 
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=connections, ssl=verify, socket_factory=new_socket),
+            connector=_connector_type()(limit=connections, ssl=verify, socket_factory=new_socket),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=timeout.connect, sock_read=timeout.read),
             auto_decompress=False,
@@ -221,6 +221,22 @@ class Transport(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         """Close all connections."""
         await self._session.close()
+
+
+@cache
+def _connector_type() -> type[TCPConnector]:
+    from aiohttp import TCPConnector
+
+    class Connector(TCPConnector):
+        async def _get(self, key: Any, traces: Any) -> Any:
+            """Return a kept-alive connection. What came on one after its last answer belongs to no later request."""
+            connection: Any = await super()._get(key, traces)
+            while connection is not None and connection.protocol.should_close:
+                connection.close()
+                connection = await super()._get(key, traces)
+            return connection
+
+    return Connector
 
 
 class _Body(httpx.AsyncByteStream):

@@ -138,6 +138,31 @@ async def test_no_call_is_silently_sent_twice(serve_raw: Serve, method: str) -> 
     assert requests == 2
 
 
+async def test_what_comes_after_an_answer_is_the_answer_to_no_later_call(serve_raw: Serve) -> None:
+    connections = 0
+    sent = asyncio.Event()
+
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        await asyncio.sleep(0.1)  # the client has put the connection back
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+        await writer.drain()
+        sent.set()
+        await reader.read()
+
+    target = HttpTarget(configured(await serve_raw(handler)))
+    caller = TargetClient(target, RetryPolicy(1, 30))
+    first = await caller.ask(CASE)
+    await sent.wait()
+    await asyncio.sleep(0.1)  # it has arrived
+    second = await caller.ask(CASE)
+    await target.aclose()
+    assert [call.output().value for call in (first, second)] == ["ok", "ok"]
+    assert connections == 2
+
+
 @pytest.mark.parametrize("is_read", [True, False])
 @pytest.mark.parametrize("method", ["POST", "GET"])
 async def test_a_keep_alive_connection_that_closes_is_a_recorded_attempt(
