@@ -219,7 +219,7 @@ class HttpTarget:
 
     async def _read(self, response: httpx.Response, reading: ResponseParser) -> TargetResponse:
         encoding, status = response.headers.get("Content-Encoding", ""), response.status_code
-        if status >= 300:
+        if not response.is_success:
             raise await refusal(response, self.secrets, self._names)
         length = response.headers.get("Content-Length", "")
         if length.isdecimal() and int(length[:20]) > self._http.max_bytes:

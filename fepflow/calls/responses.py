@@ -394,6 +394,8 @@ def status_error(
 
 async def refusal(response: httpx.Response, secrets: frozenset[str], names: SettingNames) -> TargetError:
     """Return the error of an unsuccessful response, of which the beginning is read."""
+    if response.is_informational:  # what follows the change of protocol (101) is no body, and has no end
+        return status_error(response, "", secrets, names)
     encoding = response.headers.get("Content-Encoding", "")
     beginning = await read_beginning(response.aiter_raw(), encoding)
     return status_error(response, beginning.decode("utf-8", "replace"), secrets, names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
@@ -39,6 +40,15 @@ async def test_a_status_without_content_is_no_output(serve: Serve, status: int, 
     error = await error_of(configured(await serve(handler), output=output))
     assert (error["kind"], error["status"], error["recoverable"]) == ("missing_output", status, False)
     assert error["message"] == f"HTTP {status}: an answer without content, so there is no output"
+
+
+async def test_a_change_of_the_protocol_is_no_empty_answer(serve_raw: Serve) -> None:
+    async def upgrade(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        await reader.read()
+
+    error = await error_of(configured(await serve_raw(upgrade)))
+    assert (error["message"], error["recoverable"]) == ("HTTP 101 Switching Protocols", False)
 
 
 async def test_an_error_page_is_shown_short_on_one_line_and_without_secrets(serve: Serve) -> None:
