@@ -146,7 +146,12 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
     simple = _with_a_text(_with_one_choice(answer, exchange, request))
     choices = simple.get("choices")
     if isinstance(choices, list) and choices:
-        exchange.tells_end = isinstance(choices[0], dict) and bool(choices[0].get("finish_reason"))
+        choice = choices[0] if isinstance(choices[0], dict) else {}
+        exchange.tells_end = bool(choice.get("finish_reason"))
+        if choice.get("error") or choice.get("finish_reason") == "error":  # OpenRouter's; litellm reads it as "stop"
+            broke_off = _error_in({"error": choice.get("error")}) or {}
+            why = f"gives an answer that broke off: {broke_off.get('message') or 'it does not say why'}"
+            raise exchange.refuse("failed", why, request, retryable=True)
     return body if simple is answer else json.dumps(simple).encode()
 
 

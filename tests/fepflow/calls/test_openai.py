@@ -396,6 +396,12 @@ HOSTILE: dict[str, tuple[Any, str, bool, str]] = {
     "an error of a gateway": ({"error": {"message": "overload", "code": 502}}, "http_status", True, "HTTP 502: "),
     "an error without a status": ({"error": {"message": f"no {KEY}"}}, "failed", True, "HTTP 200 with an error: no"),
     "an error in words": ({"error": "overload", "choices": []}, "failed", True, "HTTP 200 with an error: overload"),
+    "an answer that broke off": (
+        {"choices": [{**chat("Half")["choices"][0], "finish_reason": "error", "error": {"message": f"gone {KEY}"}}]},
+        "failed",
+        True,
+        "broke off: gone",
+    ),
     "a content with a picture": (chat([{"type": "text", "text": "A"}, {"type": "image_url"}]), "malformed", True, ""),
     "a list": (lambda: web.json_response([1]), "malformed", True, ""),
     "a content that is no text": (chat({"a": 1}), "malformed", True, ""),
