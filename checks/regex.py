@@ -50,7 +50,9 @@ class RegexCheck(BaseCheck):
     check_type: ClassVar[str] = "regex"
 
     text: str | JSONPath = Field(default=OUTPUT, description="Text to search.")
-    pattern: Annotated[str, Field(max_length=MAX_PATTERN)] | JSONPath = Field(description="Regular expression.")
+    pattern: Annotated[str, Field(min_length=1, max_length=MAX_PATTERN)] | JSONPath = Field(
+        description="Regular expression."
+    )
     negate: StrictBool | PathText = Field(default=False, description="Pass if the pattern does not match.")
     flags: RegexFlags | Annotated[StrictInt, AfterValidator(_known_bits)] | PathText = Field(
         default=RegexFlags(), description="Options, or Python's flags as a number."

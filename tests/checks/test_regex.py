@@ -14,7 +14,6 @@ def test_a_pattern_is_searched_as_python_does(passed):
         (r"\w+", "日本", True),
         (r"(?<=a)b", "ab", True),
         (r"(a)\1", "aa", True),
-        ("", "", True),
     ]:
         assert passed("regex", text=text, pattern=pattern) is found
         assert passed("regex", text=text, pattern=pattern, negate=True) is not found
@@ -85,6 +84,7 @@ def test_a_text_argument_of_another_type_is_an_error_not_a_fail(refused, answer)
 def test_a_pattern_may_come_from_the_test_case_and_be_wrong_only_there(passed, refused):
     assert passed("regex", text="abc", pattern="$.test_case.expected", reference="b.")
     assert "is not a regular expression" in refused("regex", text="a", pattern="$.test_case.expected", reference="(")
+    assert "pattern: must not be empty" in refused("regex", text="a", pattern="$.test_case.expected", reference="")
 
 
 def test_an_escaped_pattern_is_a_pattern(passed):
