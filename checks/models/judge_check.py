@@ -37,7 +37,7 @@ from fepflow.checks.models.model_check import (
 from fepflow.checks.models.voting import Jury, JuryRule, Sample, combine, decide, sums
 from fepflow.checks.schema_validation import read_schema, schema_errors
 from fepflow.errors import CheckArgumentsError, ModelError
-from fepflow.json.values import parse
+from fepflow.json.values import finite, parse
 from fepflow.jsonpath.path import Filled, RenderedPrompt
 from fepflow.protocol.content_hash import Kind
 from fepflow.text import text_of
@@ -369,9 +369,10 @@ class JudgeCheck(ModelCheck):
         """Return whether a score passes, or None without `pass_at`. Raises CheckArgumentsError for a missing score."""
         if self.pass_at is None:
             return None
-        if isinstance(score, bool) or not isinstance(score, int | float):
-            raise CheckArgumentsError("pass_at: the judge gave no score")
-        return score >= self.pass_at
+        number = None if isinstance(score, bool) else finite(score)
+        if number is None:
+            raise CheckArgumentsError("pass_at: the judge gave no score, which is a finite number")
+        return number >= self.pass_at
 
     async def _majority(self, sample_once: Callable[[int], Awaitable[Sample]]) -> Sample:
         combined = combine(await _all(map(sample_once, range(self.samples))), self.check_response_schema())

@@ -109,6 +109,11 @@ class TestTheResponse:
         assert (result.status, result.results, result.error.type) == ("error", {}, "validation_error")
         assert why in result.error.message
 
+    @pytest.mark.parametrize("score", [float("inf"), float("nan"), 10**400, True, "1"])
+    def test_a_score_that_is_no_finite_number_is_an_error_and_no_pass(self, score):
+        result = judged(Judge({"score": score}), response_format={"type": "object"}, pass_at=0.5)
+        assert "the judge gave no score, which is a finite number" in result.error.message
+
     @pytest.mark.parametrize("answer", [None, {"passed": True}, ({"passed": True},), ({"passed": True}, "cheap")])
     def test_a_function_that_does_not_return_a_pair_is_an_error(self, answer):
         async def judge(prompt, response_format):
