@@ -27,7 +27,7 @@ _SEPARATOR = "'\u2019\u00a0\u202f\u2009"
 
 _RUN = (
     r"(?P<sign>[-+\u2212\u2013]?)[$\u20ac\u00a3\u00a5\u20b9]?"
-    r"(?P<digits>[.,]?\d(?:\d|[.,/:\u2044{}](?=\d){})*"
+    r"(?P<digits>[.,]?\d(?:\d|[.,/:_xX\u00d7\u2044{}](?=\d){})*"
     r"(?:\x20?[\u00bc-\u00be\u2150-\u215e]|[\u00b2\u00b3\u00b9\u2070-\u2079\u207b]+|\^[{{(]?-?\d+)?"
     r"|\\[dt]?frac\{{[^{{}}]{{1,100}}\}}\{{[^{{}}]{{1,100}}\}})(?P<power>[eE][-+]?\d+)?"
 )
@@ -129,11 +129,11 @@ class NumberCheck(BaseCheck):
     error. The expected value may also be a text, for example a worked solution; its number is found in the same way.
 
     Commas group digits: `1,234.5` is one number. With `decimal: comma`, `1.234,5` and `1 234,5` are one number. Digits
-    that are joined in another way (`3,14` without `decimal: comma`, `10:30`, `1/2`, `3½`, `10^3`, `\frac{1}{2}`,
-    `2024.01.02`) are not one number, and such an answer fails. `1e3` is one. The minus in `5-3` is a hyphen, so its
-    last number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside a word (`H2O`) and
-    exponents of a unit (`25 m^2`) do not count. Numbers are compared as they are written: without a tolerance,
-    `0.30000000000000004` is not `0.3`.
+    that are joined in another way (`3,14` without `decimal: comma`, `10:30`, `1/2`, `3½`, `10^3`, `2x10^3`, `1_000`,
+    `\frac{1}{2}`, `2024.01.02`) are not one number, and such an answer fails. `1e3` is one. The minus in `5-3` is a
+    hyphen, so its last number is 3. Currencies and units are ignored, and so is `%`: `12 %` is 12. Digits inside a word
+    (`H2O`) and exponents of a unit (`25 m^2`) do not count. Numbers are compared as they are written: without a
+    tolerance, `0.30000000000000004` is not `0.3`.
     """
 
     check_type: ClassVar[str] = "number"

@@ -60,6 +60,7 @@ def test_the_last_number_of_a_text_is_found() -> None:
     [
         *("3,14", "0,123", "10:30", "1/2", "2024.01.02", "1 234,5", "1,23,456", "9" * 2_000, "1e9999999"),
         *("3\u00bd", "3 \u00bd", "10\u00b2", "5 * 10^3", "10^{3}", r"\frac{1}{2}"),
+        *("6.02x10^23", "6.02\u00d710\u00b2\u00b3", "1_000", "1920x1080"),
     ],
 )
 def test_digits_that_are_not_one_number_are_no_part_of_one(text: str) -> None:
