@@ -7,7 +7,9 @@ The library searches patterns with `re`, which cannot be stopped, so keywords wi
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -23,6 +25,7 @@ from referencing.exceptions import Unresolvable
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.checks.explanation import ResolvedArguments, first_errors
+from fepflow.checks.number import as_decimal
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.values import is_small, parse
 from fepflow.time_limit import IN_LOOP, NotInLoopError, within
@@ -187,6 +190,15 @@ def _unevaluated_properties(validator: Any, allowed: Any, instance: Any, schema:
     yield from Draft202012Validator.VALIDATORS["unevaluatedProperties"](validator, allowed, instance, schema) or ()
 
 
+def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Compare as both are written. The library divides floats, for which 19.99 is no multiple of 0.01."""
+    if not validator.is_type(instance, "number"):
+        return
+    is_finite = isinstance(instance, int) or math.isfinite(instance)
+    if not is_finite or Fraction(as_decimal(instance)) % Fraction(as_decimal(factor)):
+        yield ValidationError(f"{instance!r} is not a multiple of {factor!r}")
+
+
 def _has(pattern: str, text: str) -> bool:
     return search(pattern, 0, text)
 
@@ -194,6 +206,7 @@ def _has(pattern: str, text: str) -> bool:
 _Validator: Any = extend(
     Draft202012Validator,
     {
+        "multipleOf": _multiple_of,
         "pattern": _pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,

@@ -134,6 +134,13 @@ def test_other_formats_are_remarks(results):
         assert validate(results, {"format": name}, '"("')["passed"]
 
 
+def test_multiples_are_counted_as_they_are_written(results):
+    for factor, multiple, other in [(0.01, 19.99, 19.995), (0.1, 0.3, 0.35), (3, 3 * 10**400, 10**400), (2, 4.0, 5.0)]:
+        assert validate(results, {"multipleOf": factor}, json.dumps(multiple))["passed"]
+        assert not validate(results, {"multipleOf": factor}, json.dumps(other))["passed"]
+    assert validate(results, {"multipleOf": 2}, json.dumps("text"))["passed"]
+
+
 ORDINARY: list[tuple[dict[str, Any], list[Any]]] = [
     ({"pattern": "^a+$"}, ["aaa", "ab", 5]),
     ({"patternProperties": {"^x-": {"type": "integer"}}}, [{"x-a": 1}, {"x-a": "1"}, {"y": "1"}]),
