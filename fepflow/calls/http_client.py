@@ -126,8 +126,10 @@ def _proxy_for(url: httpx.URL) -> str | None:
 def parse_address(url: str, path: str, base: str = "") -> httpx.URL:
     """Parse an address that a suite gives at `path`, relative to `base`. Raises InputError."""
     try:
-        return httpx.URL(base).join(url) if base else httpx.URL(url)
-    except httpx.InvalidURL:
+        address = httpx.URL(base).join(url) if base else httpx.URL(url)
+        _ = address.host  # only now httpx decodes `xn--…`, and raises a UnicodeError for one that is no name
+        return address
+    except (httpx.InvalidURL, UnicodeError):
         problem = "is not an address that can be called"
         raise InputError(Problem(problem, path=path, advice="it reads like https://host/path")) from None
 

@@ -22,7 +22,7 @@ from fepflow.calls.agent_addresses import AgentAddresses
 from fepflow.calls.client import BEFORE
 from fepflow.checks.core.declarations import CaseChecks, CheckDefaults
 from fepflow.checks.registry import CheckType
-from fepflow.errors import ConflictError, InvalidRequestError, NotFoundError, TooLargeError
+from fepflow.errors import ConflictError, InputError, InvalidRequestError, NotFoundError, TooLargeError
 from fepflow.protocol.check import Check
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.model import utc_now
@@ -404,11 +404,22 @@ def _require_address(url: Any, addresses: AgentAddresses) -> None:
     elif len(url) > MAX_URL:
         problem = f"it has more than {MAX_URL:,} characters"
     else:
-        problem = addresses.problem(url)
+        problem = addresses.problem(url) or _unusable(url)
         if problem is None and holds_secret_parts(url):
             problem = "it holds a secret, which would be stored and shown; an agent's address has none"
     if problem is not None:
         raise InvalidRequestError("INVALID_URL", f"Agent endpoint URL must be valid HTTP(S): {shown(problem, 200)}")
+
+
+def _unusable(url: str) -> str | None:
+    """Return why the run's HTTP client could not read an address, whose run would end before its first call."""
+    from fepflow.calls.http_client import parse_address  # loads httpx, which the service needs for this only
+
+    try:
+        parse_address(url, "agent_endpoint_url")
+    except InputError as error:
+        return error.problems[0].message
+    return None
 
 
 def _document(url: str, graders: Sequence[Grader]) -> dict[str, Any]:

@@ -327,6 +327,7 @@ MISTAKES: list[tuple[str, int, str, str]] = [
     ('target: {http: {url: "http:/localhost"}}', 2, "the address has no scheme", "write http://"),
     ('target: {http: {url: "localhost:8000"}}', 2, "the address has no scheme", "write http:// or https://"),
     ('target: {http: {url: "http://localhost:99999"}}', 2, "the host or the port is not valid", "1 to 65535"),
+    ('target: {http: {url: "http://xn--0.example"}}', 2, "is not an address that can be called", "https://host/path"),
     ('target: {http: {url: "http://local host"}}', 2, "there is a space in the address", "take it out"),
     ('target: {http: {url: "http://{{$.test_case.id}}/x"}}', 2, "a test case cannot choose the host", "behind it"),
     (JUDGE.replace("http://127.0.0.1:9", "localhost:9"), 5, "api_base: the address has no scheme", "write http://"),

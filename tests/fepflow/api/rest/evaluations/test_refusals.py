@@ -84,6 +84,8 @@ def test_a_value_that_is_not_valid(
         "https://agent.example.com/${HOME}",
         "http://agent.example.com:99999/",
         "http://agent.example.com/ x",
+        "http://xn--0.example.com/",  # no name that a client can decode
+        "http://010.8.8.8/",  # the system's resolver reads it as octal, and the client not at all
         "https://agent.example.com/" + "x" * 2_000,
     ],
 )
