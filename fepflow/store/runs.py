@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
@@ -123,6 +124,8 @@ class Runs(Repository):
 
         Raises NotFoundError.
         """
+        if re.fullmatch("[0-9a-f]{8}-[0-9a-f-]{,27}", run_id):  # a UUID, as the evaluations API writes the id
+            run_id = run_id.replace("-", "")
         if run_id == LATEST:
             if newest := self.newest(limit=1):
                 return newest[0]

@@ -103,6 +103,10 @@ def test_a_run_is_found_by_its_id_a_unique_beginning_and_as_the_latest(store: St
     assert store.runs.get("abc").id == "abc"
     assert store.runs.get("latest").id == "abc"
 
+    make_run("d08dfbc2b0b44c34b07d443ef7c49ffc")
+    for form in ("d08dfbc2-b0b4-4c34-b07d-443ef7c49ffc", "d08dfbc2-b0b4"):  # as the evaluations API writes it
+        assert store.runs.get(form).id == "d08dfbc2b0b44c34b07d443ef7c49ffc"
+
 
 @pytest.mark.parametrize(
     ("name", "message"),
