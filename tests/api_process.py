@@ -48,7 +48,7 @@ def api_process(home: Path, *options: str, **env: str) -> Iterator[ApiProcess]:
         at = _wait_for(home / "api.json", process, log)
         yield ApiProcess(at["rest"], at["grpc"], log, everything, process)
         process.terminate()
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
         assert "Traceback" not in log.read_text()
     finally:
         process.kill()
@@ -56,7 +56,7 @@ def api_process(home: Path, *options: str, **env: str) -> Iterator[ApiProcess]:
 
 
 def _wait_for(file: Path, process: subprocess.Popen[bytes], log: Path) -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not file.exists():
         assert process.poll() is None and time.monotonic() < deadline, log.read_text()  # noqa: PT018  # one reason
         time.sleep(0.05)

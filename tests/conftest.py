@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import compileall
+import contextlib
 import functools
 import gc
 import inspect
 import json
 import os
+import secrets
 import shutil
 import socket
 import sqlite3
@@ -209,10 +211,12 @@ def with_login(api_url: str, home: str | Path) -> str:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of 127.0.0.1 that nobody listens on, and that Linux gives to no socket by itself until it is used."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -34,7 +34,7 @@ def pages_process(home: Path, warm: WarmCommands, **env: str) -> Iterator[str]:
         assert found, line + log.read_text()
         yield found[0]
         process.terminate()
-        assert process.wait(20) == 0, log.read_text()
+        assert process.wait(60) == 0, log.read_text()
         assert log.read_text() == ""
     finally:
         process.kill()

@@ -50,7 +50,7 @@ class TracedAgent:
         with self.use(span), self.use(self._tracer.start_span("step")) if mode == "gap" else nullcontext():
             answer = self._work(mode)
         if mode == "late":
-            threading.Timer(1.0, span.end).start()
+            threading.Timer(1.8, span.end).start()
         elif mode != "unfinished":
             span.end()
         return (500, {"error": "broken"}) if mode == "fail" else (200, {"answer": answer})

@@ -71,7 +71,7 @@ class WarmCommands:
     def end(self) -> None:
         """End the process, and those that are forked from it."""
         if self._process is not None:
-            self._process.communicate(timeout=20)
+            self._process.communicate(timeout=60)
         self._folder.cleanup()
 
     def _address(self) -> str:

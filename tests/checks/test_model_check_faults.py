@@ -80,7 +80,7 @@ class TestTroubleOnTheWay:
             started = time.monotonic()
             first = asyncio.create_task(run(check("fault=rate_limited&times=1&retry_after=1")))
             await model_server.until(2)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.5)
             other = await run(check("say={}&times=1"))
             assert other - started >= 1
             assert await first - started >= 1

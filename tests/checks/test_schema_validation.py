@@ -221,7 +221,7 @@ def test_many_unevaluated_members_and_items_are_validated_or_given_up_in_time(mo
         started = perf_counter()
         with suppress(CheckTimeoutError):
             assert schema_validation.schema_errors(schema, data) == []
-        assert perf_counter() - started < 1.2
+        assert perf_counter() - started < 4
 
 
 def test_unevaluated_members_and_items_are_named(results):

@@ -94,10 +94,10 @@ def test_what_was_asked_for_over_the_network_is_seen_on_the_command_line(without
     log = api.log.read_text()
     assert "No API key is asked for" in log
     assert f"gRPC at {api.grpc}\n" in log
-    over_rest = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST).json()
+    over_rest = httpx.post(f"{api.rest}/v1/evaluate", json=REQUEST, timeout=60).json()
     with stub_of(api.grpc) as stub:
         over_grpc = stub.RunEvaluation(request_of())
-    found = httpx.get(f"{api.rest}/v1/evaluations/{over_grpc.evaluation_id}").json()
+    found = httpx.get(f"{api.rest}/v1/evaluations/{over_grpc.evaluation_id}", timeout=60).json()
     assert found["metadata"]["outcome"] == over_grpc.metadata["outcome"] == "pass"
     shown = json.loads(fepflow(home, "show", over_rest["evaluation_id"], "--json"))
     entries = [json.loads(line) for line in fepflow(home, "audit", "--json").splitlines()]
@@ -156,7 +156,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiProcess]:
 
 
 def test_it_loads_neither_prefect_nor_litellm(guarded: ApiProcess) -> None:
-    assert httpx.get(f"{guarded.rest}/openapi.json").status_code == 200
+    assert httpx.get(f"{guarded.rest}/openapi.json", timeout=60).status_code == 200
     loaded = set(re.findall(r"^import time:.*\| +([a-z_.]+)$", guarded.log.read_text(), re.MULTILINE))
     assert {"fastapi", "fepflow.api.rest.evaluations"} <= loaded
     assert loaded & {"prefect", "litellm"} == set()
@@ -217,7 +217,7 @@ def test_anybody_may_probe_the_process_and_its_store(guarded: ApiProcess) -> Non
 
 def test_who_is_refused_is_told_so_in_the_form_of_the_interface(without_keys: ApiProcess) -> None:
     api = without_keys
-    with httpx.Client(base_url=api.rest, headers={"X-API-Key": "none"}) as stranger:
+    with httpx.Client(base_url=api.rest, headers={"X-API-Key": "none"}, timeout=60) as stranger:
         document = stranger.get("/openapi.json").json()
         for path in ("/v1/reports", "/v1/reports/x/metrics", "/v1/thresholds", "/v1/models", "/v1/tasks"):
             refused = stranger.get(path)
@@ -226,7 +226,7 @@ def test_who_is_refused_is_told_so_in_the_form_of_the_interface(without_keys: Ap
             Draft202012Validator(described["content"]["application/json"]["schema"]).validate(refused.json())
         assert stranger.get("/v1/evaluations/x").json()["error"] == "unauthorized"
         assert stranger.get("/api/graders").json()["error"]["code"] == "UNAUTHENTICATED"
-        wrong = httpx.put(f"{api.rest}/v1/reports")
+        wrong = httpx.put(f"{api.rest}/v1/reports", timeout=60)
         assert (wrong.status_code, wrong.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
@@ -257,7 +257,7 @@ def test_elsewhere_it_listens_with_a_key_and_tls_only(tmp_path: Path, capsys: py
             assert client.get("/v1/health").status_code == 200
             assert [status_of(client, each) for each in (None, key)] == [401, 200]
         with pytest.raises(httpx.HTTPError):
-            httpx.get(f"{address}/v1/health")
+            httpx.get(f"{address}/v1/health", timeout=60)
         address = api.grpc.replace("0.0.0.0", "127.0.0.1")
         with stub_of(address, authority.cert_pem.bytes()) as stub:
             assert [code_of(stub.RunEvaluation, each) for each in (None, key)] == ["UNAUTHENTICATED", "OK"]
@@ -309,7 +309,7 @@ def test_what_is_under_way_is_answered_before_it_ends(without_keys: ApiProcess) 
             api.process.terminate()
             lines = list(response.iter_lines())
         messages += list(told)
-        assert api.process.wait(20) == 0, api.log.read_text()
+        assert api.process.wait(60) == 0, api.log.read_text()
 
     assert json.loads(lines[-1])["status"] == "completed"
     assert messages[-1].status == "completed"

@@ -6,6 +6,7 @@ import asyncio
 import resource
 import socket
 import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
@@ -21,11 +22,15 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from fepflow.access.listening import MAX_CONNECTIONS, most_connections
+from fepflow.access.listening import HEAD_SECONDS, MAX_CONNECTIONS, most_connections
 from tests.api_process import api_process
 from tests.http_server import serving
 
 HALF_SENT = [b"", b"GET /healthz", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n", b"\r\n", b"POST / HTTP/1.1\r\nA: b"]
+
+
+ENDED = threading.Event()
+"""The endless response has ended."""
 
 
 async def _body(request: Request) -> Response:
@@ -34,9 +39,12 @@ async def _body(request: Request) -> Response:
 
 async def _endless(request: Request) -> Response:
     async def chunks() -> AsyncIterator[bytes]:
-        while True:
-            yield b"x" * 100_000
-            await asyncio.sleep(0)
+        try:
+            while True:
+                yield b"x" * 100_000
+                await asyncio.sleep(0)
+        finally:
+            ENDED.set()
 
     return StreamingResponse(chunks())
 
@@ -81,10 +89,10 @@ def test_a_head_that_drips_ends_the_connection(port: int) -> None:
     connection = connect(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: ")
     began = time.monotonic()
     with suppress(ConnectionError):
-        while time.monotonic() - began < 15:
+        while time.monotonic() - began < 30:
             connection.sendall(b"x")
             time.sleep(0.1)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 20
     connection.close()
 
 
@@ -104,8 +112,9 @@ def test_a_body_that_does_not_come_ends_the_connection(port: int, length: bytes)
 
 
 def test_a_client_that_reads_nothing_is_let_go(port: int) -> None:
+    ENDED.clear()
     connection = connect(port, b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
-    time.sleep(4)
+    assert ENDED.wait(60)
     received = 0
     with connection, suppress(ConnectionError):
         while data := connection.recv(1_000_000):
@@ -114,7 +123,9 @@ def test_a_client_that_reads_nothing_is_let_go(port: int) -> None:
     assert received > 0
 
 
-def test_what_is_slow_but_comes_is_answered(port: int) -> None:
+def test_what_is_slow_but_comes_is_answered(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fepflow.deployments.http_server.HEAD_SECONDS", 30.0)
+    monkeypatch.setattr("fepflow.deployments.http_server.BODY_SECONDS", 30.0)
     connection = connect(port, b"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 4\r\n")
     for part in (b"\r\n", b"ab", b"cd"):
         time.sleep(0.3)
@@ -122,11 +133,12 @@ def test_what_is_slow_but_comes_is_answered(port: int) -> None:
     assert b"4 bytes" in answer(connection)
 
 
-def test_a_new_connection_takes_the_place_of_one_on_which_nobody_works(port: int) -> None:
+def test_a_new_connection_takes_the_place_of_one_on_which_nobody_works(
+    port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fepflow.deployments.http_server.HEAD_SECONDS", 60.0)  # the socket waits for 20 s
     idle = [connect(port, b"GET / HTTP/1.1\r\n") for _ in range(40)]
-    began = time.monotonic()
     assert b"0 bytes" in answer(connect(port, b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
-    assert time.monotonic() - began < 0.9, "before any deadline is over"
     for connection in idle:
         connection.close()
 
@@ -212,7 +224,7 @@ def test_230_half_sent_requests_silence_nobody(tmp_path: Path, secure: bool) -> 
             for path in ("/v1/health", "/runs", "/v1/reports", "/sign-in"):
                 began = time.monotonic()
                 assert httpx.get(f"{api.rest}{path}", timeout=30, verify=trust).status_code == 200
-                assert time.monotonic() - began < 5
+                assert time.monotonic() - began < HEAD_SECONDS
         finally:
             for connection in held:
                 connection.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,8 +15,9 @@ if TYPE_CHECKING:
     from prefect.server.database.configurations import AioSqliteConfiguration
 
 
-async def two_that_read_and_then_write(database: AioSqliteConfiguration) -> None:
-    """Both read the same row, wait until the other one has had time to read it, too, and add to it."""
+async def two_that_read_and_then_write(database: AioSqliteConfiguration, seconds: float) -> None:
+    """Both read the same row, wait until the other one has read it, too, or had time to do so, and add to it."""
+    both_have_read = asyncio.Barrier(2)
     engine = await database.engine()
     async with engine.connect() as connection:
         await connection.execute(sa.text("CREATE TABLE counter (value INTEGER)"))
@@ -26,7 +28,8 @@ async def two_that_read_and_then_write(database: AioSqliteConfiguration) -> None
         session = await database.session(engine)
         async with session, database.begin_transaction(session):
             value = await session.scalar(sa.text("SELECT value FROM counter"))
-            await asyncio.sleep(0.2)
+            with suppress(TimeoutError, asyncio.BrokenBarrierError):
+                await asyncio.wait_for(both_have_read.wait(), seconds)
             await session.execute(sa.text("UPDATE counter SET value = :value"), {"value": value + 1})
             async with database.begin_transaction(inner := await database.session(engine)), inner:
                 assert await inner.scalar(sa.text("SELECT value FROM counter")) == value, "one within another reads"
@@ -52,7 +55,7 @@ def test_a_transaction_that_reads_and_then_writes_is_not_refused(
         AioSqliteConfiguration(f"sqlite+aiosqlite:///{tmp_path / name}.db") for name in ("prefect", "ours")
     )
     with pytest.raises(OperationalError, match="database is locked"):
-        asyncio.run(two_that_read_and_then_write(prefects))
+        asyncio.run(two_that_read_and_then_write(prefects, 60))
     monkeypatch.setattr(AioSqliteConfiguration, "begin_transaction", AioSqliteConfiguration.begin_transaction)
     begin_immediately()
-    asyncio.run(two_that_read_and_then_write(ours))
+    asyncio.run(two_that_read_and_then_write(ours, 0.2))

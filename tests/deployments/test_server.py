@@ -18,13 +18,14 @@ from pathlib import Path
 from urllib.request import urlopen
 from uuid import uuid4
 
-import httpx
 import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Subprotocol
 
 from fepflow.deployments.server import write_private
+from tests.conftest import free_port
+from tests.prefect_api import PrefectAPI
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +56,7 @@ def test_its_files_are_for_their_owner_only(stack) -> None:
 
 def test_the_api_requires_the_login(stack) -> None:
     def ask(api: str, **headers: str) -> int:
-        return httpx.post(f"{api}/flow_runs/filter", json={}, headers=headers).status_code
+        return PrefectAPI(api).post("/flow_runs/filter", json={}, headers=headers).status_code
 
     assert ask(stack.api.url) == 200
     assert ask(stack.api_url) == 401
@@ -66,19 +67,20 @@ def test_the_api_requires_the_login(stack) -> None:
 @pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://127.0.0.1:1"])
 def test_a_page_from_elsewhere_has_no_login_and_reads_no_answer(stack, host: str, origin: str) -> None:
     headers = {"Host": host, "Origin": origin}
-    answer = httpx.post(f"{stack.api_url}/flow_runs/filter", json={}, headers=headers)
+    api = PrefectAPI(stack.api_url)
+    answer = api.post("/flow_runs/filter", json={}, headers=headers)
     assert answer.status_code == 401
     assert "access-control-allow-origin" not in answer.headers
-    health = httpx.get(f"{stack.api_url}/health", headers=headers)
+    health = api.get("/health", headers=headers)
     assert "access-control-allow-origin" not in health.headers
 
 
 def test_a_socket_is_closed_without_the_login(stack) -> None:
     address = f"ws{stack.api_url.removeprefix('http')}/events/out"
-    with connect(address, subprotocols=[Subprotocol("prefect")], proxy=None) as socket:
+    with connect(address, subprotocols=[Subprotocol("prefect")], proxy=None, open_timeout=60) as socket:
         socket.send(json.dumps({"type": "auth", "token": "fepflow:guessed"}))
         with pytest.raises(ConnectionClosed):
-            socket.recv(timeout=10)
+            socket.recv(timeout=60)
 
 
 def test_a_taken_port_is_a_sentence(tmp_path: Path, stack) -> None:
@@ -143,12 +145,6 @@ def test_an_unreachable_configured_api_is_an_error_in_one_line(tmp_path: Path, s
     assert done.returncode == 3
     assert "PREFECT_API_URL" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def command_line(command: str, folder: Path, env: dict[str, str], stack: Stack) 
     """Return what a command prints; nothing, if it is not one of those that are run here."""
     words = shlex.split(command, comments=True)
     if words[0] == "sed":
-        subprocess.run(words, cwd=folder, check=True, timeout=10)
+        subprocess.run(words, cwd=folder, check=True, timeout=60)
     if words[0] != "fepflow" or words[1] in ELSEWHERE or A_RUN in words:
         return ""
     done = run_command(stack.warm.command(words[1:], env), cwd=folder, env=env, timeout=120)

@@ -58,7 +58,7 @@ class Workplace:
         whole = [case if isinstance(case, dict) else {"id": case, "input": case, "expected": case} for case in cases]
         rows = "".join(json.dumps(case) + "\n" for case in whole)
         (self.folder / "cases.jsonl").write_text(rows, encoding="utf-8")
-        target = {"timeout": "2s", "attempts": 2, "retries": 0, **sections.pop("target", {})}
+        target = {"timeout": "20s", "attempts": 2, "retries": 0, **sections.pop("target", {})}
         http = {"url": "${AGENT_URL}", "body": {"question": "$.test_case.input"}, "output": "$.answer"}
         target["http"] = {**http, **sections.pop("http", {})}
         same = {"type": "exact_match", "arguments": {"actual": "$.output.value", "expected": "$.test_case.expected"}}
@@ -68,7 +68,7 @@ class Workplace:
 
     def fepflow(self, *arguments: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a command to its end. Whatever happens, nobody gets to see a traceback."""
-        done = self.stack.fepflow(*arguments, env={**self.env, **env}, timeout=120)
+        done = self.stack.fepflow(*arguments, env={**self.env, **env}, timeout=240)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

@@ -109,7 +109,7 @@ class Container:
         """End all of its processes at once, as `docker kill` does."""
         with suppress(psutil.NoSuchProcess, ValueError):
             self.first.kill()
-        self.process.wait(_END_SECONDS)
+        self.process.wait(60)
 
     def execute(self, command: Sequence[str], *, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run a command in it, with its environment, as `docker exec` does: without the image's entrypoint."""
@@ -240,7 +240,7 @@ def _mount(root: Path, mount: Mount) -> list[str]:
 def _await_namespace(pid: int) -> None:
     """Wait until a process has left our network."""
     ours = os.readlink("/proc/self/ns/net")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while os.readlink(f"/proc/{pid}/ns/net") == ours:
         assert time.monotonic() < deadline
         time.sleep(0.005)

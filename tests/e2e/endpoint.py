@@ -24,12 +24,13 @@ class Asked:
 class Endpoint:
     """A server on the loopback. `{"question": "html 3"}` is answered with HTML; what is no fault is echoed.
 
-    Every answer takes `delay` seconds, none is given while `held`, none to a question in `kept_waiting`, only 502 while
-    `out_of_order`, and nothing is echoed while `wrong`.
+    Every answer takes `delay` seconds, none is given while `held`, which the request of number `holds_from` makes it,
+    none to a question in `kept_waiting`, only 502 while `out_of_order`, and nothing is echoed while `wrong`.
     """
 
     delay: float = 0.0
     held: bool = False
+    holds_from: int | None = None
     kept_waiting: set[str] = field(default_factory=set)
     out_of_order: bool = False
     wrong: bool = False
@@ -99,6 +100,7 @@ async def _answer(endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyn
         return True
     question = json.loads(await reader.readexactly(int(headers["content-length"])))["question"]
     endpoint.asked.append(Asked(question, headers))
+    endpoint.held = endpoint.held or len(endpoint.asked) == endpoint.holds_from
     tries = endpoint.questions[question]
     endpoint.under_way += 1
     endpoint.most_at_once = max(endpoint.most_at_once, endpoint.under_way)

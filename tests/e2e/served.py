@@ -143,6 +143,6 @@ def place(stack, folder: Path, **env: str) -> Workplace:
 def is_healthy(api_url: str) -> bool:
     """Whether a Prefect API answers."""
     try:
-        return httpx.get(f"{api_url}/health", timeout=2).status_code == 200
+        return httpx.get(f"{api_url}/health", timeout=10).status_code == 200
     except httpx.HTTPError:
         return False

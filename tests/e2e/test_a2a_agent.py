@@ -63,7 +63,7 @@ def test_an_agent_is_called_judged_and_stored(workplace: Workplace, agent: tuple
     cases = [{**case, "checks": [SAME, state]} for case in cases]
     refunded = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": "Refunded A100."}}
     talk = {"id": "talk", "turns": ["refund", {"input": "order A100", "checks": [refunded]}]}
-    write_suite(workplace, card, [*cases, talk], "2s", [])
+    write_suite(workplace, card, [*cases, talk], "4s", [])
 
     done = workplace.run("--json", AGENT_KEY=KEY)
 
@@ -99,7 +99,7 @@ def test_the_tasks_of_a_run_that_is_stopped_are_cancelled(workplace: Workplace, 
     write_suite(workplace, card, [{"id": "hung", "input": "hang", "expected": ""}], "60s", [SAME])
     with workplace.running("run", workplace.suite, AGENT_KEY=KEY) as process:
         wait_for(lambda: executor.seen, "the agent has its message")
-        time.sleep(1)  # its task is told
+        time.sleep(5)  # its task is told
         end(process, signal.SIGINT)
     assert process.returncode == 130
     assert len(executor.cancelled) == 1

@@ -411,7 +411,7 @@ def kill_during_a_run(composed: Composed, service: str) -> None:
 
 def test_the_audit_log_outlives_the_container_that_writes_it(composed: Composed) -> None:
     (key,) = re.findall(r"fep_\w+_\S+", composed.run("api", "fepflow", "keys", "create", "ci"))
-    with composed.engine.inside(), httpx.Client(trust_env=False) as client:
+    with composed.engine.inside(), httpx.Client(timeout=60, trust_env=False) as client:
         rest = f"http://{composed.address('api')}:4280"
         answer = client.get(f"{rest}/api/test-cases", headers={"X-API-Key": key})
         page = client.get(f"http://{composed.address('server')}:4200/", follow_redirects=True)

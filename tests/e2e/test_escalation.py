@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+
+from tests.prefect_api import PrefectAPI
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import Endpoint, serving
@@ -28,26 +29,25 @@ class Troubled:
     workplace: Workplace
     done: subprocess.CompletedProcess[str]
     endpoint: Endpoint
-    api: httpx.Client
+    api: PrefectAPI
 
     def task_runs(self) -> dict[str, dict[str, Any]]:
         return self.workplace.stack.api.task_runs(self.workplace.record.flow_run_id)
 
     def states(self, name: str) -> list[str]:
-        query = {"task_run_id": self.task_runs()[name]["id"]}
-        found = self.api.get("/task_run_states/", params=query).raise_for_status().json()
+        found = self.api.get(f"/task_run_states/?task_run_id={self.task_runs()[name]['id']}").raise_for_status().json()
         return [state["name"] for state in sorted(found, key=lambda state: state["timestamp"])]
 
 
 @pytest.fixture(scope="module")
 def troubled(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troubled]:
     folder: Path = tmp_path_factory.mktemp("troubled")
-    with serving() as endpoint, httpx.Client(base_url=stack.api.url) as api:
+    with serving() as endpoint:
         store = f"sqlite:///{folder / 'store.db'}"
         workplace = Workplace(stack, folder, {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": store})
         cases = [*TROUBLED, "fail 1 in the batch", *(f"quiet {number}" for number in range(30))]
         workplace.write_suite(cases, target={"attempts": ATTEMPTS, "retries": RETRIES})
-        yield Troubled(workplace, workplace.run(), endpoint, api)
+        yield Troubled(workplace, workplace.run(), endpoint, stack.api)
 
 
 def test_only_a_case_that_never_answers_is_without_an_output(troubled: Troubled) -> None:
@@ -75,7 +75,8 @@ def test_prefect_shows_exactly_the_troubled_cases(troubled: Troubled) -> None:
     assert cases["case fail 2 soon"]["state_name"] == "Completed"
     assert cases["case fail 99 never"]["state_type"] == "FAILED"
     assert cases["case fail 99 never"]["run_count"] == 1 + RETRIES
-    assert "AwaitingRetry" in troubled.states("case fail 3 later")
+    # Prefect stores the states that a task run has had some time after the last one.
+    wait_for(lambda: "AwaitingRetry" in troubled.states("case fail 3 later"), "the retry of a case")
     assert "AwaitingRetry" not in troubled.states("case fail 2 soon")
 
 
@@ -128,7 +129,7 @@ def test_an_agent_that_restarts_loses_no_case(workplace: Workplace, endpoint: En
         down_from = len(endpoint.asked)
         wait_for(lambda: len(endpoint.asked) >= down_from + 22, "a probe")  # 20 failures in a row, then one a second
         endpoint.out_of_order = False
-        assert process.wait(60) == 0
+        assert process.wait(200) == 0
     assert workplace.record.outcome == "pass"
 
 
@@ -142,7 +143,7 @@ def test_calls_left_out_by_a_deadline_are_made_on_resume(workplace: Workplace, e
     answered = {name for name, result in workplace.results.items() if result.output and result.output.value}
     assert 0 < len(answered) < 30
     record = workplace.record
-    assert (record.completed_at - record.started_at).total_seconds() < 9
+    assert (record.completed_at - record.started_at).total_seconds() < 20, "all calls would take 24 s"
 
     endpoint.delay = 0.0
     asked = endpoint.questions

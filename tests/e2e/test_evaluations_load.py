@@ -106,7 +106,7 @@ def test_two_hundred_evaluations_at_once_end_truthfully_in_a_bounded_number_of_p
     env = {"FEPFLOW_AGENT_HOSTS": "127.0.0.1"}
     env |= dict.fromkeys(("FEPFLOW_STARTS_PER_MINUTE", "FEPFLOW_REQUESTS_PER_MINUTE"), "100000")
     with agent_served() as agent, serve(place(stack, tmp_path, **env)) as served, watching(served) as watched:
-        with httpx.Client(base_url=served.rest, trust_env=False) as client:
+        with httpx.Client(base_url=served.rest, timeout=60, trust_env=False) as client:
             case = {"id": "one", "input": "Paris", "expected": "Paris"}
             assert client.post("/api/test-cases", json=case).status_code == 201
         body = {"test_case_ids": ["one"], "agent_endpoint_url": agent, "grader_ids": ["string-match"]}

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-import httpx
 import pytest
 from jsonschema import Draft202012Validator
+
+from tests.prefect_api import PrefectAPI
 
 from .conftest import Stack, Workplace, wait_for
 from .endpoint import serving
@@ -24,8 +25,8 @@ SECRET = "Canary-7QxK2mVb93"
 
 FAULTS = {
     "reset": ("connect", 2, "connection reset by"),
-    "hang": ("timeout", 2, "no complete answer within 1 s"),
-    "drip": ("timeout", 2, "no complete answer within 1 s"),
+    "hang": ("timeout", 2, "no complete answer within 2 s"),
+    "drip": ("timeout", 2, "no complete answer within 2 s"),
     "error": ("http_status", 2, "HTTP 500 Internal Server Error: out of order"),
     "html": ("malformed", 2, "the answer is HTML, but JSON is needed"),
     "truncated": ("malformed", 2, "the answer is not valid JSON"),
@@ -75,7 +76,7 @@ class Faulty:
     workplace: Workplace
     done: subprocess.CompletedProcess[str]
     asked: dict[str, int]
-    prefect: httpx.Client
+    prefect: PrefectAPI
 
     def filtered(self, what: str, **body: Any) -> list[dict[str, Any]]:
         """All objects of a kind that belong to the flow run."""
@@ -92,7 +93,7 @@ class Faulty:
 @pytest.fixture(scope="module")
 def faulty(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faulty]:
     folder = tmp_path_factory.mktemp("faulty")
-    with serving() as endpoint, httpx.Client(base_url=stack.api.url) as prefect:
+    with serving() as endpoint:
         env = {"AGENT_URL": endpoint.url, "FEPFLOW_STORE_URL": f"sqlite:///{folder / 'store.db'}"}
         workplace = Workplace(stack, folder, env)
         headers = {"Authorization": "Bearer ${AGENT_TOKEN}"}
@@ -100,7 +101,7 @@ def faulty(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
             CASES,
             name="Faults {x} <b>bold</b>",
             http={"headers": headers},
-            target={"timeout": "1s"},
+            target={"timeout": "2s"},
             tags=["faulty", "two words"],
             batch_size=1,
         )
@@ -109,7 +110,7 @@ def faulty(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[F
             part for extension in (".json", ".jsonl", ".csv", ".xml") for part in ("-o", folder / f"report{extension}")
         ]
         done = workplace.run("--verbose", "--tag", "by-hand", "--env-file", folder / ".env", *outputs)
-        yield Faulty(workplace, done, dict(endpoint.questions), prefect)
+        yield Faulty(workplace, done, dict(endpoint.questions), stack.api)
 
 
 def test_the_run_completes_and_does_not_pass(faulty: Faulty) -> None:

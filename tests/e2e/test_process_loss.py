@@ -141,17 +141,18 @@ def test_prefects_api_cannot_be_reached_for_a_while_in_the_middle_of_a_run(
 def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
-    workplace.write_suite(CASES, target={"concurrency": 4})
+    workplace.write_suite(CASES, target={"concurrency": 4, "timeout": "60s"})
     undisturbed = quiet_run(workplace)
-    endpoint.delay = 0.05
     endpoint.asked.clear()
+    endpoint.holds_from = 5
     impatient = "import fepflow.services.local_run as e; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2\n"
     with relayed(stack) as relay:
         code = impatient + "import fepflow.cli.main as m; m.main()"
         with workplace.running("run", workplace.suite, code=code, **relay.env) as process:
-            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+            wait_for(lambda: endpoint.held, "some requests")
             relay.cut()
-            process.communicate(timeout=100)
+            endpoint.holds_from, endpoint.held = None, False
+            process.communicate(timeout=200)
     assert process.returncode == 0
     assert comparable(shown(workplace)) == comparable(undisturbed)
     assert stack.api.state_of(flow_run_id(workplace)) == ("RUNNING", "Running")
@@ -159,6 +160,19 @@ def test_prefect_learns_how_a_run_ended_while_its_api_was_away(
     assert reap(workplace, stack) == []
 
     assert stack.api.state_of(flow_run_id(workplace)) == ("COMPLETED", "Completed")
+
+
+def task_states(stack: Stack, workplace: Workplace) -> dict[str, str]:
+    """The types of state of the newest run's task runs, by their names."""
+    body = {"flow_runs": {"id": {"any_": [flow_run_id(workplace)]}}}
+    found = stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
+    return {run["name"]: run["state_type"] for run in found}
+
+
+def is_calling(stack: Stack, workplace: Workplace) -> bool:
+    """Whether Prefect knows that the plan is made and a call is under way."""
+    states = task_states(stack, workplace)
+    return states.get("plan") == "COMPLETED" and "RUNNING" in states.values()
 
 
 def wait_for_request(endpoint: Endpoint, after: int) -> None:
@@ -176,6 +190,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         asked = len(endpoint.asked)
         with workplace.running_cold("run", workplace.suite) as process:
             wait_for_request(endpoint, asked)
+            wait_for(partial(is_calling, stack, workplace), "Prefect's word of the call")
             if wish:
                 process.send_signal(signal.SIGSTOP)  # it cannot see that somebody wants it to stop
                 stack.api.set_state(flow_run_id(workplace), type="CANCELLING", name="Cancelling")
@@ -183,9 +198,7 @@ def test_prefect_learns_that_a_process_was_killed(workplace: Workplace, endpoint
         assert reap(workplace, stack) == [workplace.record.id]
         assert workplace.record.status == status
         assert stack.api.state_of(flow_run_id(workplace)) == state
-        body = {"flow_runs": {"id": {"any_": [flow_run_id(workplace)]}}}
-        task_runs = stack.api.post("/task_runs/filter", json=body).raise_for_status().json()
-        states = {run["name"]: run["state_type"] for run in task_runs}
+        states = task_states(stack, workplace)
         assert states.pop("plan") == "COMPLETED"
         assert states
         assert set(states.values()) == {"CRASHED"}, "none is left running"
@@ -334,6 +347,11 @@ def begun_flow_run(stack: Stack, run_id: str, state: str) -> str:
     return str(stack.api.post("/flow_runs/", json=body).raise_for_status().json()["id"])
 
 
+def with_output(workplace: Workplace) -> set[str]:
+    """The cases of the newest run whose outputs are in the store."""
+    return {case for case, result in workplace.results.items() if result.output is not None}
+
+
 @pytest.mark.battery
 def test_a_lost_worker_and_retry_in_the_ui_resume_the_same_run(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
@@ -345,12 +363,11 @@ def test_a_lost_worker_and_retry_in_the_ui_resume_the_same_run(
     endpoint.delay = 0.1
     with working(stack, workplace.env) as pool:
         ordered = pool.run(suite=str(workplace.suite))
-        wait_for(lambda: len(endpoint.asked) > 10, "some requests")
+        wait_for(lambda: len(endpoint.asked) > 10 and with_output(workplace), "some requests, and outputs of them")
         pool.kill()
         run = workplace.record
-        kept = {case for case, result in workplace.results.items() if result.output is not None}
+        kept = with_output(workplace)
         asked_before = endpoint.questions
-        assert kept
         assert stack.api.state_of(ordered) == ("RUNNING", "Running"), "nobody has told Prefect"
         assert "interrupted" in workplace.fepflow("list").stdout
         reap(workplace, stack)

@@ -24,19 +24,17 @@ def progress(stack: Stack, workplace: Workplace) -> list[dict[str, Any]]:
 
 
 def test_a_run_can_be_read_while_it_is_under_way(workplace: Workplace, endpoint: Endpoint, stack: Stack) -> None:
-    endpoint.delay = 0.05
+    endpoint.holds_from = 11
     metrics = [{"id": "acc", "check": "exact_match"}]
     workplace.write_suite(CASES, name="watched", target={"concurrency": 2, "timeout": "60s"}, metrics=metrics)
     with workplace.running("run", workplace.suite, "--quiet") as process:
-        wait_for(lambda: len(endpoint.asked) > 10, "some requests")
-        endpoint.held = True
         wait_for(lambda: sum(bool(result.checks) for result in workplace.results.values()) > 4, "some checks")
         shown = workplace.fepflow("show").stdout
         result = json.loads(workplace.fepflow("show", "--json").stdout)
         wait_for(lambda: [0 < one["data"] < 100 for one in progress(stack, workplace)] == [True], "progress in Prefect")
         (under_way,) = progress(stack, workplace)
-        endpoint.held = False
-        assert process.wait(60) == 0
+        endpoint.holds_from, endpoint.held = None, False
+        assert process.wait(100) == 0
     assert "watched" in shown
     assert " s so far" in shown
     assert "RUNNING  no verdict yet, the numbers are of what is there" in shown

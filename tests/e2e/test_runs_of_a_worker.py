@@ -15,7 +15,7 @@ from fepflow.text import plural
 from .conftest import PREFECT_COMMAND, Stack, Workplace, wait_for
 from .endpoint import Endpoint, serving
 from .receiver import receiving
-from .test_cancellation import CANCELLED, CASES, hang_after, kept, within_the_promise
+from .test_cancellation import CANCELLED, CASES, hang_after, is_under_way, kept, within_the_promise
 from .test_process_loss import reap
 from .test_states import ended, flow_run, task_states
 from .test_takeover import kill_run, record_when, under_way
@@ -120,7 +120,7 @@ def test_cancel_in_the_ui_of_a_run_that_a_worker_executes(
 ) -> None:
     hang_after(workplace, endpoint)
     flow_run_id = pool.run(suite=str(workplace.suite))
-    wait_for(lambda: "hang 1" in endpoint.questions, "the question that hangs")
+    wait_for(lambda: is_under_way(workplace, endpoint), "the question that hangs")
     processes = pool.processes()
     assert processes
     with within_the_promise("store and Prefect say so, and the process is gone"):

@@ -116,7 +116,7 @@ def test_a_shard_waits_for_a_worker_and_a_lost_worker_is_detected(
         wait_for(lambda: spread.record.name == "waiting" and len(shard_runs(spread)) == 2, "the order of both shards")
         taken, other = shard_runs(spread)
         spread.stack.api.set_state(taken["id"], type="PENDING", name="Pending")  # as a worker says, and no more
-        wait_for(lambda: spread.stack.api.state_of(taken["id"])[0] == "CRASHED", "the loss is noticed", 60)
+        wait_for(lambda: spread.stack.api.state_of(taken["id"])[0] == "CRASHED", "the loss is noticed", 120)
         wait_for(lambda: len(shard_runs(spread)) == 3, "another order")
         assert spread.stack.api.state_of(other["id"])[0] == "SCHEDULED", "nobody has it, so nobody is gone"
         pools[0].start_worker()
@@ -149,9 +149,9 @@ def test_ctrl_c_stops_all_shards(spread: Workplace, endpoint: Endpoint, workers:
     with spread.running("run", spread.suite) as process:
         wait_for(lambda: at_work(endpoint, 4), "both shards at work")
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 130
+        assert process.wait(60) == 130
     assert spread.record.status == "cancelled"
-    wait_for(lambda: not any(pool.processes() for pool in workers), "the end of the shards", 20)
+    wait_for(lambda: not any(pool.processes() for pool in workers), "the end of the shards", 60)
     asked = len(endpoint.asked)
     assert asked < len(CASES)
     assert {run["state_type"] for run in shard_runs(spread)} <= {"CANCELLED", "COMPLETED"}

@@ -77,8 +77,8 @@ def test_retry_repeats_only_errors_and_computes_the_verdict_again(
     assert endpoint.questions == {"good": 1, "fail 1 once": 2}
     again = "Asked again: 1 call without an answer and 1 check in error. Kept: 1 output and 1 check result."
     assert f"Tried again after the verdict inconclusive. {again}" in after["state"]["message"]
-    assert again in logs_of(stack, ordered)
-    assert verdict_events(stack, run_id) == ["inconclusive", "pass"]
+    wait_for(lambda: again in logs_of(stack, ordered), "the line in the log")
+    wait_for(lambda: verdict_events(stack, run_id) == ["inconclusive", "pass"], "the event of each verdict")
 
 
 def logs_of(stack: Stack, flow_run_id: str) -> str:
@@ -89,7 +89,6 @@ def logs_of(stack: Stack, flow_run_id: str) -> str:
 
 def verdict_events(stack: Stack, run_id: str) -> list[str]:
     """The outcomes that events tell of a run, the oldest first; the server hears of them a moment after its end."""
-    time.sleep(5)
     body = {"filter": {"event": {"prefix": ["fepflow.verdict."]}}, "limit": 50}
     found = stack.api.post("/events/filter", json=body).raise_for_status().json()["events"]
     return [event["payload"]["outcome"] for event in reversed(found) if event["payload"]["run_id"] == run_id]
@@ -127,7 +126,9 @@ def test_retrying_a_failed_check_makes_no_call_and_fails_again(
     assert task_states(stack, ordered)["check wrong"][1] == "Failed", "also where the result is from before"
     again = "Asked again: nothing, as nothing was in error. Kept: 1 output and 1 check result, 1 of which failed."
     assert again in after["state"]["message"]
-    assert again in logs_of(stack, ordered)
+    wait_for(lambda: again in logs_of(stack, ordered), "the line in the log")
+    wait_for(lambda: verdict_events(stack, workplace.record.id), "the event of the verdict")
+    time.sleep(5)  # a second one would come
     assert verdict_events(stack, workplace.record.id) == ["fail"], "the same verdict is told once"
 
 

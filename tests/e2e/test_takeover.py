@@ -48,7 +48,7 @@ def kill_run(pool: Pool) -> None:
 
 
 def record_when(workplace: Workplace, status: str) -> RunRecord:
-    wait_for(lambda: workplace.record.status == status, f"a {status} run", 90)
+    wait_for(lambda: workplace.record.status == status, f"a {status} run", 240)
     return workplace.record
 
 
@@ -77,7 +77,7 @@ def test_a_worker_that_is_told_to_end_hands_its_run_over(
     asked_before = endpoint.questions
     assert pool.worker is not None
     pool.worker.send_signal(signal.SIGTERM)
-    pool.worker.wait(60)
+    pool.worker.wait(120)
     endpoint.kept_waiting = set()
     assert (workplace.record.status, workplace.record.takeovers) == ("pending", 1)
     assert stack.api.state_of(flow_run)[0] == "CRASHED"
@@ -101,7 +101,7 @@ def test_a_run_that_is_killed_each_time_is_given_up(
         wait_for(lambda: not pool.processes(), "the end of its process")
         reap(workplace, stack)
         assert (workplace.record.status, workplace.record.takeovers) == ("pending", takeovers)
-        wait_for(partial(is_asked_after, endpoint, len(endpoint.asked)), "another executor", 90)
+        wait_for(partial(is_asked_after, endpoint, len(endpoint.asked)), "another executor", 240)
     kill_run(pool)
     wait_for(lambda: not pool.processes(), "the end of its process")
     reap(workplace, stack)

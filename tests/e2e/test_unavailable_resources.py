@@ -30,7 +30,7 @@ def flow_state(stack: Stack, workplace: Workplace) -> tuple[str, str]:
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
     """Wait for a process; what it printed."""
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=200)
     assert "Traceback" not in err
     return out, err
 
@@ -40,10 +40,10 @@ def finish(process: subprocess.Popen[str]) -> tuple[str, str]:
 def test_ctrl_c_and_sigterm_stop_a_run_and_keep_its_results(
     workplace: Workplace, endpoint: Endpoint, stack: Stack, number: signal.Signals
 ) -> None:
-    endpoint.delay = 0.05
-    workplace.write_suite(CASES, target={"concurrency": 2})
+    endpoint.holds_from = 9
+    workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "60s"})
     with workplace.running("run", workplace.suite) as process:
-        wait_for(lambda: len(endpoint.asked) > 8, "some requests")
+        wait_for(lambda: endpoint.held, "some requests")
         out, err = end(process, number)
     assert process.returncode == 130
     assert "Traceback" not in err
@@ -56,12 +56,13 @@ def test_ctrl_c_and_sigterm_stop_a_run_and_keep_its_results(
 
 @pytest.mark.battery
 def test_a_run_waits_for_a_locked_store(workplace: Workplace, endpoint: Endpoint) -> None:
-    endpoint.delay = 0.05
-    workplace.write_suite(CASES, target={"concurrency": 2})
+    endpoint.holds_from = 5
+    workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "60s"})
     with workplace.running("run", workplace.suite) as process:
-        wait_for(lambda: len(endpoint.asked) > 4, "some requests")
-        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None)) as other:
+        wait_for(lambda: endpoint.held, "some requests")
+        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None, timeout=60)) as other:
             other.execute("BEGIN EXCLUSIVE")
+            endpoint.held = False
             time.sleep(15)
         _, err = finish(process)
     assert process.returncode == 0, err
@@ -72,12 +73,13 @@ def test_a_run_waits_for_a_locked_store(workplace: Workplace, endpoint: Endpoint
 def test_a_store_that_stays_locked_ends_the_run_with_an_error(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
-    endpoint.delay = 0.05
-    workplace.write_suite(CASES, target={"concurrency": 2})
+    endpoint.holds_from = 5
+    workplace.write_suite(CASES, target={"concurrency": 2, "timeout": "60s"})
     with workplace.running("run", workplace.suite) as process:
-        wait_for(lambda: len(endpoint.asked) > 4, "some requests")
-        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None)) as other:
+        wait_for(lambda: endpoint.held, "some requests")
+        with closing(sqlite3.connect(workplace.folder / "store.db", isolation_level=None, timeout=60)) as other:
             other.execute("BEGIN EXCLUSIVE")
+            endpoint.held = False
             _, err = finish(process)
     assert process.returncode == 3
     assert "is locked by another process" in err
@@ -108,14 +110,15 @@ def test_a_run_ended_by_a_full_disk_can_be_resumed(workplace: Workplace, endpoin
 def test_a_run_gives_its_verdict_when_prefect_becomes_unavailable(
     workplace: Workplace, endpoint: Endpoint, stack: Stack
 ) -> None:
-    endpoint.delay = 0.02
-    workplace.write_suite(CASES, target={"concurrency": 4})
+    endpoint.holds_from = 5
+    workplace.write_suite(CASES, target={"concurrency": 4, "timeout": "60s"})
     with relayed(stack) as relay:
         imports = "import fepflow.services.local_run as e, fepflow.cli.main as m"
         impatient = f"{imports}; e.ASK_SECONDS, e.GONE_SECONDS = 0.5, 2; m.main()"
         with workplace.running("run", workplace.suite, code=impatient, **relay.env) as process:
-            wait_for(lambda: len(endpoint.asked) > 4, "some requests")
+            wait_for(lambda: endpoint.held, "some requests")
             relay.cut()
+            endpoint.held = False
             out, err = finish(process)
     assert process.returncode == 0
     assert "PASS" in out

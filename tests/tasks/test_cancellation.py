@@ -41,7 +41,7 @@ def told_to_end() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def test_a_flag_in_the_store_stops_the_run_within_two_seconds(plan: Plan, store: Store) -> None:
+async def test_a_flag_in_the_store_stops_the_run_within_the_promised_five_seconds(plan: Plan, store: Store) -> None:
     run_id = plan(["a"])
     asked: list[float] = []
 
@@ -51,7 +51,7 @@ async def test_a_flag_in_the_store_stops_the_run_within_two_seconds(plan: Plan, 
 
     with pytest.raises(asyncio.CancelledError):
         await execute(run_id, ask)
-    assert time.monotonic() - asked[0] < 2
+    assert time.monotonic() - asked[0] < 5
     assert store.runs.get(run_id).status == "cancelled"
 
 

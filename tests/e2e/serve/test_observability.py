@@ -53,7 +53,7 @@ def reaper_on(port: int, served: Served) -> Iterator[None]:
         try:
             yield
             process.terminate()
-            assert process.wait(30) == 0
+            assert process.wait(60) == 0
         finally:
             process.kill()
 
@@ -122,7 +122,10 @@ def test_what_is_scraped_equals_the_store(served: Served, key: str, agent: Endpo
             os.killpg(process.pid, signal.SIGKILL)
         wait_for(lambda: newest().status == "interrupted", "the reaper", 90)
         agent.held = False
-        wait_for(lambda: httpx.get(f"{reaper}/readyz", trust_env=False).json()["prefect"] == "ok", "the reaper's port")
+        wait_for(
+            lambda: httpx.get(f"{reaper}/readyz", timeout=30, trust_env=False).json()["prefect"] == "ok",
+            "the reaper's port",
+        )
         assert workplace.fepflow("run", "--resume", newest().id, **served.login).returncode == 1
 
         with Store.open(workplace.env["FEPFLOW_STORE_URL"]) as store:
@@ -141,5 +144,5 @@ def test_what_is_scraped_equals_the_store(served: Served, key: str, agent: Endpo
         ended = "fepflow_worker_processes_ended_total", frozenset({("exit", "ok")})
         assert samples(worker)[ended] >= 2
         for place in (served.rest, worker, reaper):
-            assert httpx.get(f"{place}/livez", trust_env=False).json() == {"status": "ok"}
-        assert httpx.get(f"{served.rest}/metrics", trust_env=False).status_code == 401
+            assert httpx.get(f"{place}/livez", timeout=30, trust_env=False).json() == {"status": "ok"}
+        assert httpx.get(f"{served.rest}/metrics", timeout=30, trust_env=False).status_code == 401

@@ -89,17 +89,20 @@ def test_a_deployment_runs_on_its_worker(served: Served) -> None:
 
 def test_a_posted_evaluation_runs_in_a_process_that_is_forked_for_it(served: Served, key: str) -> None:
     headers = {"X-API-Key": key}
-    with agent_served() as agent, httpx.Client(base_url=served.rest, headers=headers, trust_env=False) as client:
+    with (
+        agent_served() as agent,
+        httpx.Client(base_url=served.rest, headers=headers, timeout=60, trust_env=False) as client,
+    ):
         for name in ("warm-1", "warm-2"):
             case = {"id": name, "input": "Paris", "expected": "Paris"}
             assert client.post("/api/test-cases", json=case).status_code == 201
         body = {"test_case_ids": ["warm-1", "warm-2"], "agent_endpoint_url": agent, "grader_ids": ["string-match"]}
         data = client.post("/api/evaluations", json=body).raise_for_status().json()["data"]
         address = f"/api/evaluations/{data['id']}"
-        wait_for(lambda: client.get(address).json()["data"]["status"] == "completed", "its end", 60)
+        wait_for(lambda: client.get(address).json()["data"]["status"] == "completed", "its end")
     record = served.workplace.record
     assert record.outcome == "pass"
-    wait_for(lambda: served.flow_run(record.flow_run_id)["name"].endswith(" · pass"), "the verdict in its name", 60)
+    wait_for(lambda: served.flow_run(record.flow_run_id)["name"].endswith(" · pass"), "the verdict in its name")
     assert served.flow_run(record.flow_run_id)["work_queue_name"] == "requested"
 
     def events() -> list[dict[str, Any]]:
@@ -113,7 +116,7 @@ def test_a_posted_evaluation_runs_in_a_process_that_is_forked_for_it(served: Ser
         "deployment": f"prefect.deployment.{deployment['id']}",
         "work-queue": f"prefect.work-queue.{deployment['work_queue_id']}",
     }
-    wait_for(events, "the event of the verdict", 60)
+    wait_for(events, "the event of the verdict")
     (event,) = events()
     resources = {one["prefect.resource.role"]: one["prefect.resource.id"] for one in event["related"]}
     assert related.items() <= resources.items()
@@ -250,8 +253,8 @@ def test_ctrl_c_ends_everything_also_a_run_that_is_under_way(served: Served, hel
     served.api.post(ordered, json={"parameters": {"suite": str(served.workplace.suite)}}).raise_for_status()
     wait_for(lambda: len(held.asked) > asked, "a call", 120)
     served.process.send_signal(signal.SIGINT)
-    assert served.process.wait(timeout=20) == 0
-    assert served.family() == []
+    assert served.process.wait(timeout=60) == 0
+    wait_for(lambda: served.family() == [], "the end of all processes", 20)
     assert served.log.index("worker   │ stopped") < served.log.index("server   │ stopped")
     assert not is_healthy(served.api_url)
     record = record_when(served, lambda _: True, "a run", 1)
@@ -271,8 +274,8 @@ def test_an_api_that_is_configured_is_used_and_stays(stack, tmp_path: Path) -> N
         assert workplace.record.outcome == "pass"
         under_nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         served.process.send_signal(signal.SIGTERM if under_nohup else signal.SIGHUP)
-        assert served.process.wait(timeout=20) == 0
-        assert served.family() == []
+        assert served.process.wait(timeout=60) == 0
+        wait_for(lambda: served.family() == [], "the end of all processes", 20)
     assert is_healthy(stack.api_url)
 
 

@@ -175,7 +175,7 @@ async def test_a_blocking_application_does_not_block_the_loop_of_the_run(open_ap
     _, caller = open_app("async def app(scope, receive, send):\n    time.sleep(3)\n", timeout=0.3)
     started = time.monotonic()
     failed = await caller.ask(CASE)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 3
     assert str(failed.error) == "no complete answer within 0.3 s (target.timeout)"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import pytest
 
@@ -85,13 +86,14 @@ async def test_a_target_that_stays_down_is_not_called() -> None:
             found.failed(REFUSED, first=True)
             results.append("probe")
 
+    began = time.monotonic()
     for _ in range(60):
         await call()
         await asyncio.sleep(0.01)
+    most = (time.monotonic() - began) / policy.PROBE_SECONDS + 1
     refused = [error for error in results if isinstance(error, CircuitOpenError)]
-    assert len(refused) > 30
     assert "the last with: connection refused by host:80" in str(refused[0])
-    assert 3 <= results.count("probe") <= 15, "somebody still finds out whether it is back"
+    assert 3 <= results.count("probe") <= most, "somebody still finds out whether it is back"
 
     await asyncio.sleep(0.11)
     await found.admit()

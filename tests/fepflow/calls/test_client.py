@@ -145,7 +145,7 @@ async def test_the_deadline_is_of_one_attempt_and_bounds_every_target() -> None:
 
     started = time.monotonic()
     output = await ask(Stuck(), CASE, RetryPolicy(2, 0.05), ignore_retries)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     assert output.metadata is not None
     assert output.metadata["error"]["type"] == "timeout_error"
     assert output.metadata["attempts"] == 2
@@ -222,14 +222,14 @@ async def test_a_case_has_a_deadline_for_all_its_attempts(serve: Serve) -> None:
         return web.Response(status=500)
 
     target = HttpTarget(configured(await serve(handler)))
-    asked = await TargetClient(target, RetryPolicy(20, 5, case_timeout=0.6)).ask(CASE)
+    asked = await TargetClient(target, RetryPolicy(20, 5, case_timeout=1.2)).ask(CASE)
     await target.aclose()
     assert not asked.may_recover
     output = asked.output()
     assert output.metadata is not None
     assert output.metadata["error"]["type"] == "timeout_error"
     message = output.metadata["error"]["message"]
-    assert "within 0.6 s, all attempts together" in message
+    assert "within 1.2 s, all attempts together" in message
     assert message.endswith("; before that: HTTP 500 Internal Server Error")
     assert output.metadata["error"]["recoverable"] is True, "by a run that gives it more time"
     assert output.metadata["attempts"] in (1, 2)
@@ -242,8 +242,8 @@ async def test_waiting_for_ones_turn_is_not_the_cases_time(serve: Serve) -> None
         return web.Response(text="42")
 
     target = HttpTarget(configured(await serve(handler)))
-    caller = TargetClient(target, RetryPolicy(1, 5, case_timeout=0.3, concurrency=1))
-    answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(6)))
+    caller = TargetClient(target, RetryPolicy(1, 5, case_timeout=0.7, concurrency=1))
+    answers = await asyncio.gather(*(caller.ask(CASE) for _ in range(10)))
     await target.aclose()
     assert all(asked.response for asked in answers)
 
@@ -258,7 +258,7 @@ async def test_no_call_is_made_after_the_deadline(serve: Serve) -> None:
         return web.Response()
 
     target = HttpTarget(configured(await serve(handler)))
-    caller = TargetClient(target, RetryPolicy(3, 20), RunBudget(0.2))
+    caller = TargetClient(target, RetryPolicy(3, 20), RunBudget(0.8))
     asked = await caller.ask(CASE)
     assert "cut off: the run's deadline" in str(asked.error)
     with pytest.raises(RunLimitExceededError):
@@ -317,12 +317,12 @@ async def test_the_deadline_of_a_case_is_that_of_its_later_calls_too(serve: Serv
         return web.Response()
 
     target = HttpTarget(configured(await serve(handler)))
-    caller = TargetClient(target, RetryPolicy(1, 0.2, case_timeout=0.6))
+    caller = TargetClient(target, RetryPolicy(1, 0.2, case_timeout=1.2))
     asked = await caller.ask(CASE)
     assert asked.may_recover
-    assert 0.1 < asked.time_left() < 0.5
+    assert 0 < asked.time_left() < 1.1
     await caller.call_once_more(CASE, asked)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(asked.time_left())
     await caller.call_once_more(CASE, asked)
     await target.aclose()
     assert not asked.may_recover

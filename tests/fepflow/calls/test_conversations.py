@@ -184,14 +184,14 @@ async def test_the_deadline_is_that_of_each_turn(serve: Serve, ask: Ask) -> None
     agent = Agent()
 
     async def handler(request: web.Request) -> web.Response:
-        await asyncio.sleep(0.3 if len(agent.bodies) < 2 else 60)
+        await asyncio.sleep(0.5 if len(agent.bodies) < 2 else 60)
         return await agent.answer(request)
 
     case = TestCase.model_validate({"id": "c", "turns": ["a", "b", "c"]})
-    output = await ask(http(await serve(handler)), case, timeout=0.5)
+    output = await ask(http(await serve(handler)), case, timeout=0.9)
     assert output.failure is not None
     assert output.failure["type"] == "timeout_error"
-    assert output.failure["message"] == "turn 3 of 3: no complete answer within 0.5 s (target.timeout, of each turn)"
+    assert output.failure["message"] == "turn 3 of 3: no complete answer within 0.9 s (target.timeout, of each turn)"
     assert len(output.value["steps"]) == 2, "though both together took longer than one may"
 
 

@@ -39,7 +39,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.C
         receiver = Receiver(port)
         receiver.start()
         (folder / RUN).mkdir()
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
             yield client, receiver, folder / RUN
         receiver.close()
     settings.cache_clear()

@@ -303,12 +303,13 @@ def test_where_no_key_is_asked_for_forms_carry_a_token_too(client: httpx.Client,
 def test_a_session_is_over_after_its_time_or_with_its_key(
     client: httpx.Client, store: Store, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fepflow.access.access.SESSION_SECONDS", 1.0)
     sign_in(client, key)
     assert client.get("/runs").status_code == 200
+    with monkeypatch.context() as short_sessions:
+        short_sessions.setattr("fepflow.access.access.SESSION_SECONDS", 1.0)
+        sign_in(client, key)
     time.sleep(1.1)
     assert client.get("/runs").status_code == 303
-    monkeypatch.setattr("fepflow.access.access.SESSION_SECONDS", 60.0)
     short = key_of(store, lifetime=2)
     assert sign_in(client, short).status_code == 303
     time.sleep(2.1)

@@ -101,7 +101,7 @@ def test_a_prefect_that_does_not_answer_is_waited_for_once(
             assert "Prefect does not answer" in page(client, "/")
             took.append(time.monotonic() - begun)
     assert took[0] > 2.5, "it was asked"
-    assert took[1] < 2
+    assert took[1] < 2.5
 
 
 def test_cases_that_flip_come_first_with_since_when(client: httpx.Client, store: Store) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ import httpx
 import pytest
 
 from fepflow.store.store import Store
+from tests.conftest import free_port
 from tests.fepflow.conftest import Cli
 from tests.fepflow.pages.conftest import fill, simple
 
@@ -45,9 +45,7 @@ def test_view_serves_until_ctrl_c(cli: Cli, store: Store, tmp_path: Path) -> Non
         unknown = cli(*command, "bbbb")
         assert unknown.exit_code == 2
         assert unknown.stderr == "error: There is no run 'bbbb': `fepflow list` shows all runs.\n"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     with viewing(tmp_path, "aaaa", "--port", str(port), "--no-browser") as (process, address):
         assert address == f"http://127.0.0.1:{port}/runs/aaaa"
         assert "aaaa1111" in httpx.get(address, timeout=60).raise_for_status().text
@@ -112,5 +110,5 @@ def test_show_writes_the_report_of_one_file_for_its_reader_only(store: Store, tm
 
 def test_view_has_the_probes_too(address: str) -> None:
     for path in ("/livez", "/readyz", "/healthz"):
-        answer = httpx.get(f"{address}{path}", headers={"Host": "evil.example"})
+        answer = httpx.get(f"{address}{path}", headers={"Host": "evil.example"}, timeout=60)
         assert answer.json() == ({"status": "ok"} if path == "/livez" else {"status": "ok", "store": "ok"})

@@ -127,7 +127,7 @@ async def test_a_cut_off_call_leaves_the_session_to_the_others(open_server: Open
 
 
 async def test_a_server_that_hangs_in_one_call_is_started_anew_for_the_next(open_server: Open) -> None:
-    client = open_server(command=[*HOSTILE, "hangs"], timeout=1.0)
+    client = open_server(command=[*HOSTILE, "hangs"], timeout=2.0)
     assert error_of(await ask(client, "act", "c1", hang=True))["kind"] == "timeout"
     assert (await ask(client, "act", "c2")).value == "done"
 

@@ -136,7 +136,7 @@ def serve(tmp_path: Path, store: Store) -> Serve:
         with socket.socket() as listening:
             listening.bind(("127.0.0.1", 0))
             address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            client = httpx.AsyncClient(base_url=address, trust_env=False)
+            client = httpx.AsyncClient(base_url=address, timeout=30, trust_env=False)
             service = Service(address, store, tmp_path / "home", client)
             async with Access(wrap_store(store) if wrap_store else store, settings, may_be_open=may_be_open) as access:
                 inner = AccessMiddleware(application(service.seen), access, render, max_body=settings.max_body)
