@@ -71,14 +71,14 @@ class Stack:
         return {"PREFECT_API_URL": self.api_url, "PREFECT_API_AUTH_STRING": login_of(self.env["FEPFLOW_HOME"])}
 
     def fepflow(
-        self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 120
+        self, *arguments: str | Path, env: Mapping[str, str] | None = None, timeout: float = 240
     ) -> subprocess.CompletedProcess[str]:
         """Run the command line in a process, in the stack's folder; `env` comes on top of the stack's."""
         whole = {**self.env, **(env or {})}
         command = self.warm.command(list(map(str, arguments)), whole)
         return run_command(command, cwd=self.home, env=whole, timeout=timeout)
 
-    def python(self, code: str, env: Mapping[str, str], timeout: float = 60) -> str:
+    def python(self, code: str, env: Mapping[str, str], timeout: float = 180) -> str:
         """Return what this code prints in a process that uses the stack's Prefect."""
         whole = {**env, **self.prefect}
         done = run_command(self.warm.command((), whole, code), cwd=self.home, env=whole, timeout=timeout)
@@ -322,7 +322,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, new_home: Callable[[Path], P
         yield Stack(home, env, json.loads(started.stdout)["server"]["api_url"], new_home, warm)
     finally:
         warm.end()
-        run_module("fepflow.deployments.server", "down", cwd=home, env=env, timeout=60)
+        run_module("fepflow.deployments.server", "down", cwd=home, env=env, timeout=180)
 
 
 def in_memory() -> Path | None:
@@ -366,7 +366,7 @@ class ModelServer:
 
     async def until(self, count: int) -> None:
         """Return when there have been so many requests."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.seen) < count:  # noqa: ASYNC110  # it is another thread's list
                 await asyncio.sleep(0.01)
 

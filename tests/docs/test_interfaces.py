@@ -76,7 +76,7 @@ def shell(script: str, api: ApiProcess, folder: Path, **env: str) -> str:
         env={**api.env, **env},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     return done.stdout

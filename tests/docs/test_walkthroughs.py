@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Stack, free_port, run_command
+from tests.conftest import Stack, run_command
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -45,7 +45,7 @@ class RefundDesk(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def agent_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", free_port()), RefundDesk)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RefundDesk)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/ask"
     server.shutdown()
@@ -90,7 +90,7 @@ def command_line(command: str, folder: Path, env: dict[str, str], stack: Stack) 
         subprocess.run(words, cwd=folder, check=True, timeout=60)
     if words[0] != "fepflow" or words[1] in ELSEWHERE or A_RUN in words:
         return ""
-    done = run_command(stack.warm.command(words[1:], env), cwd=folder, env=env, timeout=120)
+    done = run_command(stack.warm.command(words[1:], env), cwd=folder, env=env, timeout=240)
     printed = done.stdout + done.stderr
     code = re.search(r"# exit code (\d+)", command)
     made_up = words[1] == "run" and "MODEL_URL" in env  # answers of a stand-in

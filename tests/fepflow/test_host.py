@@ -28,7 +28,7 @@ def test_a_locked_file_is_waited_for(tmp_path: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         assert process.poll() is None
-    assert process.communicate(timeout=60)[0] == "locked\n"
+    assert process.communicate(timeout=180)[0] == "locked\n"
     os.close(descriptor)
 
 

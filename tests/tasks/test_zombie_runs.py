@@ -31,7 +31,7 @@ def test_without_prefect_runs_are_still_marked_in_the_store(plan: Plan, store: S
     nowhere = {"PREFECT_API_URL": "http://127.0.0.1:1/api", "PREFECT_HOME": str(tmp_path / "prefect")}
     env = {**os.environ, **nowhere, "FEPFLOW_HOME": str(settings().home)}
     done = subprocess.run(
-        [sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", REAP], env=env, capture_output=True, text=True, timeout=180, check=False
     )
     assert done.stdout == f"['{run_id}']\n", done.stderr
     assert "Traceback" not in done.stderr

@@ -106,5 +106,5 @@ def test_a_process_ends_although_a_job_never_does():
         "try:\n    asyncio.run(ThreadPool('test', 1).run(forever, 0.1))\n"
         "except Exception as error:\n    print(type(error).__name__)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "CheckTimeoutError\n", "")

@@ -44,7 +44,7 @@ thread.start(), thread.join()
 def objects_of(code: str, **environment: str) -> tuple[list[dict[str, Any]], subprocess.CompletedProcess[bytes]]:
     """The objects that a program's output consists of; a line that is none is an error."""
     env = {**os.environ, "FEPFLOW_LOG": "json", "AGENT_API_KEY": "s3cret-value-of-it", **environment}
-    done = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-P", "-c", code], env=env, capture_output=True, timeout=180, check=False)
     return [json.loads(line) for line in done.stdout.splitlines()], done
 
 
@@ -95,7 +95,7 @@ def test_a_form_of_the_log_that_there_is_not_is_refused_by_a_worker(tmp_path: Pa
     done = subprocess.run(
         [sys.executable, "-P", "-m", "fepflow.deployments.worker", "--pool", "p"],
         env={**os.environ, "FEPFLOW_LOG": "xml", "FEPFLOW_HOME": str(tmp_path)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 2, done.stderr
     assert "FEPFLOW_LOG" in done.stderr
@@ -118,5 +118,5 @@ sys.exit(7)
     process = subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.PIPE, stdout=writer, stderr=writer)
     os.close(writer)
     os.close(reader)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert process.returncode == 7

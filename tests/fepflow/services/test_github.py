@@ -230,7 +230,7 @@ def test_the_runner_takes_commands_again_whatever_stdout_and_the_log_are(
     (home / "suite.yaml").write_text("name: refunds\ntarget: {python: agent.py:answer}\n", encoding="utf-8")
     env = {**os.environ, **runner_environment(tmp_path, api), "FEPFLOW_LOG": log}
     command = [sys.executable, "-P", "-m", "fepflow.cli.main", "run", "--json", "--github"]
-    done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=home, env=env, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     commands = [line for line in done.stderr.splitlines() if line.startswith("::")]
     assert commands[0].startswith("::stop-commands::")
