@@ -25,7 +25,7 @@ from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 
 from ..agent import agent_served
-from ..browser import browsing
+from ..browser import Browser, browsing
 from ..conftest import wait_for
 from ..endpoint import Endpoint
 from ..served import Served, is_healthy, place, serve, serve_in_vain
@@ -202,12 +202,17 @@ def test_a_scheduled_run_is_on_the_pages_for_who_has_a_key(
         browser.shows("Fail", "exact_match", "1 of 2", "wrong <b>1</b>")
         browser.follow("wrong <b>1</b>")
         browser.shows("failed", "Expected", "Output")
-        browser.open("/")
+        wait_for(lambda: has_next_run(browser), "a page for which Prefect answered in time")
         browser.shows("recurring", "Fail", "Next run", "UTC")
         assert "Prefect does not answer" not in browser.text
         browser.all("header form button")[0].click()
         browser.shows("Sign in")
         assert "Traceback" not in served.log
+
+
+def has_next_run(browser: Browser) -> bool:
+    browser.open("/")
+    return "Next run" in browser.shows("recurring")
 
 
 @pytest.mark.battery
