@@ -28,6 +28,7 @@ def test_a_run_can_be_read_while_it_is_under_way(workplace: Workplace, endpoint:
     metrics = [{"id": "acc", "check": "exact_match"}]
     workplace.write_suite(CASES, name="watched", target={"concurrency": 2, "timeout": "60s"}, metrics=metrics)
     with workplace.running("run", workplace.suite, "--quiet") as process:
+        wait_for(lambda: endpoint.held, "some requests")
         wait_for(lambda: sum(bool(result.checks) for result in workplace.results.values()) > 4, "some checks")
         shown = workplace.fepflow("show").stdout
         result = json.loads(workplace.fepflow("show", "--json").stdout)
