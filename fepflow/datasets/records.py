@@ -169,8 +169,8 @@ def _lines(path: Path, errors: ErrorCollector) -> Iterator[tuple[int, str]]:
                     )
                     errors.add(f"{what} is larger than {limit:,} bytes", number)
                     return
-                if number == 1 and (reason := other_encoding(raw)):
-                    errors.add(reason, advice=SAVE_AS_UTF8)
+                if number == 1 and (foreign := other_encoding(raw)):
+                    errors.add(foreign[0], advice=foreign[1])
                     return
                 yield number, raw.decode("utf-8-sig" if number == 1 else "utf-8")
     except UnicodeDecodeError as error:
@@ -491,7 +491,7 @@ def _sheet(stream: IO[bytes], again: IO[bytes], errors: ErrorCollector) -> Itera
             if errors.are_enough:
                 return
             cells = [cell.value for cell in row]
-            if not any(cell.value not in (None, "") for cell in written):
+            if all(cell.value is None or not str(cell.value).strip() for cell in written):
                 continue
             if not names:
                 while cells[-1] in (None, ""):

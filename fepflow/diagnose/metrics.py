@@ -258,10 +258,13 @@ def _numbers(shape: Mapping[str, Any], before: tuple[str, ...] = ()) -> list[tup
 
 
 def _validate_limits(validation: SuiteValidation, metric: Metric, scale: Scale) -> None:
-    """Find a minimum or maximum of the gate beyond the metric's range."""
+    """Find a minimum or maximum of the gate beyond the metric's range, or one that every value keeps to."""
     gate = validation.gate or Gate()
-    for bound, limits in (("min", gate.min), ("max", gate.max)):
+    for bound, limits, end in (("min", gate.min, scale.low), ("max", gate.max, scale.high)):
         limit = limits.get(metric.id)
+        if limit == end:
+            message = f"every value of {metric.id} passes, as it lies between {scale.low:.15g} and {scale.high:.15g}"
+            validation.warn(("gate", bound, metric.id), message, f"give another {bound}imum")
         if limit is not None and not scale.low <= limit <= scale.high:
             message = f"{metric.id} lies between {scale.low:.15g} and {scale.high:.15g}, never at {limit:.15g}"
             is_percentage = (scale.low, scale.high) == (0, 1) and 1 < limit <= 100

@@ -87,7 +87,7 @@ def reason(error: Exception) -> str:
 def decode(raw: bytes, file: str) -> str:
     """Return bytes as UTF-8 text. Raises InputError with the line of the first byte that is not UTF-8."""
     if foreign := other_encoding(raw):
-        raise InputError(Problem(foreign, file, advice=SAVE_AS_UTF8))
+        raise InputError(Problem(foreign[0], file, advice=foreign[1]))
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -98,12 +98,12 @@ def decode(raw: bytes, file: str) -> str:
 SAVE_AS_UTF8 = "save the file as UTF-8; Excel calls it CSV UTF-8"
 
 
-def other_encoding(beginning: bytes) -> str | None:
-    """Return a message if a file's first bytes are those of gzip data or of UTF-16."""
+def other_encoding(beginning: bytes) -> tuple[str, str] | None:
+    """Return a message and advice if a file's first bytes are those of gzip data or of UTF-16."""
     if beginning.startswith(b"\x1f\x8b"):
-        return "is gzip data, but its name does not end in .gz"
+        return "is gzip data, but its name does not end in .gz", "add .gz to its name, or unpack it"
     if beginning.startswith((b"\xff\xfe", b"\xfe\xff")) or beginning[1:4:2] == b"\0\0" or beginning[:3:2] == b"\0\0":
-        return "is UTF-16, not UTF-8"
+        return "is UTF-16, not UTF-8", SAVE_AS_UTF8
     return None
 
 

@@ -147,7 +147,7 @@ def test_the_first_sheet_of_a_workbook_is_read_by_its_header(tmp_path: Path) -> 
         [],
         ["id", "input", "expected", "due", "price"],
         [1, "one", "1", datetime(2026, 1, 5), 9.5],
-        [],
+        [None, " ", "\t"],
         [2, "two", None, datetime(2026, 1, 5, 8, 30), None],
     )
     first, second = cases_of(file)

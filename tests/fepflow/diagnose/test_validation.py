@@ -182,7 +182,7 @@ def test_a_gate_says_what_its_choices_do_not_go_with(folder):
     )
     (problem,) = told(folder, suite + "gate: {missing: random}\n")
     assert problem.startswith("suite.yaml:7: gate.missing: missing: random is of metrics with a limit")
-    assert told(folder, suite + "gate: {min: {acc: 0.0}, missing: random}\n") == []
+    assert told(folder, suite + "gate: {min: {acc: 0.01}, missing: random}\n") == []
 
 
 def test_pooled_looks_need_a_version_and_intervals(folder):
@@ -319,6 +319,12 @@ def test_a_maximum_is_warned_of_as_a_minimum_is(folder):
     (warning,) = gated(folder, "{max: {errors: 0.1}}", cases=34, more=metrics)
     assert "34 test cases cannot show errors of at most 0.1, whatever their values are (it takes 35 at 95%)" in warning
     assert gated(folder, "{max: {errors: 0.1}}", cases=35, more=metrics) == []
+
+
+@pytest.mark.parametrize("gate", ["{min: {contains: 0}}", "{max: {contains: 1}}"])
+def test_a_limit_that_every_value_keeps_to_is_warned_of(folder, gate):
+    (warning,) = gated(folder, gate, cases=35)
+    assert "every value of contains passes, as it lies between 0 and 1 (give another m" in warning
 
 
 def test_a_share_of_repeats_takes_enough_of_them_to_allow_a_failure(folder):
