@@ -28,6 +28,7 @@ from fepflow.security.redaction import excerpt, holds_secret, redact, redact_jso
 
 if TYPE_CHECKING:
     import httpx
+    from pydantic import ValidationError
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
@@ -341,6 +342,10 @@ class ResponseParser:
             if kind == "text/html" or text.lstrip()[:1] == "<":
                 advice = f"check that {self._names.url} is the agent's API, and not a web or login page"
                 raise _malformed(f"the answer is HTML, but JSON is needed: {advice}: {shown}", status) from None
+            if kind == "text/event-stream":
+                advice = "ask the agent for an answer that is not streamed"
+                message = f"the answer is a stream of events, but JSON is needed: {advice}: {shown}"
+                raise _malformed(message, status) from None
             why = redact(str(error), self._secrets)
             raise _malformed(f"the answer is not valid JSON: {why}: {shown or 'it is empty'}", status) from None
 
@@ -482,6 +487,13 @@ def shown(value: Any, secrets: frozenset[str] = frozenset(), limit: int = 120) -
 def malformed(message: str) -> TargetError:
     """Return the error of an answer that breaks the protocol; the agent would repeat it."""
     return TargetError(message, kind="malformed", retryable=False)
+
+
+def misfit(what: str, error: ValidationError, secrets: frozenset[str]) -> TargetError:
+    """Return the error of an answer in which an SDK misses something of its protocol; it names the first place."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    words = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return malformed(f"the {what} does not fit the protocol: {excerpt(words, secrets, _SHOWN)}")
 
 
 def incompatible(message: str) -> TargetError:

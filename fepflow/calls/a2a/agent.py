@@ -29,10 +29,11 @@ from a2a.utils.constants import TransportProtocol
 from a2a.utils.errors import A2AError
 from google.protobuf.json_format import Error as ProtoJsonError
 from google.protobuf.json_format import MessageToDict, ParseDict
+from pydantic import ValidationError
 
 from fepflow.calls.a2a.target import AgentTransport, headers_withheld
 from fepflow.calls.base import TargetResponse, is_number
-from fepflow.calls.responses import A2A, malformed
+from fepflow.calls.responses import A2A, malformed, misfit
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.security.addresses import is_loopback
 from fepflow.security.redaction import excerpt, redact_json
@@ -182,6 +183,8 @@ def _target_error(error: Exception, secrets: frozenset[str]) -> TargetError:
         return TargetTimeoutError("the agent did not answer in time")
     if isinstance(error, A2AError) and not isinstance(error, A2AClientError):
         return TargetError(f"the agent answered with an error: {words}", kind="agent_error", retryable=False)
+    if isinstance(error, ValidationError):
+        return misfit("answer", error, secrets)
     return malformed(f"the answer cannot be read ({type(error).__name__}): {words}")
 
 

@@ -31,7 +31,7 @@ from pydantic import TypeAdapter, ValidationError
 from fepflow.calls.base import Progress, pass_traceparent, progress_of_call, traceparent
 from fepflow.calls.mcp.traffic import Exchange, Reader, Traffic, Writer, exchange_under_way
 from fepflow.calls.policy import time_limit
-from fepflow.calls.responses import MAX_VALUES, RpcError, incompatible, malformed
+from fepflow.calls.responses import MAX_VALUES, RpcError, incompatible, malformed, misfit
 from fepflow.documents.messages import did_you_mean
 from fepflow.errors import TargetError, TargetTimeoutError
 from fepflow.json.values import has_more_values
@@ -160,10 +160,7 @@ class Server:
 
     def _in_words(self, error: MCPError | ValidationError | RuntimeError) -> TargetError:
         if isinstance(error, ValidationError):
-            first = error.errors(include_url=False, include_input=False)[0]
-            place = ".".join(str(step) for step in first["loc"])
-            why = excerpt(f"{place}: {first['msg']}", self._secrets, _SHOWN)
-            return malformed(f"the result does not fit the protocol: {why}")
+            return misfit("result", error, self._secrets)
         if isinstance(error, RuntimeError):  # the SDK's error for unsupported versions
             return incompatible(words_of(error))
         words = excerpt(error.message, self._secrets, _SHOWN)

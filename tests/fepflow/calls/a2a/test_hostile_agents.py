@@ -281,7 +281,11 @@ async def test_a_card_of_protocol_0_3_is_read_as_its_agents_write_it(serve, open
         asked = await request.json()
         assert asked["method"] == "message/send"
         message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "Old."}]}
+        if asked["params"]["message"]["parts"][0]["text"] == "odd":
+            message["parts"].append({"kind": "video"})
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": message})
 
     target = open_target(await serve(handler))
     assert (await target.call(target.render(CASE))).value == "Old."
+    with pytest.raises(TargetError, match=r"^the answer does not fit the protocol: parts\.1\.\S+: [^\n]{9,60}$"):
+        await target.call(target.render(CASE.model_copy(update={"input": "odd"})))
