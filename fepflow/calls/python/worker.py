@@ -17,6 +17,7 @@ if __name__ == "__main__" and sys.path[0] and __file__.startswith(sys.path[0]):
     del sys.path[0]  # the folder of this file, whose modules are not the agent's
 
 import asyncio
+import builtins
 import dataclasses
 import difflib
 import enum
@@ -51,6 +52,8 @@ PROGRAMMING_ERRORS = (
 
 MAX_DEPTH = 200
 """Deepest nesting of an answer."""
+
+_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # new in Python 3.11
 
 _RETRYABLE_STATUS = (408, 425, 429)
 _MAX_MESSAGE = 20_000
@@ -344,11 +347,15 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
     """Return an exception as the parts of a `Failure`: type, message, the user's own file and line."""
     if isinstance(error, Refused):
         return {"message": str(error), "kind": error.kind, "retryable": False}
+    group, others = error, ""
+    while isinstance(error, _GROUP):  # of a TaskGroup: only what is in it says what was wrong
+        others = f" (the first of {len(error.exceptions)} exceptions)" if len(error.exceptions) > 1 else others
+        error = error.exceptions[0]
     try:
-        text = " ".join(str(error)[:_MAX_MESSAGE].split())
+        text = " ".join(str(error)[:_MAX_MESSAGE].split()) + others
     except Exception:  # the exception's __str__ may fail
         text = ""
-    location = own_location(error, folder)
+    location = own_location(error, folder) or own_location(group, folder)
     status = _status_of(error)
     retryable = isinstance(error, Exception) and not isinstance(error, PROGRAMMING_ERRORS)
     if status is not None and 400 <= status < 500:

@@ -89,6 +89,14 @@ async def test_invalid_json_is_malformed_and_shown(serve: Serve, body: bytes, me
     assert len(error["message"]) < 500
 
 
+async def test_a_stream_of_events_instead_of_json_is_named_in_the_error(serve: Serve) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.Response(text='data: {"answer": "for"}\n\n', content_type="text/event-stream")
+
+    error = await error_of(configured(await serve(handler), output="$.answer"))
+    assert "the answer is a stream of events, but JSON is needed: ask the agent for" in error["message"]
+
+
 async def test_a_hundred_levels_are_not_too_deep(serve: Serve) -> None:
     async def handler(request: web.Request) -> web.Response:
         return web.Response(body=b"[" * 100 + b"]" * 100, content_type="application/json")

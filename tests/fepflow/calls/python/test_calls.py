@@ -188,6 +188,12 @@ async def test_an_exception_is_an_error_of_the_case(open_agent: Open, isolate: s
         ("KeyError('a')", "KeyError: 'a' (agent.py:2)", False),
         ("SystemExit(3)", "SystemExit: 3 (agent.py:2)", False),
         ("KeyboardInterrupt()", "KeyboardInterrupt (agent.py:2)", False),
+        ("ExceptionGroup('', [ExceptionGroup('', [KeyError('a')])])", "KeyError: 'a' (agent.py:2)", False),
+        (
+            "ExceptionGroup('', [OSError('a'), KeyError('b')])",
+            "OSError: a (the first of 2 exceptions) (agent.py:2)",
+            True,
+        ),
     ):
         asked = await caller.ask(TestCase(id="c", input=raised))
         assert (str(asked.error), asked.error.kind, asked.error.retryable) == (says, "exception", retryable)
