@@ -143,6 +143,8 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
             return body
         why = f"answers HTTP {exchange.status} with an error: {error.get('message') or status}"
         raise exchange.refuse("failed", why, request, retryable=True)
+    if answer.get("stop_reason") in _UNFINISHED:
+        exchange.tells_end = False
     simple = _with_a_text(_with_one_choice(answer, exchange, request))
     choices = simple.get("choices")
     if isinstance(choices, list) and choices:
@@ -165,6 +167,9 @@ def _error_in(answer: dict[str, Any]) -> dict[str, Any] | None:
         return None
     return error if error.get("message") or error.get("code") else None
 
+
+_UNFINISHED = ("pause_turn", "model_context_window_exceeded")
+"""Anthropic's reasons for an answer that is not whole, which litellm turns into "stop"."""
 
 _ANSWERS = ("choices", "candidates", "content", "message", "data")
 """The members that hold an answer, by provider."""

@@ -65,6 +65,8 @@ def model_error(error: Exception, model: Model, exchange: Exchange, *, with_form
     if not isinstance(status, int) or kind == "APIConnectionError":
         return ModelError(f"no usable answer from {model.name}: {message}", kind="connect", retryable=True)
     retryable = status >= 500 or status in _RETRYABLE_STATUS
+    if retryable and exchange.status is not None and exchange.status >= 500:
+        status = exchange.status  # litellm has 500 for 529
     message = f"{model.name} answered HTTP {status}: {message}"
     wait = _retry_after(error) if retryable else None
     return ModelError(message, kind="http_status", retryable=retryable, retry_after=wait, status=status)

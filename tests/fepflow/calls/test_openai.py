@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def ask(models: ModelClient, serve: Serve, tmp_path: Path) -> Ask:
     async def ask(endpoint: Endpoint, case: TestCase = CASE, attempts: int = 1, **openai: Any) -> Output:
         base = (await serve(endpoint.respond)).removesuffix("/ask")
         target = OpenAITarget(configured(base, **openai), tmp_path, (), frozenset({KEY}), models)
-        return (await TargetClient(target, RetryPolicy(attempts, 30)).ask(case)).output()
+        return (await TargetClient(target, RetryPolicy(attempts, 120)).ask(case)).output()
 
     return ask
 
@@ -491,6 +492,23 @@ async def test_an_answer_that_does_not_say_why_it_ends_is_not_said_to_be_whole(a
     )
     empty = await ask(Endpoint(chat("", reason)))
     assert "finish_reason unknown" in empty.failure["message"]
+
+
+async def test_what_litellm_tells_of_anthropic_is_told_as_anthropic_does(
+    models: ModelClient, serve: Serve, tmp_path: Path
+) -> None:
+    """litellm has "stop" for each reason to end that it does not know, and 500 for each status from there on."""
+    usage = {"input_tokens": 12, "output_tokens": 3}
+    message: Json = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "usage": usage}
+    message["content"] = [{"type": "text", "text": "Half"}]
+    overload = partial(web.json_response, {"type": "error", "error": {"message": "later"}}, status=529)
+    endpoint = Endpoint({**message, "stop_reason": "end_turn"}, {**message, "stop_reason": "pause_turn"}, overload)
+    base = (await serve(endpoint.respond)).removesuffix("/ask")
+    target = OpenAITarget(configured(base, model="anthropic/claude-sonnet-4-5"), tmp_path, (), frozenset(), models)
+    caller = TargetClient(target, RetryPolicy(1, 120))
+    whole, paused, refused = [(await caller.ask(CASE)).output() for _ in range(3)]
+    assert [whole.metadata.get("finish_reason"), paused.metadata.get("finish_reason")] == ["stop", None]
+    assert "answered HTTP 529: " in refused.failure["message"]
 
 
 @pytest.mark.battery
