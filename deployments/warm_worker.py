@@ -44,8 +44,8 @@ from fepflow.deployments.http_server import metrics_port
 from fepflow.deployments.reaper import keep, stop_on_signals
 from fepflow.errors import FepflowError
 from fepflow.host import lead_session
-from fepflow.observability.logs import outlive_reader
 from fepflow.observability.metrics import OF_REAPER, OF_WORKER, WORKER_ENDED, WORKER_RUNS
+from fepflow.output import outlive_reader
 from fepflow.settings import settings
 from fepflow.store.store import Store
 from fepflow.tasks.local_run import reaped_elsewhere

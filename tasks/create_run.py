@@ -26,7 +26,7 @@ from fepflow.store.store import Store
 from fepflow.suite.models import Gate, Suite
 from fepflow.suite.reader import LoadedSuite
 from fepflow.suite.test_cases import CasesOnDisk
-from fepflow.suite.variants import Replacement, chosen, tags_of
+from fepflow.suite.variants import Replacement, Variant, chosen, tags_of
 from fepflow.tasks.local_run import LEASE_SECONDS
 
 
@@ -92,14 +92,8 @@ def create_run(
     suite's errors.
     """
     options = options or RunOptions()
-    suite = validation.require()
-    if validation.variants:
-        raise UserError(f"{validation.path} has variants: `fepflow run` makes a run of each, fepflow.run_variants too.")
-    repeats = options.repeats or suite.repeats
-    require_repeats(suite, repeats, f"set repeats (or --repeats), which is {repeats}")
-    _require_top_up(suite.gate, options)
-    _require_pooled(suite, options)
-    cases, run_options, n_cases = _wanted(store, validation, options, suite)
+    suite, repeats, case_filter = require_options(store, validation, options)
+    cases, run_options, n_cases = _wanted(validation, options, suite, case_filter)
     if validation.origin is not None:
         run_options["origin"] = validation.origin.data()
     if options.reuse_outputs:
@@ -127,6 +121,18 @@ def create_run(
     return CreatedRun(store.runs.get(run_id), loaded)
 
 
+def require_options(store: Store, validation: SuiteValidation, options: RunOptions) -> tuple[Suite, int, CaseFilter]:
+    """Return the suite, its repeats and the selected cases. Raises FepflowError if no run can have these options."""
+    suite = validation.require()
+    if validation.variants:
+        raise UserError(f"{validation.path} has variants: `fepflow run` makes a run of each, fepflow.run_variants too.")
+    repeats = options.repeats or suite.repeats
+    require_repeats(suite, repeats, f"set repeats (or --repeats), which is {repeats}")
+    _require_top_up(suite.gate, options)
+    _require_pooled(suite, options)
+    return suite, repeats, CaseFilter(store, validation.cases, options)
+
+
 def create_variants(
     store: Store,
     validation: SuiteValidation,
@@ -138,7 +144,6 @@ def create_variants(
     """Create a run of each variant that is wanted, claimed by this process, all before the first one is executed: so
     the store knows what is left to do whenever the process ends. Raises as `create_run` does."""
     validation.require()
-    variants = [of_variant.loaded.section("variant") for of_variant in validation.variants]
     return [
         create_run(
             store,
@@ -148,8 +153,13 @@ def create_variants(
             takeovers=takeovers,
             of_variants={"variants": variants_id, "variant_number": number},
         )
-        for number, index in enumerate(chosen(variants, options.variants))
+        for number, index in enumerate(chosen(values_of(validation), options.variants))
     ]
+
+
+def values_of(validation: SuiteValidation) -> list[Variant]:
+    """Return the values that each variant of a suite has."""
+    return [of_variant.loaded.section("variant") for of_variant in validation.variants]
 
 
 def _version(loaded: LoadedSuite, options: RunOptions) -> str | None:
@@ -232,14 +242,14 @@ def _require_pooled(suite: Suite, options: RunOptions) -> None:
 
 
 def _wanted(
-    store: Store, validation: SuiteValidation, options: RunOptions, suite: Suite
+    validation: SuiteValidation, options: RunOptions, suite: Suite, case_filter: CaseFilter
 ) -> tuple[Iterable[TestCase], dict[str, Any], int]:
     """Return the cases that the run is to have, in their order, read as they are wanted; which part of the suite's they
     are; and with how many of them it begins (0: all).
 
     Those of which it may take fewer, by its gate, are in random order, clusters as a whole.
     """
-    cases, case_filter = validation.cases, CaseFilter(store, validation.cases, options)
+    cases = validation.cases
     is_wanted, count, case_options = case_filter.is_wanted, case_filter.count, case_filter.as_options()
     most = suite.gate.top_up.max_cases if suite.gate and suite.gate.top_up else None
     size = min(sample_size(count, options.limit), most or count)

@@ -24,6 +24,7 @@ from fepflow.cli.runs import cancel, list_runs, rescore, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import cases, checks, init, plan, schema, validate
 from fepflow.errors import FepflowError, MissingExtraError
+from fepflow.output import outlive_reader
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -84,23 +85,24 @@ def main() -> None:
     """Run the command line; whatever happens, a person gets a sentence and never a traceback."""
     # The process is the command line's own. Imports and runs make few cycles, and the search took a sixth of the time.
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    outlive_reader()  # the exit code stays that of the verdict, for example in `fepflow run suite.yaml | head`
     try:
         code = fepflow.main(standalone_mode=False)
         _leave(code if isinstance(code, int) else 0)
     except click.exceptions.Exit as error:
         _leave(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        with suppress(FepflowError):  # stderr cannot be written
+            error.show()
         _leave(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)
         _leave(130)
-    except BrokenPipeError:
-        # The reader has gone, as in `fepflow list | head`; nothing more can be written.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except Exception as error:
-        _leave(_explain(error))
+        code = error.exit_code if isinstance(error, FepflowError) else FepflowError.exit_code
+        with suppress(FepflowError):
+            code = _explain(error)
+        _leave(code)
 
 
 def _leave(code: int) -> NoReturn:

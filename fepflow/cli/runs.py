@@ -26,6 +26,7 @@ from fepflow.cli.options import (
     unknown_variables,
 )
 from fepflow.errors import InfrastructureError, RunBusyError
+from fepflow.output import outliving
 from fepflow.text import plural
 
 if TYPE_CHECKING:
@@ -253,7 +254,7 @@ def stdout_for_json() -> Iterator[TextIO]:
         with redirect_stdout(sys.stderr):
             yield own
         return
-    with os.fdopen(os.dup(descriptor), "w", encoding=sys.stdout.encoding) as own:
+    with outliving(os.dup(descriptor), sys.stdout.encoding) as own:
         os.dup2(others, descriptor)
         with redirect_stdout(sys.stderr):
             yield own

@@ -230,8 +230,9 @@ def schedule(suite: str | None, as_list: bool, action: str | None, name: str | N
         raise click.UsageError("give a suite, or --list")
     if (when["cron"] is None) == (when["every"] is None):
         raise click.UsageError('say when: --cron "0 2 * * *", or --every 30m')
-    from fepflow.services import run_service
+    from fepflow.services import prefect_api, run_service
 
+    prefect_api.require_schedule(when["cron"], when["timezone"])
     path = Path(suite)
     validation = run_service.validate(path)
     suite_name = validation.require().name

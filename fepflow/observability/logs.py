@@ -23,15 +23,13 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
+from fepflow.output import outlive_reader
 from fepflow.security.redaction import known_secrets, redact, redact_json, secrets_among
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 MARK = "FEPFLOW_LOG_MARK"
 """The variable with the mark of records. Children inherit it together with the captured stdout and stderr."""
@@ -172,9 +170,11 @@ def line_of_text(text: str, process: str, secrets: frozenset[str]) -> str:
 def set_up(process: str, *, stdout: bool = True) -> None:
     """Make this process, named `process` in the log, and its children log as JSON if `FEPFLOW_LOG=json`.
 
-    Each fepflow process calls it first. Without `stdout`, that is not captured: it has a command's results.
+    Each fepflow process calls it first, and so outlives whoever reads its log. Without `stdout`, that is not captured:
+    it has a command's results.
     """
     global _process
+    outlive_reader()
     if not is_json():
         return
     _process = process
@@ -186,24 +186,6 @@ def set_up(process: str, *, stdout: bool = True) -> None:
     use_handler()
     sys.excepthook = _log_uncaught
     threading.excepthook = lambda args: _log_uncaught(args.exc_type, args.exc_value, args.exc_traceback)
-
-
-def outlive_reader() -> None:
-    """Let this process go on without output when nobody reads it any more, for example because `serve` was killed.
-
-    Rich, with which Prefect logs, would end it: in the middle of a run, which would then count as cancelled.
-    """
-    from rich.console import Console
-
-    Console.on_broken_pipe = _print_nowhere  # type: ignore[method-assign, assignment]  # meant for subclasses
-
-
-def _print_nowhere(console: Console) -> None:
-    console.quiet = True
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for number in (1, 2):  # an agent's print would be an error of its case
-        os.dup2(nowhere, number)
-    os.close(nowhere)
 
 
 def is_json() -> bool:

@@ -207,11 +207,17 @@ MAX_POINTS = 60
 def trends_view(store: Store, suite: str) -> tuple[list[tuple[Series, Markup | None]], int]:
     """Return the metrics of a suite over the runs like its newest one with a verdict, each with its chart.
 
-    Also returns how many runs measured something else, or were started another way. Raises NotFoundError.
+    Also returns how many runs measured something else, or were started another way. None has a trend before the first
+    run with a verdict and a value. Raises NotFoundError for an unknown suite.
     """
     if not suite:
         raise UserError("Trends are those of a suite: choose one on the page of suites.")
-    all_series, others = trends_of(store, suite, None)
+    try:
+        all_series, others = trends_of(store, suite, None)
+    except NotFoundError:
+        if not store.runs.newest(1, suite):
+            raise
+        return [], 0
     return [(series, _trend_chart(store, series)) for series in all_series], others
 
 

@@ -467,6 +467,34 @@ def _is_of(scheduled: dict[str, Any], run: RunRecord) -> bool:
     return run.suite_path == path or run.suite_path.endswith(f"/{path}")
 
 
+def require_schedule(cron: str | None, timezone: str) -> None:
+    """Raise UserError for an unknown timezone, and for a cron expression that is invalid or whose time never comes.
+
+    Importing Prefect's parser of these expressions would import Prefect, which takes its settings at import: this is
+    for the time before that, and before a server is started.
+    """
+    from importlib.util import find_spec, module_from_spec, spec_from_file_location
+    from zoneinfo import available_timezones
+
+    if timezone not in available_timezones():
+        raise UserError(f"There is no timezone {timezone!r}: give a name such as UTC or Europe/Berlin.")
+    prefect = find_spec("prefect")
+    if cron is None or prefect is None:
+        return
+    file = Path(str(prefect.origin)).with_name("_vendor") / "croniter" / "croniter.py"
+    spec: Any = spec_from_file_location("croniter_of_prefect", file)
+    parser: Any = module_from_spec(spec)
+    spec.loader.exec_module(parser)
+    try:
+        parser.croniter(cron).get_next()
+    except parser.CroniterBadDateError:  # Prefect's scheduler would fail over it, again and again
+        raise UserError(f"The moment of {cron!r} never comes.") from None
+    except ValueError:
+        raise UserError(
+            f"{cron!r} is not a cron expression: give minute, hour, day, month and weekday, such as '0 2 * * *'."
+        ) from None
+
+
 # --- the work pool of our deployments --------------------------------------------------------------------------------
 
 

@@ -240,13 +240,14 @@ def begin(
     validation: SuiteValidation, options: RunOptions, note: Note, *, show_logs: bool = False
 ) -> Iterator[LocalRun]:
     """Create a run of a valid suite without variants."""
-    connect(note, show_logs=show_logs)
     from fepflow.store.store import Store
-    from fepflow.tasks.create_run import create_run
+    from fepflow.tasks.create_run import create_run, require_options
     from fepflow.tasks.local_run import STORE_WAIT, LocalRun
 
     # Dead runs are left to the flow, which reports to Prefect those that it marks itself.
     with Store.open(settings().store_address, STORE_WAIT) as store:
+        require_options(store, validation, options)  # a typing error is told before a server is started
+        connect(note, show_logs=show_logs)
         planned = create_run(store, validation, options)
         yield LocalRun(planned.run, store, planned.loaded)
 

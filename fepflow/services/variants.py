@@ -19,7 +19,7 @@ from fepflow.store.leases import new_owner
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
 from fepflow.suite.variants import MANY, chosen, label_of
-from fepflow.tasks.create_run import RunOptions, create_variants
+from fepflow.tasks.create_run import RunOptions, create_variants, require_options, values_of
 from fepflow.tasks.local_run import LEASE_SECONDS, STORE_WAIT, Listener, LocalRun, LocalVariants
 
 
@@ -48,7 +48,7 @@ def wanted_variants(validation: SuiteValidation, options: RunOptions, *, yes: bo
 
     Raises UserError for an unknown name or value, and for many variants without `yes`.
     """
-    variants = [of_variant.loaded.section("variant") for of_variant in validation.variants]
+    variants = values_of(validation)
     labels = [label_of(variants[index]) for index in chosen(variants, options.variants)]
     if not labels:
         raise UserError("No variant has all of these values: leave a --variant out.")
@@ -66,8 +66,10 @@ def begin_variants(
     validation: SuiteValidation, options: RunOptions, note: Note, *, show_logs: bool = False
 ) -> Iterator[LocalVariants]:
     """Create a run of each selected variant."""
-    connect(note, show_logs=show_logs)
     with Store.open(settings().store_address, STORE_WAIT) as store:
+        for index in chosen(values_of(validation), options.variants):
+            require_options(store, validation.variants[index], options)  # before a server is started
+        connect(note, show_logs=show_logs)
         variants_id = uuid4().hex
         created = create_variants(store, validation, options, variants_id)
         runs = [LocalRun(run.run, store, run.loaded) for run in created]

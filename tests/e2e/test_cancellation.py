@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from ruamel.yaml import YAML
 
 from fepflow.store.store import Store
 
@@ -59,6 +60,24 @@ def is_under_way(workplace: Workplace, endpoint: Endpoint) -> bool:
 
 def kept(workplace: Workplace) -> int:
     return sum(result.output is not None for result in workplace.results.values())
+
+
+def test_a_run_whose_output_nobody_reads_any_more_is_not_cancelled(workplace: Workplace) -> None:
+    agent = "def answer(question):\n    print('asked', flush=True)\n    return question\n"
+    (workplace.folder / "agent.py").write_text(agent, encoding="utf-8")
+    target = {"python": "agent.py:answer"}
+    workplace.write_suite(CASES)
+    document = YAML().load(workplace.suite)
+    with workplace.suite.open("w", encoding="utf-8") as file:
+        YAML().dump({**document, "target": target}, file)
+    with workplace.running("run", workplace.suite, "-v") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stderr.readline()
+        process.stdout.close()
+        process.stderr.close()
+        assert process.wait(timeout=120) == 0
+    assert (workplace.record.status, workplace.record.outcome) == ("completed", "pass")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.battery)])

@@ -38,6 +38,12 @@ from tests.fepflow.conftest import Cli, FillRun, check
         (["run", "suite.yaml", "--env-file", "nowhere.env"], "nowhere.env: there is no such file (--env-file)"),
         (["validate", "."], "is a folder (name a file in it)"),
         (["show", "latest"], "There are no runs yet"),
+        (
+            ["schedule", "suite.yaml", "--cron", "61 2 * * *"],
+            "'61 2 * * *' is not a cron expression: give minute, hour",
+        ),
+        (["schedule", "suite.yaml", "--cron", "0 2 30 2 *"], "The moment of '0 2 30 2 *' never comes"),
+        (["schedule", "suite.yaml", "--every", "1h", "--timezone", "Mars/X"], "There is no timezone 'Mars/X'"),
         (["frobnicate"], "No such command 'frobnicate'"),
     ],
 )
@@ -46,6 +52,19 @@ def test_usage_errors_end_with_2(cli: Cli, words: list[str], says: str) -> None:
     assert says in done.stderr
     assert "Traceback" not in done.stderr
     assert done.exit_code == 2
+
+
+def test_a_selection_without_cases_is_told_before_a_server_is_started(cli: Cli, home: Path) -> None:
+    assert cli("init", ".").exit_code == 0
+    for options, says in (
+        (["--case", "capitol-1"], "--case capitol-1: no test case has such an id"),
+        (["--filter-metadata", "topic=none"], "No test case is left by --filter-metadata topic=none"),
+        (["--filter-failing", "1234"], "There is no run '1234'"),
+    ):
+        done = cli("run", "suite.yaml", *options)
+        assert says in done.stderr
+        assert done.exit_code == 2
+    assert not (home / "home" / "server.json").exists()
 
 
 def test_an_env_file_gives_what_the_environment_does_not(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +107,19 @@ def test_a_closed_pipe_is_not_an_error(fill_run: FillRun, home: Path) -> None:
         process.stdout.read(10)
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_output_that_cannot_be_written_is_named_and_one_that_nobody_reads_changes_no_exit_code() -> None:
+    command = [sys.executable, "-P", "-m", "fepflow.cli.main", "--version"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "error: The output cannot be written: No space left on device.\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 LEAVES_A_THREAD = """

@@ -106,12 +106,13 @@ def test_a_process_whose_output_nobody_reads_any_more_goes_on() -> None:
     code = """
 import sys
 from rich.console import Console
-from fepflow.observability.logs import outlive_reader
-outlive_reader()
+from fepflow.output import outlive_reader
 console = Console(file=sys.stderr)
+outlive_reader()
 sys.stdin.read()
-console.print("a record")
 print("an agent's print", flush=True)
+console.print("a record")
+print("an agent's print", file=sys.stderr, flush=True)
 sys.exit(7)
 """
     reader, writer = os.pipe()

@@ -321,6 +321,9 @@ def test_ticked_runs_are_compared_with_the_oldest(client: httpx.Client, store: S
 
 
 def test_trends_of_a_suite(client: httpx.Client, store: Store) -> None:
+    fill(store, [simple("a")], run_id="aaaa0000", ended=False)
+    empty = page(client, "/trends", suite="refunds")
+    assert "No metric has a trend yet: that needs a run of the whole suite with a verdict" in empty
     fill(store, [simple("a"), simple("b")], run_id="aaaa1111")
     fill(store, [simple("a"), simple("b", False)], run_id="bbbb2222")
     shown = page(client, "/trends", suite="refunds")
