@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
-from inspect import isawaitable, signature
+from functools import partial, wraps
+from inspect import isasyncgen, isawaitable, iscoroutinefunction, isgenerator, signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
@@ -25,6 +25,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import to_jsonable_python
 
 from fepflow.calls.models.client import ModelRequests, nested_or_own
+from fepflow.calls.python.worker import first_cause, is_installed, joined
 from fepflow.checks.base import meant_argument
 from fepflow.checks.core.checked_output import MAX_WAITING, YIELD_INTERVAL, case_result, checks_of, run_checks
 from fepflow.checks.core.compiled import CompiledCheck, compile_checks, unknown_argument, unknown_arguments
@@ -96,6 +97,9 @@ def read_outputs(items: Sequence[Any]) -> list[Output]:
     """
     problems: list[Problem] = []
     outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(items)]
+    for index, output in enumerate(outputs):
+        if (pending := _pending(output)) is not None:
+            problems.append(Problem(f"is {pending}", path=f"outputs[{index}]", advice="await the agent's answer first"))
     if problems:
         raise InputError(problems)
     return [output for output in outputs if output is not None]
@@ -245,6 +249,31 @@ async def evaluate_async(
     Raises InputError before any check runs if the input cannot be evaluated: no cases, different lengths, duplicate
     ids, metadata that JSON cannot express.
     """
+    return await _begin(
+        test_cases,
+        outputs,
+        checks,
+        metadata,
+        max_async_concurrent,
+        repeats=repeats,
+        experiment_metadata=experiment_metadata,
+    )
+
+
+def _begin(
+    test_cases: Sequence[Any],
+    outputs: Sequence[Any] | Callable[..., Any],
+    checks: GivenChecks | None = None,
+    metadata: dict[str, Any] | ExperimentMetadata | None = None,
+    max_async_concurrent: int | None = None,
+    *,
+    repeats: int = 1,
+    experiment_metadata: ExperimentMetadata | dict[str, Any] | None = None,
+) -> Coroutine[Any, Any, EvaluationRunResult]:
+    """Read the arguments of `evaluate_async`, and return what is left to await.
+
+    Outside of an event loop, a sync function is called here: it may run a loop of its own, with `asyncio.run`.
+    """
     metadata, experiment = read_metadata(metadata, experiment_metadata)
     for path, items in (
         ("test_cases", test_cases),
@@ -256,33 +285,36 @@ async def evaluate_async(
     if max_async_concurrent is not None:
         limit = asyncio.Semaphore(require_count(max_async_concurrent, "checks", "max_async_concurrent"))
     shared, per_case = read_checks(checks)
-    calls, test_cases = callable(outputs), read_test_cases(test_cases)
+    calls, cases = callable(outputs), read_test_cases(test_cases)
     repeats = require_repeats(repeats, calls=calls)
     given = [] if callable(outputs) else read_outputs(outputs)
-    require_match(test_cases, None if calls else given, per_case)
+    require_match(cases, None if calls else given, per_case)
     started_at = utc_now()
     compiled_shared = compile_checks(shared)
     for warning in (warning for check in compiled_shared for warning in check.warnings):
         logger.warning(warning)
-    pairs = (
-        await outputs_of(outputs, test_cases, repeats)
-        if callable(outputs)
-        else list(zip(test_cases, given, strict=True))
-    )
-    own = {case.id: per_case[index] for index, case in enumerate(test_cases)} if per_case else {}
-    with_checks = (
-        (case, output, checks_of([*(case.checks or ()), *own.get(case.id, ())], compiled_shared))
-        for case, output in pairs
-    )
-    async with nested_or_own() as requests:
-        results = await _case_results(with_checks, requests, limit)
-    if repeats > 1:
-        numbers = (index % repeats + 1 for index in range(len(results)))
-        results = [
-            result.model_copy(update={"metadata": {"repeat": number}})
-            for result, number in zip(results, numbers, strict=True)
-        ]
-    return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
+    makers = _makers(outputs, cases, repeats) if callable(outputs) else []
+    if not iscoroutinefunction(outputs) and not _is_in_loop():
+        makers = [(case, _made_now(make)) for case, make in makers]
+    own = {case.id: per_case[index] for index, case in enumerate(cases)} if per_case else {}
+
+    async def rest() -> EvaluationRunResult:
+        pairs = await _outputs_of(makers) if calls else list(zip(cases, given, strict=True))
+        with_checks = (
+            (case, output, checks_of([*(case.checks or ()), *own.get(case.id, ())], compiled_shared))
+            for case, output in pairs
+        )
+        async with nested_or_own() as requests:
+            results = await _case_results(with_checks, requests, limit)
+        if repeats > 1:
+            numbers = (index % repeats + 1 for index in range(len(results)))
+            results = [
+                result.model_copy(update={"metadata": {"repeat": number}})
+                for result, number in zip(results, numbers, strict=True)
+            ]
+        return run_result(str(uuid4()), results, started_at, experiment, metadata=metadata)
+
+    return rest()
 
 
 def _blocking(function: Callable[P, Coroutine[Any, Any, EvaluationRunResult]]) -> Callable[P, EvaluationRunResult]:
@@ -290,25 +322,32 @@ def _blocking(function: Callable[P, Coroutine[Any, Any, EvaluationRunResult]]) -
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> EvaluationRunResult:
-        results: list[EvaluationRunResult] = []
-
-        async def run() -> None:
-            # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
-            results.append(await function(*args, **kwargs))
-
-        try:
-            asyncio.get_running_loop()
-            is_in_loop = True
-        except RuntimeError:  # nothing runs below: this error would be the context of each one that is raised there
-            is_in_loop = False
-        if is_in_loop:
-            with ThreadPoolExecutor(1) as thread:
-                thread.submit(asyncio.run, run()).result()
-        else:
-            asyncio.run(run())
-        return results[0]
+        if not _is_in_loop():
+            return _evaluate(*args, **kwargs)
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(_evaluate, *args, **kwargs).result()
 
     return call
+
+
+def _evaluate(*args: Any, **kwargs: Any) -> EvaluationRunResult:
+    begun = _begin(*args, **kwargs)
+    results: list[EvaluationRunResult] = []
+
+    async def run() -> None:
+        # The result is not returned: asyncio.run would spell it out, in a message that is never shown.
+        results.append(await begun)
+
+    asyncio.run(run())
+    return results[0]
+
+
+def _is_in_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 evaluate = _blocking(evaluate_async)
@@ -404,29 +443,54 @@ CASE_PARAMETER = "test_case"
 """Name of the parameter of a function that gets the whole test case."""
 
 
-async def outputs_of(
-    function: Callable[..., Any], cases: Sequence[TestCase], repeats: int
-) -> list[tuple[TestCase, Output]]:
-    """Call the function for each repeat of each case, and return the cases with their outputs.
+Maker = Callable[[], Any]
+"""A call of the function: it returns the answer, or what is to be awaited for it."""
 
-    It gets the input, or the test case if it has a parameter `test_case`. An exception becomes a failed output. Calls
-    of an async function run side by side; those of a sync one run one after another, in this thread.
+
+def _makers(function: Callable[..., Any], cases: Sequence[TestCase], repeats: int) -> list[tuple[TestCase, Maker]]:
+    """Return the calls of the function, for each repeat of each case.
+
+    It gets the input, or the test case if it has a parameter `test_case`.
     """
     wants_case = _wants_case(function)
+
+    def make(case: TestCase) -> Any:
+        # A function that changes its input would change it for the next repeat, and in the result.
+        return function(**{CASE_PARAMETER: case}) if wants_case else function(as_it_is_now(case.input))
+
+    return [(case, partial(make, case)) for case in cases for _ in range(repeats)]
+
+
+def _made_now(make: Maker) -> Maker:
+    """Call now, and return what gives the answer later."""
+    started = perf_counter()
+    try:
+        answer = make()
+        answer = answer if isawaitable(answer) else output_of(answer, started)
+    except (Exception, SystemExit) as error:
+        answer = failed_output(error, described(error), started)
+    return lambda: answer
+
+
+async def _outputs_of(makers: Sequence[tuple[TestCase, Maker]]) -> list[tuple[TestCase, Output]]:
+    """Return the cases with their outputs. An exception becomes a failed output.
+
+    Calls of an async function run side by side; those of a sync one run one after another, in this thread.
+    """
     places = asyncio.Semaphore(CONCURRENCY)
 
-    async def output_of_call(case: TestCase) -> Output:
+    async def output_of_call(case: TestCase, make: Maker) -> tuple[TestCase, Output]:
         async with places:
             started = perf_counter()
             try:
-                # A function that changes its input would change it for the next repeat, and in the result.
-                answer = function(**{CASE_PARAMETER: case}) if wants_case else function(as_it_is_now(case.input))
-                return output_of(await answer if isawaitable(answer) else answer, started)
-            except Exception as error:
-                return failed_output(error, described(error, type(error).__name__), started)
+                answer = make()
+                return case, output_of(await answer if isawaitable(answer) else answer, started)
+            except (Exception, SystemExit, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    raise
+                return case, failed_output(error, described(error), started)
 
-    units = [case for case in cases for _ in range(repeats)]
-    return list(zip(units, await asyncio.gather(*map(output_of_call, units)), strict=True))
+    return await asyncio.gather(*(output_of_call(case, make) for case, make in makers))
 
 
 def _wants_case(function: Callable[..., Any]) -> bool:
@@ -452,8 +516,32 @@ def require_repeats(repeats: Any, *, calls: bool) -> int:
     return int(repeats)
 
 
+def is_cancelled() -> bool:
+    """Return whether the current task is being cancelled; a CancelledError may also come from another one."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # the caller is not async
+        return False
+    return task is not None and task.cancelling() > 0
+
+
+def _pending(value: Any) -> str | None:
+    """Return what a value is that is no answer yet, as somebody has to await it; None for any other one."""
+    value = value.value if isinstance(value, Output) else value
+    if isasyncgen(value):
+        return "an async generator"
+    return f"a {type(value).__name__} that nothing awaits" if isawaitable(value) else None
+
+
 def output_of(value: Any, started: float) -> Output:
-    """Return a function's return value as an output, with its duration."""
+    """Return a function's return value as an output, with its duration. A generator is read whole.
+
+    Raises TypeError for a value that has to be awaited: the agent has not answered, but a check may find it not empty.
+    """
+    if isgenerator(value):
+        value = joined(list(value))
+    if (pending := _pending(value)) is not None:
+        raise TypeError(f"the function returned {pending}: make it an async function that waits for the answer")
     return value if isinstance(value, Output) else Output(value=as_it_is_now(value), metadata=_latency(started))
 
 
@@ -468,9 +556,14 @@ def failed_output(error: BaseException, message: str, started: float) -> Output:
     return Output(value=None, metadata={"error": cause, **_latency(started)})
 
 
-def described(error: BaseException, name: str) -> str:
-    """Return an exception on one line: its name, its message, and the user's line that raised it."""
-    return f"{name}: {message_on_one_line(str(error))}{_location(error)}"
+def described(error: BaseException, name: str | None = None) -> str:
+    """Return an exception on one line: its name or type, its message, and the user's line that raised it."""
+    cause, others = first_cause(error)
+    try:
+        message = message_on_one_line(str(cause)) + others
+    except Exception:  # the exception's __str__ may fail
+        message = "no message"
+    return f"{name or type(cause).__name__}: {message}{_location(error, cause)}"
 
 
 def message_on_one_line(text: str) -> str:
@@ -488,12 +581,12 @@ def as_it_is_now(value: Any) -> Any:
         return value
 
 
-def _location(error: BaseException) -> str:
-    """Return the line that raised it: the innermost one outside of fepflow and installed packages."""
+def _location(*errors: BaseException) -> str:
+    """Return the line that raised the last of them: the innermost one outside of fepflow and installed code."""
     ours = str(Path(__file__).parents[1])
-    frames = traceback.extract_tb(error.__traceback__)
+    frames = [frame for error in errors for frame in traceback.extract_tb(error.__traceback__)]
     others = [frame for frame in frames if not Path(frame.filename).is_relative_to(ours)]
-    own = [frame for frame in others if "site-packages" not in frame.filename] or others
+    own = [frame for frame in others if not is_installed(Path(frame.filename))] or others
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
@@ -527,7 +620,7 @@ def assert_case(
         raise InputError(Problem("there are no checks", path="checks", advice="give at least one"))
     parts = {"input": input, "expected": expected, "metadata": metadata}
     case = {name: value for name, value in parts.items() if value is not None or name == "input"}
-    answer = output if isinstance(output, Output) else Output(value=output)
+    (answer,) = read_outputs([output if isinstance(output, Output) else Output(value=output)])
     (result,) = evaluate([TestCase.model_validate(case)], [answer], list(checks)).results
     complaints = [(check.check_id, complaint(check)) for check in result.check_results]
     if lines := [f"{check_id}: {text}" for check_id, text in complaints if text is not None]:

@@ -485,7 +485,8 @@ class CompiledCheck:
     def _as_json(self, answer: Any) -> dict[str, Any]:
         """Return a copy that is JSON: a user's own check may return a set, a date or a model."""
         if not isinstance(answer, dict):
-            raise CheckArgumentsError(f"{self.check_type} must return a dict of results, not {type(answer).__name__}")
+            message = f'{self.check_type} must return a dict of results such as {{"passed": True}}'
+            raise CheckArgumentsError(f"{message}, not {type(answer).__name__}")
         try:
             results: dict[str, Any] = to_jsonable_python(answer)
         except ValueError as error:

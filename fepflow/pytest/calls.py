@@ -15,6 +15,7 @@ from typing import Any, get_args
 import pytest
 
 from fepflow.asyncio_helpers import gather_or_raise
+from fepflow.calls.python.worker import first_cause
 from fepflow.checks.core.checked_output import checks_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import (
@@ -23,6 +24,7 @@ from fepflow.checks.engine import (
     evaluate,
     evaluate_async,
     failed_output,
+    is_cancelled,
     message_on_one_line,
     output_of,
     read_checks,
@@ -193,6 +195,8 @@ async def run_samples_async(call: AsyncCall, plan: Plan, samples: range) -> list
             raise
 
     await gather_or_raise(work() for _ in range(plan.concurrency or CONCURRENCY))
+    if len(answers) < len(samples) * len(plan.cases):
+        pytest.fail("A call cancelled its own asyncio task, so its answer is missing.", pytrace=False)
     results: list[SampleResult] = []
     for group in _by_sample(sorted(answers, key=lambda answer: (answer.sample, answer.case_index))):
         checked = await evaluate_async(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -214,27 +218,21 @@ def _answering(answers: list[_Answer], case_index: int, sample: int) -> Iterator
     except _OF_THE_WHOLE_TEST:
         raise
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+        if isinstance(error, asyncio.CancelledError) and is_cancelled():
             raise  # it is us who are stopped; else something inside the function was
         answers.append(_raised(error, case_index, sample, started))
 
 
-def _is_cancelled() -> bool:
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:  # the function is not async
-        return False
-    return task is not None and task.cancelling() > 0
-
-
-def _raised(error: BaseException, case_index: int, sample: int, started: float) -> _Answer:
+def _raised(raised: BaseException, case_index: int, sample: int, started: float) -> _Answer:
+    cause, others = first_cause(raised)
+    error = raised if others else cause  # a skip beside an error is no skip
     if isinstance(error, pytest.skip.Exception):
         return _Answer(case_index, sample, None, "skipped", f"skipped: {message_on_one_line(error.msg or '')}")
     if _is_time_limit(error):
         raise error
     logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)
     judged = isinstance(error, AssertionError | pytest.fail.Exception)
-    message = described(error, "failed" if isinstance(error, pytest.fail.Exception) else type(error).__name__)
+    message = described(raised, "failed" if isinstance(error, pytest.fail.Exception) else None)
     output = failed_output(error, message, started)
     return _Answer(case_index, sample, output, "failed" if judged else "error", message)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -64,6 +68,88 @@ def test_what_the_function_raises_is_an_error_of_its_case_and_no_fail() -> None:
     failure = first.execution_context.output.failure
     assert failure["message"].startswith("ZeroDivisionError: ")
     assert "(test_called.py:" in failure["message"]
+
+
+NOT_EMPTY = {"type": "is_empty", "value": "$.output.value", "negate": True}
+
+
+async def late(number: Any) -> Any:
+    return number
+
+
+async def awaits_what_was_cancelled(number: Any) -> None:
+    sleeping = asyncio.create_task(asyncio.sleep(60))
+    sleeping.cancel()
+    await sleeping
+
+
+async def fails_in_a_task_group(number: Any) -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(asyncio.to_thread(json.loads, "{"))
+
+
+async def streams(number: Any) -> AsyncIterator[str]:
+    yield "a"
+
+
+class MuteError(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+
+def raises_what_has_no_text(number: Any) -> None:
+    raise MuteError
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (lambda number: sys.exit(0), r"SystemExit: 0 \(test_called.py:\d+\)"),
+        (awaits_what_was_cancelled, r"CancelledError: no message \(test_called.py:\d+\)"),
+        (fails_in_a_task_group, r"JSONDecodeError: Expecting .* \(test_called.py:\d+\)"),
+        (lambda number: json.loads("{"), r"JSONDecodeError: Expecting .* \(test_called.py:\d+\)"),
+        (raises_what_has_no_text, r"MuteError: no message \(test_called.py:\d+\)"),
+        (streams, "TypeError: the function returned an async generator: .*"),
+        (lambda number: asyncio.sleep(0, late(number)), "TypeError: the function returned a coroutine that .*"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_what_gives_no_answer_is_an_error_that_names_the_cause(answer: Callable[..., Any], says: str) -> None:
+    (result,) = fepflow.evaluate([1], answer, [NOT_EMPTY]).results
+    assert (result.status, result.passed) == ("error", False)
+    failure = result.execution_context.output.failure
+    assert failure is not None
+    assert re.fullmatch(says, failure["message"])
+
+
+def test_an_answer_that_was_not_awaited_is_refused() -> None:
+    pending = [late(1), late(2)]
+    with pytest.raises(InputError, match=r"outputs\[1\]: is a coroutine that nothing awaits"):
+        fepflow.evaluate([1, 2], pending, [NOT_EMPTY])
+    with pytest.raises(InputError, match="is a coroutine that nothing awaits"):
+        assert_case(1, pending[0], [NOT_EMPTY])
+    for coroutine in pending:
+        coroutine.close()
+
+
+def test_a_generator_is_read_whole_for_all_checks() -> None:
+    def answer(parts: Any) -> Iterator[Any]:
+        yield from parts
+
+    texts, others = fepflow.evaluate([["a", "b"], ["a", 1]], answer, [NOT_EMPTY, NOT_EMPTY]).results
+    assert [row.execution_context.output.value for row in (texts, others)] == ["ab", ["a", 1]]
+
+
+async def in_a_loop(answer: Callable[..., Any]) -> Any:
+    return fepflow.evaluate([1, 2], answer, [NOT_EMPTY])
+
+
+def test_a_sync_function_may_run_a_loop_of_its_own_also_below_a_running_one() -> None:
+    def answer(number: int) -> int:
+        return int(asyncio.run(late(number)))
+
+    assert fepflow.evaluate([1, 2], answer, [NOT_EMPTY]).pass_rate == 1
+    assert asyncio.run(in_a_loop(answer)).pass_rate == 1
 
 
 def test_what_cannot_be_repeated_is_refused_before_anything_is_called() -> None:

@@ -283,7 +283,7 @@ def answer_text(returned: Any, limit: int, form: Form) -> str:
 
     Raises Refused, and the exceptions of a generator.
     """
-    value = _joined(list(_bounded(returned, limit, form))) if isinstance(returned, Iterator) else returned
+    value = joined(list(_bounded(returned, limit, form))) if isinstance(returned, Iterator) else returned
     metadata: dict[str, Any] = {}
     kind = type(value)
     if (kind.__name__, kind.__module__) == ("Output", "fepflow.protocol.test_case"):
@@ -313,7 +313,7 @@ async def awaited_text(returned: Any, limit: int, form: Form) -> str:
         if room < 0:
             raise _too_large(limit)
         chunks.append(chunk)
-    return answer_text(_joined(chunks), limit, form)
+    return answer_text(joined(chunks), limit, form)
 
 
 def _bounded(chunks: Iterator[Any], limit: int, form: Form) -> Iterator[Any]:
@@ -325,7 +325,7 @@ def _bounded(chunks: Iterator[Any], limit: int, form: Form) -> Iterator[Any]:
         yield chunk
 
 
-def _joined(chunks: list[Any]) -> Any:
+def joined(chunks: list[Any]) -> Any:
     """Return the chunks joined if all are texts, else as a list."""
     return "".join(chunks) if all(isinstance(chunk, str) for chunk in chunks) else chunks
 
@@ -347,10 +347,8 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
     """Return an exception as the parts of a `Failure`: type, message, the user's own file and line."""
     if isinstance(error, Refused):
         return {"message": str(error), "kind": error.kind, "retryable": False}
-    group, others = error, ""
-    while isinstance(error, _GROUP):  # of a TaskGroup: only what is in it says what was wrong
-        others = f" (the first of {len(error.exceptions)} exceptions)" if len(error.exceptions) > 1 else others
-        error = error.exceptions[0]
+    group = error
+    error, others = first_cause(error)
     try:
         text = " ".join(str(error)[:_MAX_MESSAGE].split()) + others
     except Exception:  # the exception's __str__ may fail
@@ -368,6 +366,18 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
         "retry_after": _retry_after(error) if retryable else None,
         "status": status,
     }
+
+
+def first_cause(error: BaseException) -> tuple[BaseException, str]:
+    """Return the first exception in a group of a TaskGroup, which itself does not say what was wrong; and of how many.
+
+    An exception that is no group is its own cause.
+    """
+    others = ""
+    while isinstance(error, _GROUP):
+        others = f" (the first of {len(error.exceptions)} exceptions)" if len(error.exceptions) > 1 else others
+        error = error.exceptions[0]
+    return error, others
 
 
 def _status_of(error: BaseException) -> int | None:

@@ -43,6 +43,34 @@ def test_a_rate_can_be_reached_in_spite_of_an_exception(project: Project) -> Non
     result.stdout.fnmatch_lines(["*: pass, 9 of 10 results passed: 0.9 *, the threshold is 0.9; 1 in error."])
 
 
+def test_a_call_that_was_not_awaited_or_cancelled_its_own_task_does_not_pass(project: Project) -> None:
+    result = project.run(
+        """
+        NOT_EMPTY = [Check(type="is_empty", arguments={"value": "$.output.value", "negate": True})]
+
+        async def agent(test_case):
+            return test_case.expected
+
+        @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+        @evaluate(CASES, NOT_EMPTY)
+        def test_not_awaited(test_case):
+            return agent(test_case)
+
+        @evaluate(CASES, NOT_EMPTY)
+        async def test_cancelled(test_case):
+            asyncio.current_task().cancel()
+            await asyncio.sleep(60)
+        """
+    )
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "    TypeError: the function returned a coroutine that nothing awaits: make it an async function *",
+            "A call cancelled its own asyncio task, so its answer is missing.",
+        ]
+    )
+
+
 @pytest.mark.parametrize("how", ["assert test_case.id == 'france'", "pytest.fail('not this one')"])
 def test_an_assertion_in_the_function_is_a_failed_sample(project: Project, how: str) -> None:
     result = project.run(
