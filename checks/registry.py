@@ -15,8 +15,6 @@ from inspect import getsource
 from pathlib import Path
 from typing import TypeVar
 
-from packaging.version import InvalidVersion, Version
-
 from fepflow.checks.base import BaseCheck
 from fepflow.documents.files import open_regular
 from fepflow.documents.messages import bare_name, did_you_mean
@@ -148,8 +146,6 @@ def register(check_type: str, version: str = "1.0.0") -> Callable[[T], T]:
     Registering the same class again (a plugin that is loaded twice) replaces it. Another class of the same type and
     version is a CheckArgumentsError.
     """
-    if not re.fullmatch(SEMVER, version):
-        raise CheckArgumentsError(f"{version} is not a semantic version such as 1.2.0")
     parse_version(version)
     name = str(check_type)
 
@@ -253,16 +249,27 @@ def source_hash(check_class: CheckClass) -> str | None:
         return None
 
 
-def parse_version(version: str) -> Version:
-    """Return a semantic version that can be compared. Raises CheckArgumentsError for another text."""
-    try:
-        return Version(version)
-    except InvalidVersion:
-        raise CheckArgumentsError(f"{version} is not a semantic version such as 1.2.0") from None
+Precedence = tuple[list[tuple[int, str]], bool, list[tuple[bool, int, str]]]
 
 
-def _meets(known: Version, requested: Version) -> bool:
-    return known.major == requested.major and known >= requested
+def parse_version(version: str) -> Precedence:
+    """Return the parts of a semantic version by which versions are compared (Semantic Versioning 2.0.0, 11).
+
+    Python's versions have another order: 1.0.0-1 and 1.0.0+x are newer than 1.0.0 there, and 1.0.0-alpha.x is none.
+    Raises CheckArgumentsError for another text.
+    """
+    match = re.fullmatch(SEMVER, version)
+    if match is None:
+        raise CheckArgumentsError(f"{version} is not a semantic version such as 1.2.0")
+    *numbers, prerelease, _ = match.groups()
+    parts = prerelease.split(".") if prerelease else []
+    # Numbers have no leading zeros, so the longer one is larger, however many digits it has.
+    compared = [(False, len(part), part) if part.isdecimal() else (True, 0, part) for part in parts]
+    return [(len(number), number) for number in numbers], not parts, compared
+
+
+def _meets(known: Precedence, requested: Precedence) -> bool:
+    return known[0][0] == requested[0][0] and known >= requested
 
 
 def _versions(check_type: str) -> dict[str, CheckClass]:

@@ -48,7 +48,7 @@ def test_what_only_some_systems_have_is_used_in_one_room() -> None:
 
 LIKE_WINDOWS = f"""
 import asyncio, importlib.metadata, os, signal, socket, sqlite3, ssl, subprocess, sys, tempfile
-import click, dotenv, httpx, iregexp_check, jsonpath_ng, jsonpath_rfc9535, jsonschema, orjson, packaging.version
+import click, dotenv, httpx, iregexp_check, jsonpath_ng, jsonpath_rfc9535, jsonschema, orjson
 import pydantic, referencing, regex, rich.console, rich.table, ruamel.yaml, sysconfig, zoneinfo
 from pydantic import *
 

@@ -40,6 +40,17 @@ def test_versions_are_ordered_as_numbers():
     assert find_check("mine").check_version == "1.10.0"
 
 
+def test_versions_are_ordered_as_semantic_versioning_has_it():
+    # The example of Semantic Versioning 2.0.0, 11; Python's own order of versions is another one.
+    ordered = ["alpha", "alpha.1", "alpha.beta", "beta", "beta.2", "beta.11", "rc.1"]
+    versions = ["1.0.0-1", *(f"1.0.0-{name}" for name in ordered), "1.0.0", f"{'9' * 5_000}.0.0"]
+    for version in reversed(versions):
+        registered(version=version, name="V" + version)
+    assert list_versions("mine") == versions
+    assert find_check("mine", "1.0.0-rc.2+build.7").check_version == "1.0.0"
+    assert find_check("mine", "1.0.0+build.7").check_version == "1.0.0", "what was built does not count"
+
+
 def test_a_version_is_met_exactly_or_by_the_newest_of_its_major():
     for asked, found in [
         ("1.0.0", "1.0.0"),
