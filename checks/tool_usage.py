@@ -232,7 +232,8 @@ class ToolUsageCheck(BaseCheck):
 
     calls: Calls | PathText | None = Field(
         description="Calls of the agent: a list of `{name, arguments}`, or one such list for each step. Also read: "
-        "`{tool, args}`, `{function: {name, arguments}}` and `{type: function_call}` (OpenAI), `{type: tool_use, name, "
+        "`{tool, args}`, `{function: {name, arguments}}`, `{custom: {name}}` and `{type: function_call}` (OpenAI), "
+        "`{type: tool_use, name, "
         "input}` (Anthropic), `{method: tools/call, params: {name, arguments}}` (MCP), and arguments that are JSON "
         "text. Other items of a message's content, such as texts, are left out."
     )

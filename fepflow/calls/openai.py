@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from fepflow.calls.base import Conversation, TargetResponse, Turn, pass_traceparent, progress_of_call, template_context
 from fepflow.calls.models import _litellm
+from fepflow.calls.models.answers import is_hosted
 from fepflow.calls.models.client import ModelClient
 from fepflow.calls.models.model import Model, ModelOutput, usual_bases
 from fepflow.documents.files import read_text
@@ -142,7 +143,8 @@ class OpenAITarget:
         }
         known = {name: value for name, value in metadata.items() if value is not None}
         known = redact_json(known, self.secrets)
-        if not (output.text.strip() or output.tool_calls or output.finish_reason in _REFUSALS):
+        is_asked = not all(map(is_hosted, output.tool_calls))
+        if not (output.text.strip() or is_asked or output.finish_reason in _REFUSALS):
             advice = ": raise max_tokens in target.openai.parameters" if output.finish_reason == "length" else ""
             if (progress := progress_of_call.get(None)) is not None:
                 progress.response = TargetResponse(None, known)  # it is paid for

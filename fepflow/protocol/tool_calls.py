@@ -27,12 +27,13 @@ class ToolCall:
 
 
 def tool_name(call: Mapping[str, Any]) -> Any:
-    """Return the name in a call: `name`, `tool`, `function: {name}`, or that of `params` in a request of MCP.
+    """Return the name in a call: `name`, `tool`, `function: {name}`, `custom: {name}`, or that of `params` in a request
+    of MCP.
 
     In the Responses API, a call of a tool that the provider runs has no name; its type is used (`web_search_call`).
     """
     call = _of_request(call)
-    function, kind = call.get("function"), call.get("type")
+    function, kind = call.get("function", call.get("custom")), call.get("type")
     hosted = kind if isinstance(kind, str) and kind.endswith("_call") and kind != "function_call" else None
     name = function.get("name") if isinstance(function, dict) else hosted
     return call.get("name", call.get("tool", name))

@@ -155,22 +155,32 @@ def response_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
         raise ModelError(f"{name} failed: {message}", kind="failed", retryable=retryable)
     parts = [part for item in items if item.get("type") == "message" for part in item.get("content") or ()]
     text = "".join(_texts(parts, "output_text", "text"))
-    calls = [
-        {
-            "id": item.get("call_id"),
-            "type": "function",
-            "function": {"name": item.get("name"), "arguments": item.get("arguments")},
-        }
-        for item in items
-        if item.get("type") == "function_call"
-    ]
-    reason = "tool_calls" if calls else "stop"
+    calls = [call for item in items if (call := _call_in(item)) is not None]
+    reason = "stop" if all(map(is_hosted, calls)) else "tool_calls"
     if refusal := "".join(_texts(parts, "refusal", "refusal")):
         text, reason = text or refusal, "refusal"
     if status != "completed":  # incomplete, or still in progress
         why = str(details.get("reason") or status or "incomplete")
         reason = "length" if why == "max_output_tokens" else why
     return _output(text, calls, reason, answer, name, usage)
+
+
+def _call_in(item: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the call of a tool in an item of the Responses API, also of a tool that the provider runs."""
+    kind, name = str(item.get("type")), item.get("name")
+    if kind == "function_call":
+        function = {"name": name, "arguments": item.get("arguments")}
+        return {"id": item.get("call_id"), "type": "function", "function": function}
+    if kind == "custom_tool_call":
+        return {"id": item.get("call_id"), "type": "custom", "custom": {"name": name, "input": item.get("input")}}
+    if kind.endswith("_call"):  # without its results, which may be pictures
+        return {key: item[key] for key in ("id", "type", "name", "arguments") if key in item}
+    return None
+
+
+def is_hosted(call: Mapping[str, Any]) -> bool:
+    """Return whether the provider itself ran this tool: the call asks for nothing."""
+    return str(call.get("type")).endswith("_call")
 
 
 def _output(text: Any, calls: list[dict[str, Any]], reason: str, answer: Any, name: str, usage: Usage) -> ModelOutput:

@@ -22,6 +22,7 @@ from fepflow.calls.models.model import Model
 from fepflow.calls.openai import OpenAITarget
 from fepflow.errors import InputError, TargetError
 from fepflow.protocol.test_case import Output, TestCase
+from fepflow.protocol.tool_calls import read_calls
 from fepflow.suite.target import Target
 
 from .conftest import CASE, Serve, sending
@@ -328,6 +329,22 @@ async def test_the_responses_api_gives_the_same_form_of_output(ask: Ask) -> None
     assert [cut_off.metadata["finish_reason"], cut_off.value] == ["length", "Bec"]
     assert [refused.metadata["finish_reason"], refused.value] == ["refusal", "No."]
     assert [broken_off.metadata["finish_reason"], broken_off.value] == ["refusal", "First"]
+
+
+async def test_calls_of_tools_that_the_provider_runs_are_reported_too(ask: Ask) -> None:
+    """A check that forbids calls passes only if there were none."""
+    search = {"type": "web_search_call", "id": "w", "status": "completed", "action": {"type": "search", "query": "A"}}
+    mcp = {"type": "mcp_call", "id": "m", "name": "refund", "arguments": "{}", "server_label": "s", "output": "done"}
+    custom = {"type": "custom_tool_call", "id": "t", "call_id": "c2", "name": "sql", "input": "select"}
+    endpoint = Endpoint(responses(search, mcp, said(text("Done."))), responses(search), responses(custom))
+    done = await ask(endpoint, api="responses")
+    empty = await ask(endpoint, api="responses")
+    asked = await ask(endpoint, api="responses")
+    assert (done.value, done.metadata["finish_reason"]) == ("Done.", "stop")
+    assert [call.name for call in read_calls(done.metadata["tool_calls"])] == ["web_search_call", "refund"]
+    assert "empty answer (finish_reason stop)" in empty.failure["message"]
+    assert (asked.value, asked.metadata["finish_reason"]) == ("", "tool_calls")
+    assert [call.name for call in read_calls(asked.metadata["tool_calls"])] == ["sql"]
 
 
 async def test_the_trace_context_is_sent_along(ask: Ask) -> None:
