@@ -149,7 +149,8 @@ def _decoder(encoding: str) -> _Decoder | None:
 class _Decoder:
     """A decoder of gzip, also of several members one after the other (RFC 1952, 2.2), and of deflate.
 
-    Some servers send deflate as it is, without the header of zlib that HTTP demands (RFC 9110, 8.4.1.2).
+    Some servers send deflate as it is, without the header of zlib that HTTP demands (RFC 9110, 8.4.1.2). What comes
+    after the end of deflate is ignored, as browsers and curl do.
     """
 
     def __init__(self, *, may_be_raw: bool) -> None:
@@ -158,7 +159,7 @@ class _Decoder:
         self._members = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        while data:
+        while data and not (self._may_be_raw and self._stream.eof):
             if self._stream.eof or not self._members:
                 self._members += 1
                 if self._members > MAX_MEMBERS:

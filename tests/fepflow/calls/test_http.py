@@ -159,9 +159,19 @@ def _without_header(text: bytes) -> bytes:
     return deflate.compress(text) + deflate.flush()
 
 
+def _and_rubbish(text: bytes) -> bytes:
+    return zlib.compress(text) + b"x" * 900_000
+
+
 @pytest.mark.parametrize(
     ("encoding", "compress"),
-    [("gzip", gzip.compress), ("x-gzip", _members), ("deflate", zlib.compress), ("deflate", _without_header)],
+    [
+        ("gzip", gzip.compress),
+        ("x-gzip", _members),
+        ("deflate", zlib.compress),
+        ("deflate", _without_header),
+        ("deflate", _and_rubbish),
+    ],
 )
 async def test_compressed_answers_are_read(serve: Serve, encoding: str, compress: Any) -> None:
     text = "the answer is 42. " * 5000
