@@ -71,14 +71,16 @@ FEW = [SLOW, BOMBS[25], BOMBS[36], BOMBS[44]]
 def test_a_bomb_is_an_error_of_its_check_and_others_are_answered_meanwhile(
     interfaces: Interfaces, bombs: list[Bomb], form: str
 ) -> None:
+    beyond_limit: dict[str, float] = {}
     with others_beside(interfaces.api) as meanwhile:
         for kind, output, check in bombs:
             begun = time.monotonic()
             error, small = _result_of(interfaces, request_of(output, check, IS_EMPTY), form)
-            taken = time.monotonic() - begun
+            beyond_limit[str(check)] = time.monotonic() - begun - LIMITS[kind]
             assert error in (("timeout_error", ANSWERED) if bombs is BOMBS else ("timeout_error",)), (check, error)
             assert small == "completed"
-            assert taken < LIMITS[kind] + 4, check  # a busy machine starts and ends processes slowly
+    # A busy machine starts and ends processes slowly.
+    assert max(beyond_limit.values()) < 4 * meanwhile.slowness, beyond_limit
     meanwhile.require_kept()
 
 
