@@ -12,9 +12,11 @@ from fepflow.jsonpath.path import Path, SingularPath, descend, leading_keys
 _OTHER_ITEMS = frozenset(
     {
         *("text", "input_text", "output_text", "refusal", "image", "image_url", "document"),
-        *("thinking", "redacted_thinking", "reasoning", "message", "tool_result", "function_call_output"),
+        *("thinking", "redacted_thinking", "reasoning", "message", "tool_result", "mcp_list_tools"),
     }
 )
+_RESULTS = ("_tool_result", "_call_output")
+"""Ends of the types of results, which each provider's tools have their own of."""
 """Types of items that stand beside calls in the content of a message (Anthropic), or in an answer (Responses API)."""
 
 
@@ -87,7 +89,8 @@ def flat_items(items: list[Any]) -> Iterator[Any]:
     """
     for item in items:
         for part in item if isinstance(item, list) else [item]:
-            if not (isinstance(part, dict) and part.get("type") in _OTHER_ITEMS and "name" not in part):
+            kind = part.get("type") if isinstance(part, dict) and "name" not in part else None
+            if not (isinstance(kind, str) and (kind in _OTHER_ITEMS or kind.endswith(_RESULTS))):
                 yield part
 
 
@@ -99,5 +102,10 @@ def made_no_calls(path: Path, document: Any) -> bool:
     if keys[-1:] != ("tool_calls",):
         return False
     reached, message = descend(document, keys[:-1])
-    is_message = reached == len(keys) - 1 and isinstance(message, dict) and message.get("role") == "assistant"
-    return is_message and message.get("tool_calls") is None
+    if reached != len(keys) - 1 or not isinstance(message, dict) or message.get("role") != "assistant":
+        return False
+    content = message.get("content")
+    kinds = [str(item.get("type")) for item in content if isinstance(item, dict)] if isinstance(content, list) else []
+    # Calls in another form: the older one of OpenAI's, or Anthropic's.
+    has_others = message.get("function_call") or any(kind.endswith("tool_use") for kind in kinds)
+    return message.get("tool_calls") is None and not has_others

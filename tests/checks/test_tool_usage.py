@@ -174,5 +174,10 @@ def test_an_assistants_message_without_calls_tells_that_there_was_none(results, 
 
 
 def test_nothing_else_tells_that_no_tool_was_called(ask):
-    for answer in [{"content": "No."}, {"role": "user"}, {"role": "assistant", "tool_calls": "none"}, "No.", None]:
+    function, tool_use = {"name": "pay", "arguments": "{}"}, {"type": "tool_use", "name": "pay", "input": {}}
+    for answer in [
+        *({"content": "No."}, {"role": "user"}, {"role": "assistant", "tool_calls": "none"}, "No.", None),
+        {"role": "assistant", "function_call": function},
+        {"role": "assistant", "content": [tool_use]},
+    ]:
         assert ask("tool_usage", answer=answer, calls="$.output.value.tool_calls", max_count=0).status == "error"

@@ -135,7 +135,13 @@ def test_expected_calls_come_from_the_test_case_and_counts_hold_beside_them(resu
             "search",
         ),
         ([{"type": "text", "text": "I look."}, {"type": "tool_use", "name": "search", "input": {"id": 7}}], "search"),
-        ([{"type": "server_tool_use", "name": "search", "input": {"id": 7}}], "search"),
+        (
+            [
+                {"type": "server_tool_use", "name": "search", "input": {"id": 7}},
+                {"type": "web_search_tool_result", "content": []},
+            ],
+            "search",
+        ),
         ([{"tool": "search", "arguments": {"id": 7}}], "search"),
         ([{"tool": "search", "args": {"id": 7}}], "search"),
         ([{"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "search", "arguments": {"id": 7}}}], "search"),

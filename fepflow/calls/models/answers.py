@@ -133,6 +133,8 @@ def chat_output(answer: Any, name: str, usage: Usage) -> ModelOutput:
         message, reason = choice.message, str(choice.finish_reason or "stop")
         text = message.content
         calls = [_plain(call) for call in message.tool_calls or ()]
+        if not calls and (function := getattr(message, "function_call", None)):  # the older form of one call
+            calls = [{"type": "function", "function": _plain(function)}]
     except (AttributeError, IndexError, TypeError):
         raise _without_message(name) from None
     refusal = (getattr(message, "provider_specific_fields", None) or {}).get("refusal")

@@ -158,6 +158,8 @@ async def test_calls_of_tools_are_an_output_without_a_text(ask: Ask) -> None:
     output = await ask(endpoint, tools=[TOOL])
     assert (output.value, output.metadata["finish_reason"]) == ("", "tool_calls")
     assert output.metadata["tool_calls"] == [CALL]
+    older = await ask(Endpoint(chat("So", "function_call", function_call=CALL["function"])))
+    assert (older.value, older.metadata["tool_calls"]) == ("So", [{"type": "function", "function": CALL["function"]}])
     assert endpoint.bodies[0]["tools"] == [TOOL]
 
 
