@@ -143,17 +143,12 @@ def _answer_in(body: bytes, exchange: Exchange, request: httpx.Request) -> bytes
             return body
         why = f"answers HTTP {exchange.status} with an error: {error.get('message') or status}"
         raise exchange.refuse("failed", why, request, retryable=True)
-    if answer.get("stop_reason") in _UNFINISHED:
-        exchange.tells_end = False
     simple = _with_a_text(_with_one_choice(answer, exchange, request))
-    choices = simple.get("choices")
-    if isinstance(choices, list) and choices:
-        choice = choices[0] if isinstance(choices[0], dict) else {}
-        exchange.tells_end = bool(choice.get("finish_reason"))
-        if choice.get("error") or choice.get("finish_reason") == "error":  # OpenRouter's; litellm reads it as "stop"
-            broke_off = _error_in({"error": choice.get("error")}) or {}
-            why = f"gives an answer that broke off: {broke_off.get('message') or 'it does not say why'}"
-            raise exchange.refuse("failed", why, request, retryable=True)
+    choice, exchange.ended = _end_of(simple)
+    if choice.get("error") or exchange.ended == "error":  # OpenRouter's, beside half an answer
+        broke_off = _error_in({"error": choice.get("error")}) or {}
+        why = f"gives an answer that broke off: {broke_off.get('message') or 'it does not say why'}"
+        raise exchange.refuse("failed", why, request, retryable=True)
     return body if simple is answer else json.dumps(simple).encode()
 
 
@@ -168,8 +163,24 @@ def _error_in(answer: dict[str, Any]) -> dict[str, Any] | None:
     return error if error.get("message") or error.get("code") else None
 
 
-_UNFINISHED = ("pause_turn", "model_context_window_exceeded")
-"""Anthropic's reasons for an answer that is not whole, which litellm turns into "stop"."""
+def _end_of(answer: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the choice in an answer, and the provider's word for its end: "stop" for a whole one, empty without one.
+
+    litellm turns each word that it does not know into "stop", also those for answers that were cut off.
+    """
+    choice, word = answer, "stop_reason"
+    for name, own_word in (("candidates", "finishReason"), ("choices", "finish_reason")):
+        if isinstance(choices := answer.get(name), list) and choices:
+            choice, word = choices[0] if isinstance(choices[0], dict) else {}, own_word
+    if choice is answer and word not in answer:
+        return {}, "stop"
+    ended = choice.get(word)
+    if not isinstance(ended, str):
+        return choice, ""
+    return choice, "stop" if ended.lower() in _WHOLE else ended[:MOST_OF_A_NAME]
+
+
+_WHOLE = frozenset({"stop", "stop_sequence", "end_turn", "eos", "eos_token", "complete", "completed"})
 
 _ANSWERS = ("choices", "candidates", "content", "message", "data")
 """The members that hold an answer, by provider."""
@@ -348,8 +359,7 @@ async def output(model: Model, api: Api, request: Mapping[str, Any], headers: Ma
         raise model_error(error, model, exchange) from None
     read = chat_output if api == "chat" else response_output
     result = read(answer, model.name, _usage(answer, model))
-    # litellm turns a missing reason into "stop", but such an answer may be incomplete.
-    return result if exchange.tells_end or result.finish_reason != "stop" else replace(result, finish_reason="")
+    return result if result.finish_reason != "stop" else replace(result, finish_reason=exchange.ended)
 
 
 async def embed(

@@ -330,8 +330,9 @@ EMBEDDING_VALUES = 600_000
 class Exchange:
     """Record of one request: `host` is the host and port of the request, `status` and `media_type` of the response.
 
-    `tells_end` is False for an answer without a finish reason. `refusal` is the reason why fepflow refused the answer:
-    a kind of ModelError, a sentence, and whether another attempt may succeed.
+    `ended` is the provider's word for the end of the answer, "stop" for a whole one, empty without one. `refusal` is
+    the reason why fepflow refused the answer: a kind of ModelError, a sentence, and whether another attempt may
+    succeed.
     """
 
     most_bytes: int = CHAT_BYTES
@@ -339,7 +340,7 @@ class Exchange:
     host: str = ""
     status: int | None = None
     media_type: str = ""
-    tells_end: bool = True
+    ended: str = "stop"
     refusal: tuple[str, str, bool] | None = None
 
     def refuse(self, kind: str, why: str, request: httpx.Request, *, retryable: bool = False) -> httpx.ProtocolError:

@@ -513,10 +513,17 @@ async def test_an_answer_that_does_not_say_why_it_ends_is_not_said_to_be_whole(a
     assert "finish_reason unknown" in empty.failure["message"]
 
 
+async def test_a_providers_own_word_for_the_end_is_not_said_to_be_stop(ask: Ask) -> None:
+    for word, shown in [("abort", "abort"), ("model_length", "model_length"), ("eos", "stop"), ("w" * 999, "w" * 200)]:
+        assert (await ask(Endpoint(chat("Half", word)))).metadata["finish_reason"] == shown
+    empty = await ask(Endpoint(chat("", "insufficient_system_resource")))
+    assert "empty answer (finish_reason insufficient_system_resource)" in empty.failure["message"]
+
+
 async def test_what_litellm_tells_of_anthropic_is_told_as_anthropic_does(
     models: ModelClient, serve: Serve, tmp_path: Path
 ) -> None:
-    """litellm has "stop" for each reason to end that it does not know, and 500 for each status from there on."""
+    """litellm has "stop" for each word that it does not know, and 500 for each status from there on."""
     usage = {"input_tokens": 12, "output_tokens": 3}
     message: Json = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "usage": usage}
     message["content"] = [{"type": "text", "text": "Half"}]
@@ -526,7 +533,7 @@ async def test_what_litellm_tells_of_anthropic_is_told_as_anthropic_does(
     target = OpenAITarget(configured(base, model="anthropic/claude-sonnet-4-5"), tmp_path, (), frozenset(), models)
     caller = TargetClient(target, RetryPolicy(1, 120))
     whole, paused, refused = [(await caller.ask(CASE)).output() for _ in range(3)]
-    assert [whole.metadata.get("finish_reason"), paused.metadata.get("finish_reason")] == ["stop", None]
+    assert [whole.metadata["finish_reason"], paused.metadata["finish_reason"]] == ["stop", "pause_turn"]
     assert "answered HTTP 529: " in refused.failure["message"]
 
 
