@@ -282,6 +282,15 @@ async def work(worker: WarmWorker, store: Store | None, *, reaps: bool, with_hea
         await _work(worker, store if reaps else None, with_healthcheck=with_healthcheck)
 
 
+def _without_traceback(record: logging.LogRecord) -> bool:
+    record.exc_info = None
+    return True
+
+
+# While the server restarts, its message says enough. That runs are cancelled does not depend on it: see `_wait`.
+logging.getLogger("prefect.FlowRunCancellingObserver").addFilter(_without_traceback)
+
+
 async def _work(worker: WarmWorker, store: Store | None, *, with_healthcheck: bool) -> None:
     stop = stop_on_signals()
     logging.getLogger("prefect.flow_runs").setLevel(logging.WARNING)  # nothing of the preparation in the log of a run

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import logging
 import subprocess
 import sys
 
+import pytest
+from prefect._internal.observers import FlowRunCancellingObserver
 from prefect.events import related
 from prefect.runtime import deployment
 from prefect.workers.base import BaseWorker
@@ -23,6 +27,16 @@ def test_the_parts_of_prefect_that_ours_fills_or_replaces_are_still_used() -> No
     assert "cache=RESOURCE_CACHE" in inspect.getsource(related.related_resources_from_run_context)
     assert "return CACHED_DEPLOYMENT[deployment_id]" in inspect.getsource(deployment._get_deployment)
     assert "await _write_sqlite_events(session, events)" in inspect.getsource(database.write_events)
+
+
+def test_a_server_that_restarts_leaves_no_traceback_in_the_workers_log(caplog: pytest.LogCaptureFixture) -> None:
+    importlib.import_module("fepflow.deployments.warm_worker")
+    observer = FlowRunCancellingObserver(on_cancelling=lambda _: None)
+    observer.logger.propagate = True
+    with caplog.at_level(logging.WARNING, logger=observer.logger.name):
+        observer.logger.warning("The websocket failed.", exc_info=ConnectionRefusedError())
+    (record,) = caplog.records
+    assert (record.getMessage(), record.exc_info) == ("The websocket failed.", None)
 
 
 def test_what_runs_are_forked_from_has_one_thread_and_everything_but_litellm() -> None:
