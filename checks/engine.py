@@ -351,7 +351,7 @@ def _is_in_loop() -> bool:
 
 
 evaluate = _blocking(evaluate_async)
-evaluate.__name__ = evaluate.__qualname__ = "evaluate"
+evaluate.__name__ = evaluate.__qualname__ = _begin.__qualname__ = "evaluate"  # a TypeError names it
 
 
 async def _case_results(

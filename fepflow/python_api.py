@@ -12,7 +12,9 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from fepflow.errors import UserError
 from fepflow.extras import require
@@ -44,7 +46,7 @@ class Options(TypedDict, total=False):
     max_concurrency: int
     timeout: float
     tags: Sequence[str]
-    filter_metadata: Mapping[str, str]
+    filter_metadata: Mapping[str, Any]
     filter_failing: str
     cache: bool
     version: str
@@ -329,6 +331,7 @@ def _run_options(options: Options) -> tuple[RunOptions, run_service.Note, bool]:
 
     if unknown := set(options) - set(Options.__annotations__):
         raise TypeError(f"run() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+    options = _valid_options(options)
     limit, verbose = options.get("limit"), options.get("verbose", False)
     if limit is not None and (limit <= 0 or (limit >= 1 and limit != int(limit))):
         raise UserError("limit is a count such as 20, or a fraction such as 0.1")
@@ -355,6 +358,21 @@ def _run_options(options: Options) -> tuple[RunOptions, run_service.Note, bool]:
         version=options.get("version"),
     )
     return run_options, note, verbose
+
+
+def _valid_options(options: Options) -> Options:
+    """Return the options without those that are None. Raises UserError with all values of another type."""
+    types, valid, problems = get_type_hints(Options), Options(), []
+    for name, value in options.items():
+        try:
+            if value is not None:
+                TypeAdapter(types[name]).validate_python(value, strict=True)
+                valid[name] = value  # type: ignore[literal-required]
+        except ValidationError as error:
+            problems.append(f"{name}: {error.errors()[0]['msg'].lower()}, not {value!r}")
+    if problems:
+        raise UserError("; ".join(problems))
+    return valid
 
 
 def _number(value: float | None) -> str:

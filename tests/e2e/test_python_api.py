@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import subprocess
+from typing import Any
 
 import pytest
+
+import fepflow
 
 from .conftest import Workplace
 
@@ -89,6 +92,20 @@ def test_cancelling_run_async_stops_the_run(workplace: Workplace) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert workplace.record.status == "cancelled"
+
+
+def test_options_of_another_type_are_refused_and_none_is_the_default() -> None:
+    wrong: dict[str, Any] = {"tags": "nightly", "verdict": "points", "repeats": "2", "max_concurrency": None}
+    with pytest.raises(fepflow.UserError) as refused:
+        fepflow.run("missing.yaml", **wrong)
+    assert str(refused.value) == (
+        "tags: 'str' instances are not allowed as a sequence value, not 'nightly'; "
+        "verdict: input should be 'interval' or 'point', not 'points'; "
+        "repeats: input should be a valid integer, not '2'"
+    )
+    unset: dict[str, Any] = dict.fromkeys(("limit", "repeats", "tags", "filter_metadata", "verbose"))
+    with pytest.raises(fepflow.InputError, match="there is no such file"):
+        fepflow.run("missing.yaml", **unset)
 
 
 def test_a_suite_that_is_wrong_raises_with_every_mistake(workplace: Workplace) -> None:
