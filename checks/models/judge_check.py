@@ -87,8 +87,13 @@ def refuse_nothing(parts: Iterable[str | Filled]) -> None:
 
 
 def says_something(text: str) -> bool:
-    """Return whether a text has a letter, a digit or a symbol, and is not JSON's null."""
-    return text != "null" and any(char.isalnum() or unicodedata.category(char) == "So" for char in text)
+    """Return whether a text has a letter, a digit or a symbol that can be seen, and is not JSON's null."""
+    seen = (char for char in text if char not in _UNSEEN)
+    return text != "null" and any(char.isalnum() or unicodedata.category(char) == "So" for char in seen)
+
+
+_UNSEEN = "\u115f\u1160\u2800\u3164\uffa0"
+"""Letters and a symbol without a picture: fillers of Hangul, and the empty pattern of Braille."""
 
 
 QUESTION = Field(default=JSONPath("$.test_case.input"), description="Question to the agent.")

@@ -116,7 +116,7 @@ class TestAJudge:
         metadata = judge("openai/gpt-4o-mini", "fault=no_usage").results["metadata"]
         assert [metadata[name] for name in ("prompt_tokens", "completion_tokens", "cost_usd")] == [None] * 3
 
-    @pytest.mark.parametrize("answer", ["", "  \n", ".", ":", None, [], {}])
+    @pytest.mark.parametrize("answer", ["", "  \n", ".", ":", "\u3164 \u2800", None, [], {}])
     def test_is_not_called_for_an_empty_output(self, judge, model_server, answer):
         assert "nothing to judge at $.output.value" in judge(answer=answer).error.message
         assert model_server.seen == []
