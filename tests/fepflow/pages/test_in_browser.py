@@ -188,7 +188,7 @@ def test_filters_change_the_list_at_once(browser: Watched) -> None:
     browser.shows("71 cases")
     browser.driver.find_element(By.NAME, "show").send_keys("in error")
     browser.shows("1 case", "silent")
-    assert "show=errors" in browser.url
+    browser.until(lambda _: "show=errors" in browser.url, "the filter in its address")
     browser.driver.refresh()
     assert "silent" in browser.shows("1 case")
     browser.open("/runs/bbbb2222")
@@ -222,13 +222,13 @@ def test_a_chart_answers_the_mouse(browser: Watched) -> None:
     """Under the policy of every page: no eval, no style or script in the page."""
     browser.open("/trends?suite=refunds")
     browser.until(lambda _: browser.all("figure.drawn svg"), "a chart that Vega has drawn")
-    assert "from" not in browser.driver.find_element(By.CSS_SELECTOR, ".chart-hint").text
+    hint = browser.driver.find_element(By.CSS_SELECTOR, ".chart-hint")
+    assert "from" not in hint.text
     targets = browser.all("figure.drawn [class*=target_] path")
     assert len(targets) == 2, "a column for each run"
     ActionChains(browser.driver).move_to_element(targets[1]).perform()
-    hint = browser.driver.find_element(By.CSS_SELECTOR, ".chart-hint").text
-    assert "UTC · run bbbb2222" in hint
-    assert " to 1), n = 70" in hint
+    browser.until(lambda _: "UTC · run bbbb2222" in hint.text, "what the mouse points at")
+    assert " to 1), n = 70" in hint.text
     targets[1].click()
     browser.shows("bbbb2222", "Test cases")
     assert browser.url.endswith("/runs/bbbb2222")
@@ -261,7 +261,7 @@ def test_all_works_without_javascript(browser: Watched) -> None:
         (point, *_) = browser.all("figure.chart a[href='/runs/bbbb2222']")
         assert point.get_attribute("tabindex") == "-1", "the table beside it has the same links for the keyboard"
         point.click()
-        assert browser.url.endswith("/runs/bbbb2222")
+        browser.until(lambda _: browser.url.endswith("/runs/bbbb2222"), "the run of the point")
 
 
 def label_address(store: Store) -> str:
@@ -410,8 +410,10 @@ def test_a_page_of_another_port_stores_no_label_and_gets_no_key(browser: Watched
         }
         with attacker(pages) as (elsewhere, cookies):
             browser.driver.get(f"{elsewhere}/submitted")
-            browser.until(lambda _: browser.url.startswith(site), "an answer of ours")
-            assert "does not come from a page" in browser.text or "Origin" in browser.text
+            browser.until(
+                lambda text: browser.url.startswith(site) and ("does not come from a page" in text or "Origin" in text),
+                "an answer of ours",
+            )
             browser.driver.get(f"{elsewhere}/fetched")
             browser.until(lambda _: browser.driver.title == "sent", "that it was sent")
         assert store.labels.current(run.id) == []
