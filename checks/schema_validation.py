@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
 from itertools import islice
@@ -26,6 +26,7 @@ from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.checks.explanation import ResolvedArguments, first_errors
 from fepflow.checks.number import as_decimal
+from fepflow.documents.messages import closest
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.values import is_small, parse
 from fepflow.time_limit import IN_LOOP, NotInLoopError, within
@@ -38,6 +39,18 @@ READ_LIMIT = 10.0
 
 MAX_ERRORS = 20
 MAX_MESSAGE = 300
+KEYWORDS = frozenset(Draft202012Validator.VALIDATORS) | {"then", "else", "minContains", "maxContains"}
+"""Words with which a schema restricts values, or that belong to one of them."""
+
+_OTHER_WORDS = frozenset(
+    [
+        *("$anchor", "$comment", "$dynamicAnchor", "$id", "$schema", "$vocabulary", "contentEncoding"),
+        *("contentMediaType", "contentSchema", "default", "deprecated", "description", "discriminator", "example"),
+        *("examples", "externalDocs", "id", "nullable", "readOnly", "title", "writeOnly", "xml"),
+    ]
+)
+"""Words that restrict nothing, as they should: of the standard, and of OpenAPI."""
+
 FORMATS = ("date", "date-time", "email", "ipv4", "ipv6", "uuid")
 
 _QUICK_PAIRS, _QUICK_CHARACTERS = 10_000, 4_000
@@ -65,6 +78,21 @@ def read_schema(value: Any) -> Any:
     if isinstance(value, dict):
         _compiled(value)
     return value
+
+
+def misspelt_keywords(schema: Any) -> Iterator[tuple[str, str]]:
+    """Yield the unknown words in a schema and its parts that are like a keyword, each with the keyword."""
+    for name, value in schema.items() if isinstance(schema, dict) else ():
+        parts: Iterable[Any] = ()
+        if name in ("properties", "patternProperties", "dependentSchemas", "$defs", "definitions"):
+            parts = value.values() if isinstance(value, dict) else ()
+        elif name in KEYWORDS:
+            is_data = name in ("const", "enum", "required", "dependentRequired")
+            parts = () if is_data else value if isinstance(value, list) else (value,)
+        elif name not in _OTHER_WORDS and (meant := closest(name, sorted(KEYWORDS))):
+            yield name, meant
+        for part in parts:
+            yield from misspelt_keywords(part)
 
 
 if TYPE_CHECKING:

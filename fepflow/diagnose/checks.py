@@ -27,6 +27,7 @@ from fepflow.protocol.test_case import TestCase
 from fepflow.settings import settings
 from fepflow.suite.manifest import SuiteDocument
 from fepflow.suite.models import ANSWERED, COMPLETED, check_ids
+from fepflow.text import brief
 from fepflow.verdict.metric_rules import unchecked_cases
 
 _PARAMETERS: dict[Kind, Mapping[str, Any]] = {"judge": CHAT, "embedding": EMBEDDING}
@@ -67,6 +68,7 @@ def validate_checks(validation: SuiteValidation) -> None:
         else:
             validation.error((), "there are no checks, so nothing is judged", advice)
     _validate_declared(validation)
+    _validate_schemas(validation)
     _validate_budget(validation, defaults)
 
 
@@ -80,6 +82,23 @@ def _validate_declared(validation: SuiteValidation) -> None:
         if schema is not None and check.arguments.get("schema", schema) == schema:
             message = "declared reads what an MCP server declares, but the target is not an MCP server"
             validation.error(("checks", index), message, "use schema_validation")
+
+
+def _validate_schemas(validation: SuiteValidation) -> None:
+    """Find words in JSON Schemas that are no keywords: the standard ignores them, so that more values pass."""
+    for index, check in validation.checks:
+        schema = check.arguments.get("schema")
+        if check.type not in ("schema_validation", "json_valid") or not isinstance(schema, dict) or not schema:
+            continue
+        from fepflow.checks.schema_validation import KEYWORDS, misspelt_keywords  # the check has loaded it
+
+        if not schema.keys() & KEYWORDS:
+            names = brief(", ".join(map(str, schema)), 100)
+            message = f"every value fits the schema, as it has no keyword of JSON Schema: {names}"
+            validation.warn(("checks", index), message, "write {type: object, properties: {…}}")
+        for name, meant in dict(misspelt_keywords(schema)).items():
+            message = f"{brief(name, 60)} in the schema is no keyword of JSON Schema, and is ignored"
+            validation.warn(("checks", index), message, f"did you mean {meant}?")
 
 
 def _validate_budget(validation: SuiteValidation, defaults: CheckDefaults) -> None:

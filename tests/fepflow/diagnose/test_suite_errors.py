@@ -422,5 +422,27 @@ def test_a_value_of_the_wrong_kind_in_some_cases_is_a_warning(folder: Path) -> N
     assert "phrases: must be a text or a list, but $.test_case.expected is a number in b" in warning
 
 
+@pytest.mark.parametrize(
+    ("schema", "warnings"),
+    [
+        (
+            "{name: string, age: integer}",
+            ["every value fits the schema, as it has no keyword of JSON Schema: name, age"],
+        ),
+        ("{type: object, require: [a]}", ["require in the schema is no keyword of JSON Schema, and is ignored"]),
+        ("{$ref: '#/$defs/X', $defs: {X: {anyOf: [{typ: string}]}}}", ["typ in the schema is no keyword"]),
+        ("{properties: {typ: {type: string, description: a}}, required: [typ], enum: [{typ: 1}], x-of: us}", []),
+    ],
+)
+def test_a_schema_that_lets_pass_what_its_author_did_not_mean_is_warned_of(
+    folder: Path, schema: str, warnings: list[str]
+) -> None:
+    check = f"checks: [{{type: schema_validation, schema: {schema}}}]"
+    (folder / "suite.yaml").write_text("\n".join([GOOD["name"], GOOD["target"], GOOD["test_cases"], check]) + "\n")
+    found = [str(problem) for problem in validate_suite(Path("suite.yaml"), {}).problems if "schema" in problem.message]
+    assert len(found) == len(warnings)
+    assert all(warning in problem for warning, problem in zip(warnings, found, strict=True))
+
+
 def test_no_credentials_of_a_target_are_quoted(folder: Path) -> None:
     assert not any("hunter2" in problem for problem in told(folder, "target: http://me:hunter2@127.0.0.1:9/ask"))
