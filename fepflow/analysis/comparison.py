@@ -486,6 +486,15 @@ def _warnings(
         )
     if then.choice:
         yield then.choice
+    compared = {metric.id: metric.estimate.counts for metric in metrics if metric.why_not is None}
+    missing = {name: counts for name, counts in compared.items() if counts.missing}
+    if missing and gate.missing != "random":
+        listed_counts = [f"{name}: {counts.missing} of {counts.expected}" for name, counts in missing.items()]
+        more = f" and {len(missing) - MOST_NAMED} more metrics" if len(missing) > MOST_NAMED else ""
+        yield (
+            "Some test cases have no result in one of the runs. Values and cases that became worse leave them out; "
+            f"intervals count them at their worst ({'; '.join(listed_counts[:MOST_NAMED])}{more})."
+        )
     if gate.missing == "random" and any(metric.estimate.counts.missing for metric in metrics):
         yield (
             "Test cases without a result in both runs are left out: the gate states that they are a random sample "
@@ -502,6 +511,9 @@ the hash that it always had."""
 
 OF_TARGET = ("method", "body", "output", "metadata", "id", "format")
 """Fields that decide how a target is asked. Its address, retries and limits may change between compared runs."""
+
+MOST_NAMED = 5
+"""Metrics that a warning names."""
 
 MOST_CASES = 20_000
 """Cases that are looked through to say how many two runs have in common."""

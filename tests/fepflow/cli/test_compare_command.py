@@ -94,8 +94,11 @@ def test_only_the_same_cases_are_compared_and_the_others_named(cli: Cli, ran: Ra
 
 def test_missing_halves_count_as_much_as_they_can(cli: Cli, ran: Ran) -> None:
     base, new = ran([*[True] * 97, None, None, True]), ran([*[True] * 97, True, None, None])
-    metric = compared(cli, base.id, new.id, "--margin", "0.05")["compared"][0]["metrics"][0]
+    found = compared(cli, base.id, new.id, "--margin", "0.05")["compared"][0]
+    metric, (warning,) = found["metrics"][0], found["warnings"]
     assert (metric["n_completed"], metric["n_expected"], metric["difference"]) == (97, 100, 0.0)
+    assert "no result in one of the runs" in warning
+    assert warning.endswith("(says_so: 3 of 100).")
     assert metric["low"] == pytest.approx(tango_interval(0, 3, 100)[0])
 
 
