@@ -41,7 +41,12 @@ def test_scorers_of_another_tool_are_checks_under_their_names(tmp_path: Path) ->
     run = stored(
         tmp_path,
         ImportedOutput(0, "yes", scores={"accuracy": Score(passed=True), "tone": Score(passed=True, score=0.9)}),
-        ImportedOutput(1, "no", scores={"accuracy": Score(passed=False, reason="it is yes"), "tone": Score(True, 0.7)}),
+        ImportedOutput(
+            1,
+            "no",
+            scores={"accuracy": Score(passed=False, reason="it is yes"), "tone": Score(True, 0.7)},
+            metadata={"usd": -1.0, "tokens": 3},
+        ),
     )
     assert metrics(run) == {"accuracy": (0.5, 0), "tone": (1.0, 0)} | {
         name: value for name, value in metrics(run).items() if name not in ("accuracy", "tone")
@@ -53,6 +58,7 @@ def test_scorers_of_another_tool_are_checks_under_their_names(tmp_path: Path) ->
     with open_store() as store:
         results = list(store.results.by_case(run.id))
     assert results[1].checks[0].results == {"passed": False, "reasoning": "it is yes"}
+    assert (results[1].output.metadata or {}).keys() == {"tokens", "scores"}, "a negative cost is an unknown one"
 
 
 @pytest.mark.parametrize(
