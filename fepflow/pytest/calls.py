@@ -29,6 +29,7 @@ from fepflow.checks.engine import (
     output_of,
     read_checks,
     require_count,
+    require_list,
 )
 from fepflow.errors import InputError, Problem
 from fepflow.protocol.check import AnyCheck, CheckForm
@@ -83,6 +84,12 @@ def make_plan(
         raise invalid_argument("pass_rule", f"there is no {rule!r}", f"known are {', '.join(get_args(PassRule))}")
     if concurrency is not None:
         require_count(concurrency, "calls", "evaluate: max_concurrency")
+    if callable(test_cases):
+        raise invalid_argument(
+            "test_cases", "is a function", "write @evaluate(test_cases=[...], checks=[...]) above it"
+        )
+    require_list(test_cases, "evaluate: test_cases")
+    require_list(checks, "evaluate: checks")
     cases = _usable_cases(test_cases)
     checks, per_case = read_checks(checks)
     if per_case:
@@ -125,7 +132,8 @@ def _usable_cases(test_cases: Sequence[TestCase]) -> list[TestCase]:
     first: dict[str, int] = {}
     for index, case in enumerate(cases):
         if not isinstance(case, TestCase):
-            raise invalid_argument(f"test_cases[{index}]", f"is a {type(case).__name__}, not a TestCase")
+            message = f"is a {type(case).__name__}, not a TestCase"
+            raise invalid_argument(f"test_cases[{index}]", message, "write TestCase(input=..., expected=...)")
         if first.setdefault(case.id, index) != index:
             message = f"the id {case.id!r} is that of test_cases[{first[case.id]}] too"
             raise invalid_argument(f"test_cases[{index}]", message, "ids are unique")
@@ -136,7 +144,10 @@ def _require_usable_checks(cases: list[TestCase], checks: Sequence[AnyCheck]) ->
     __tracebackhide__ = True
     for number, declared in enumerate(checks):
         if not isinstance(declared, CheckForm):
-            raise invalid_argument(f"checks[{number}]", f"is a {type(declared).__name__}, not a check")
+            message = f"is a {type(declared).__name__}, not a check"
+            raise invalid_argument(
+                f"checks[{number}]", message, "give ContainsCheck(...) or Check(type=...), for example"
+            )
     shared = compile_checks(checks)
     for index, case in enumerate(cases):
         compiled = checks_of(case.checks or (), shared)
