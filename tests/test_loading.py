@@ -27,6 +27,9 @@ OF_RUNS = {
 }
 """What only runs, suites and migrations need."""
 
+OF_VERDICTS = {"fepflow.analysis.accumulation", "fepflow.evalguard.models", "fepflow.verdict.gate"}
+"""What only computes verdicts and reports."""
+
 VERDICT = {"gate": "Every check must pass.", "blocks": False, "reasons": [], "rules": [], "warnings": []}
 DEMO = Path(__file__).parent.parent / "deployments" / "suites" / "demo" / "suite.yaml"
 
@@ -91,7 +94,7 @@ def test_the_process_that_runs_checks_of_callers_has_nothing_of_the_store() -> N
 def test_reading_the_store_loads_nothing_of_runs(home: Path) -> None:
     *_, loaded = loaded_by("list", "list --json", "show", "show --json", home=home)
     assert "sqlmodel" in loaded
-    assert loaded & {*OF_RUNS, "fepflow.services.prefect_api"} == set()
+    assert loaded & {*OF_RUNS, *OF_VERDICTS, "fepflow.services.prefect_api"} == set()
     assert own_checks(loaded) == set()
 
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fepflow.analysis.accumulation import MetricAccumulator, is_share_that_passed
 from fepflow.checks.registry import JUDGES, LABELLED, CheckType
 from fepflow.protocol.check import Check
 from fepflow.statistics.judges import Design, JudgeLabels, corrected, doubt_of_labels, youden_index
@@ -16,10 +15,11 @@ from fepflow.store.result_rows import shared_check_ids
 from fepflow.store.store import Store
 from fepflow.suite.models import Gate
 from fepflow.text import listed, number, percent, plural
-from fepflow.verdict.verdict import MetricEstimate
 
 if TYPE_CHECKING:
+    from fepflow.analysis.accumulation import MetricAccumulator
     from fepflow.checks.models.judge_spec import JudgeSpec
+    from fepflow.verdict.verdict import MetricEstimate
 
 ENOUGH = 0.6
 """Below it a judge's verdicts are not those of people: "substantial" agreement begins there (Landis and Koch 1977).
@@ -323,6 +323,8 @@ def labels_by_metric(
 
     Judges that test cases carry are not calibrated.
     """
+    from fepflow.analysis.accumulation import is_share_that_passed  # `show` computes no verdict
+
     types = {
         accumulator.metric.id: {check.type for check in declared.get(accumulator.metric.check or "", ())}
         for accumulator in accumulators

@@ -19,7 +19,6 @@ from fepflow.errors import InfrastructureError, RunBusyError
 from fepflow.page_links import variants_page
 from fepflow.protocol.results import CheckResult, score_of
 from fepflow.protocol.test_case import ending, exchanges
-from fepflow.reports.fep import dumps, variants_summary
 from fepflow.services.failed_results import Selection, count_cases, selected
 from fepflow.services.run_service import seconds_of
 from fepflow.statistics.estimate import RANGE_UNKNOWN
@@ -27,7 +26,6 @@ from fepflow.store.records import CaseResult, CheckCounts, Outcome, RunFilter, R
 from fepflow.store.store import Store
 from fepflow.text import cut, plural
 from fepflow.traces.conventions import summary_of
-from fepflow.verdict.metric_rules import UNCHECKED, settling_cases
 
 if TYPE_CHECKING:
     from fepflow.analysis.variants import VariantTable
@@ -118,6 +116,8 @@ def first_inconclusive(store: Store, run: RunRecord) -> Iterator[str]:
     earlier = store.runs.find(RunFilter(suite=run.name, outcome="inconclusive"), MOST_EARLIER)
     if any(not store.runs.get(other.id).filtered for other in earlier if other.id != run.id):
         return
+    from fepflow.verdict.metric_rules import UNCHECKED, settling_cases  # with the statistics, a tenth of `show`
+
     yield "This is the suite's first INCONCLUSIVE: its results show neither a pass nor a fail. What helps:"
     reasons = run.verdict.get("reasons") or [""]
     reason = reasons[0]
@@ -417,6 +417,8 @@ def show_variants(store: Store, variants_id: str, console: Console, reports: Rep
 
 
 def _write_json(variants: VariantTable, file: TextIO) -> None:
+    from fepflow.reports.fep import dumps, variants_summary
+
     file.write(f"{dumps(variants_summary(variants))}\n")
 
 

@@ -1,7 +1,8 @@
 """The store's schema, portable between SQLite and PostgreSQL, and the plain values that repositories take and return.
 
-The rows of a table are its records: a `RunRecord` is a row of the table `run`. For tables with many rows (cases,
-outputs, check results), the repositories read and write plain values instead, which cost a tenth of mapped objects.
+The rows of a table may be records: a `RunRecord` is a row of the table `run`. Tables with many rows (cases, outputs,
+check results), and those whose rows nobody handles, have no class: the repositories read and write plain values, which
+cost a tenth of mapped objects, and each class takes every command 3 ms to make.
 
 A test case is identified by its index in its run, so (run, case index, repeat, check id) is the natural key of a
 check's result, and no row can be stored twice. All times are aware, in UTC.
@@ -17,10 +18,13 @@ from uuid import uuid4
 
 from sqlalchemy import (
     BigInteger,
+    Boolean,
     Column,
     Connection,
+    ForeignKey,
     ForeignKeyConstraint,
     Index,
+    Integer,
     MetaData,
     String,
     Table,
@@ -115,6 +119,10 @@ def _id_field() -> Any:
 
 def _run_field(*, primary_key: bool = False, index: bool = False) -> Any:
     return Field(foreign_key="run.id", ondelete="CASCADE", max_length=64, primary_key=primary_key, index=index)
+
+
+def _run_key() -> Column[str]:
+    return Column("run_id", String(64), ForeignKey("run.id", ondelete="CASCADE"), primary_key=True)
 
 
 def _case_key() -> ForeignKeyConstraint:
@@ -282,106 +290,97 @@ class RunRecord(Row, table=True):
         return "; ".join(filter(None, (self.filtered, self.sample))) or None
 
 
-class CaseRow(Row, table=True):
-    """One test case of a run."""
+CASE = Table(
+    "run_case",
+    METADATA,
+    _run_key(),
+    Column("case_index", Integer, primary_key=True),
+    Column("case_id", EscapedText, nullable=False),
+    Column("data", JsonText, nullable=False),
+    UniqueConstraint("run_id", "case_id"),
+)
+"""The test cases of runs."""
 
-    __tablename__: ClassVar[str] = "run_case"
-    __table_args__ = (UniqueConstraint("run_id", "case_id"),)
+SHARD = Table(
+    "shard",
+    METADATA,
+    _run_key(),
+    Column("shard", Integer, primary_key=True),
+    Column("lease_owner", EscapedText),
+    Column("lease_until", UtcDateTime),
+)
+"""Parts of runs' cases, each with its own executor."""
 
-    run_id: str = _run_field(primary_key=True)
-    case_index: int = Field(primary_key=True)
-    case_id: str = Field(sa_type=EscapedText)
-    data: Any = Field(sa_type=JsonText)
+BLOB = Table(
+    "blob",
+    METADATA,
+    Column("digest", String(64), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("noted_at", UtcDateTime, nullable=False),
+)
+"""The blobs of large outputs, by the SHA-256 of their content; several outputs may share one. `size` is in bytes.
 
+`noted_at` is when a writer last announced that it would write it.
+"""
 
-class ShardRow(Row, table=True):
-    """A part of a run's cases with its own executor."""
+OUTPUT = Table(
+    "output",
+    METADATA,
+    Column("run_id", String(64), primary_key=True),
+    Column("case_index", Integer, primary_key=True),
+    Column("repeat", Integer, primary_key=True),
+    Column("content_hash", String(64), nullable=False),
+    Column("output_id", EscapedText),
+    Column("value", JsonText, nullable=False),
+    Column("metadata", OptionalJson),
+    Column("failed", Boolean, nullable=False),
+    Column("reused_from", String(64)),
+    Column("blob", String(64), ForeignKey("blob.digest")),
+    Column("created_at", UtcDateTime, nullable=False),
+    _case_key(),
+    Index("ix_output_content_hash", "content_hash"),  # by which an output of an earlier run is found
+    _BLOB_INDEX,
+)
+"""The target's outputs, one for each repeat of a test case; `reused_from` is the id of the earlier run that made it.
 
-    __tablename__: ClassVar[str] = "shard"
+If large parts are in a `blob`, `value` is the beginning, and the metadata's large entries are null.
+"""
 
-    run_id: str = _run_field(primary_key=True)
-    shard: int = Field(primary_key=True)
-    lease_owner: str | None = Field(sa_type=EscapedText)
-    lease_until: datetime | None = Field(sa_type=UtcDateTime)
+CHECK_RESULT = Table(
+    "check_result",
+    METADATA,
+    Column("run_id", String(64), primary_key=True),
+    Column("case_index", Integer, primary_key=True),
+    Column("repeat", Integer, primary_key=True),
+    Column("check_id", EscapedText, primary_key=True),
+    Column("content_hash", String(64), nullable=False),
+    Column("check_type", EscapedText, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("passed", Boolean),
+    Column("result", JsonText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    _case_key(),
+    # Counting and finding failures reads this index and none of the results.
+    Index("ix_check_result_outcome", "run_id", "status", "passed", "case_index", "repeat"),
+)
+"""The results of checks, one for each check of an output."""
 
-
-class BlobRow(Row, table=True):
-    """A blob of a large output, by the SHA-256 of its content; several outputs may share it. `size` is in bytes.
-
-    `noted_at` is when a writer last announced that it would write it.
-    """
-
-    __tablename__: ClassVar[str] = "blob"
-
-    digest: str = Field(primary_key=True, max_length=64)
-    size: int = Field(sa_type=BigInteger)
-    noted_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class OutputRow(Row, table=True):
-    """The target's output for one repeat of one test case; `reused_from` is the id of the earlier run that made it.
-
-    If large parts are in a `blob`, `value` is the beginning, and the metadata's large entries are null.
-    """
-
-    __tablename__: ClassVar[str] = "output"
-    __table_args__ = (
-        _case_key(),
-        Index("ix_output_content_hash", "content_hash"),  # by which an output of an earlier run is found
-        _BLOB_INDEX,
-    )
-
-    run_id: str = Field(primary_key=True, max_length=64)
-    case_index: int = Field(primary_key=True)
-    repeat: int = Field(primary_key=True)
-    content_hash: str = Field(max_length=64)
-    output_id: str | None = Field(sa_type=EscapedText)
-    value: Any = Field(sa_type=JsonText)
-    metadata_: Any = Field(sa_column=Column("metadata", OptionalJson))
-    failed: bool
-    reused_from: str | None = Field(max_length=64)
-    blob: str | None = Field(default=None, foreign_key="blob.digest", max_length=64)
-    created_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class CheckResultRow(Row, table=True):
-    """The result of one check of one output."""
-
-    __tablename__: ClassVar[str] = "check_result"
-    __table_args__ = (
-        _case_key(),
-        # Counting and finding failures reads this index and none of the results.
-        Index("ix_check_result_outcome", "run_id", "status", "passed", "case_index", "repeat"),
-    )
-
-    run_id: str = Field(primary_key=True, max_length=64)
-    case_index: int = Field(primary_key=True)
-    repeat: int = Field(primary_key=True)
-    check_id: str = Field(sa_type=EscapedText, primary_key=True)
-    content_hash: str = Field(max_length=64)
-    check_type: str = Field(sa_type=EscapedText)
-    status: str = Field(max_length=16)
-    passed: bool | None
-    result: Any = Field(sa_type=JsonText)
-    created_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class CachedResponseRow(Row, table=True):
-    """A response of a model; `key` is the content hash of the request. All runs share it."""
-
-    __tablename__: ClassVar[str] = "cached_response"
-
-    key: str = Field(primary_key=True, max_length=64)
-    kind: str = Field(max_length=16)
-    model: str = Field(sa_type=EscapedText, index=True)
-    response_model: str = Field(sa_type=EscapedText)
-    mode: str | None = Field(max_length=16)
-    text: str = Field(sa_type=EscapedText)
-    prompt_tokens: int | None
-    completion_tokens: int | None
-    cost_picousd: int | None = Field(sa_type=BigInteger)
-    dropped_params: list[str] = Field(sa_type=JsonText)
-    responded_at: datetime = Field(sa_type=UtcDateTime, index=True)
+CACHED_RESPONSE = Table(
+    "cached_response",
+    METADATA,
+    Column("key", String(64), primary_key=True),
+    Column("kind", String(16), nullable=False),
+    Column("model", EscapedText, nullable=False, index=True),
+    Column("response_model", EscapedText, nullable=False),
+    Column("mode", String(16)),
+    Column("text", EscapedText, nullable=False),
+    Column("prompt_tokens", Integer),
+    Column("completion_tokens", Integer),
+    Column("cost_picousd", BigInteger),
+    Column("dropped_params", JsonText, nullable=False),
+    Column("responded_at", UtcDateTime, nullable=False, index=True),
+)
+"""Responses of models; `key` is the content hash of the request. All runs share them."""
 
 
 class Calibration(Row, table=True):
@@ -427,24 +426,25 @@ class LabelDraw(Row, table=True):
     case_ids: list[str] = Field(sa_type=JsonText)
 
 
-class LabelRow(Row, table=True):
-    """A person's label of one output. Rows are only added; JSON's null as a label withdraws the previous one."""
-
-    __tablename__: ClassVar[str] = "label"
-    __table_args__ = (_case_key(), Index("ix_label_run_id", "run_id", "case_index"))
-
-    id: int | None = Field(default=None, primary_key=True)
-    created_at: datetime = Field(sa_type=UtcDateTime)
-    run_id: str = Field(max_length=64)
-    case_index: int
-    repeat: int
-    check_id: str = Field(sa_type=EscapedText)
-    field: str = Field(sa_type=EscapedText)
-    label: Any = Field(sa_type=JsonText)
-    note: str = Field(sa_type=EscapedText)
-    labelled_by: str = Field(sa_type=EscapedText)
-    draw_id: str | None = Field(foreign_key="label_draw.id", ondelete="SET NULL", max_length=64)
-    disputed: bool
+LABEL = Table(
+    "label",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("run_id", String(64), nullable=False),
+    Column("case_index", Integer, nullable=False),
+    Column("repeat", Integer, nullable=False),
+    Column("check_id", EscapedText, nullable=False),
+    Column("field", EscapedText, nullable=False),
+    Column("label", JsonText, nullable=False),
+    Column("note", EscapedText, nullable=False),
+    Column("labelled_by", EscapedText, nullable=False),
+    Column("draw_id", String(64), ForeignKey("label_draw.id", ondelete="SET NULL")),
+    Column("disputed", Boolean, nullable=False),
+    _case_key(),
+    Index("ix_label_run_id", "run_id", "case_index"),
+)
+"""People's labels of outputs. Rows are only added; JSON's null as a label withdraws the previous one."""
 
 
 class PreferenceRow(Row, table=True):
@@ -487,29 +487,21 @@ class StoredReport(Row, table=True):
     warnings: list[str] = Field(default_factory=list, sa_type=JsonText)
 
 
-class ReportMetricRow(Row, table=True):
-    """A metric of a report and its task, to find the report by; a task without values has no metric."""
+REPORT_METRIC = Table(
+    "evalguard_report_metric",
+    METADATA,
+    Column("report_id", String(64), ForeignKey("evalguard_report.id", ondelete="CASCADE"), primary_key=True),
+    Column("metric_index", Integer, primary_key=True),
+    Column("task_ref", EscapedText),
+    Column("metric", EscapedText),
+    # Finding reports reads these indexes and none of the rows.
+    Index("ix_evalguard_report_metric_task", "task_ref", "metric", "report_id"),
+    Index("ix_evalguard_report_metric_metric", "metric", "report_id"),
+)
+"""The metrics of reports and their tasks, to find reports by; a task without values has no metric."""
 
-    __tablename__: ClassVar[str] = "evalguard_report_metric"
-    __table_args__ = (
-        # Finding reports reads these indexes and none of the rows.
-        Index("ix_evalguard_report_metric_task", "task_ref", "metric", "report_id"),
-        Index("ix_evalguard_report_metric_metric", "metric", "report_id"),
-    )
-
-    report_id: str = Field(foreign_key="evalguard_report.id", ondelete="CASCADE", primary_key=True, max_length=64)
-    metric_index: int = Field(primary_key=True)
-    task_ref: str | None = Field(sa_type=EscapedText)
-    metric: str | None = Field(sa_type=EscapedText)
-
-
-class ReportedRunRow(Row, table=True):
-    """A run with a verdict whose report was considered, and when the run had ended; with a task it has a report."""
-
-    __tablename__: ClassVar[str] = "evalguard_run"
-
-    run_id: str = _run_field(primary_key=True)
-    completed_at: datetime = Field(sa_type=UtcDateTime)
+REPORTED_RUN = Table("evalguard_run", METADATA, _run_key(), Column("completed_at", UtcDateTime, nullable=False))
+"""Runs with a verdict whose report was considered, and when they had ended; with a task a run has a report."""
 
 
 class Baseline(Row, table=True):
@@ -544,40 +536,38 @@ class ApiKey(Row, table=True):
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"
 
 
-class PageSessionRow(Row, table=True):
-    """A browser that has signed in to the pages with a key; only the SHA-256 of the session's id is stored."""
+PAGE_SESSION = Table(
+    "page_session",
+    METADATA,
+    Column("id_hash", String(64), primary_key=True),
+    Column("key_id", String(16), ForeignKey("api_key.id", ondelete="CASCADE"), nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
+    Index("ix_page_session_key_id", "key_id", "created_at"),
+)
+"""Browsers that have signed in to the pages with a key; only the SHA-256 of a session's id is stored."""
 
-    __tablename__: ClassVar[str] = "page_session"
-    __table_args__ = (Index("ix_page_session_key_id", "key_id", "created_at"),)
+AUDIT_ENTRY = Table(
+    "audit_entry",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("at", UtcDateTime, nullable=False, index=True),
+    Column("caller", EscapedText),
+    Column("source", EscapedText),
+    Column("action", EscapedText, nullable=False),
+    Column("resource", EscapedText),
+    Column("outcome", String(32), nullable=False),
+)
+"""An `AuditEntry` for each row. A trigger refuses changes of them."""
 
-    id_hash: str = Field(primary_key=True, max_length=64)
-    key_id: str = Field(foreign_key="api_key.id", ondelete="CASCADE", max_length=16)
-    created_at: datetime = Field(sa_type=UtcDateTime)
-    expires_at: datetime = Field(sa_type=UtcDateTime)
-
-
-class AuditEntryRow(Row, table=True):
-    """An `AuditEntry`. A trigger refuses changes of its rows."""
-
-    __tablename__: ClassVar[str] = "audit_entry"
-
-    id: int | None = Field(default=None, primary_key=True)
-    at: datetime = Field(sa_type=UtcDateTime, index=True)
-    caller: str | None = Field(sa_type=EscapedText)
-    source: str | None = Field(sa_type=EscapedText)
-    action: str = Field(sa_type=EscapedText)
-    resource: str | None = Field(sa_type=EscapedText)
-    outcome: str = Field(max_length=32)
-
-
-class TestCaseRow(Row, table=True):
-    """A test case that was stored over the network and is used by its id."""
-
-    __tablename__: ClassVar[str] = "test_case"
-
-    id: str = Field(primary_key=True, max_length=200)
-    data: Any = Field(sa_type=JsonText)
-    created_at: datetime = Field(sa_type=UtcDateTime, index=True)
+TEST_CASE = Table(
+    "test_case",
+    METADATA,
+    Column("id", String(200), primary_key=True),
+    Column("data", JsonText, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
+)
+"""Test cases that were stored over the network and are used by their ids."""
 
 
 class Grader(Row, table=True):
@@ -610,41 +600,27 @@ class RunRequest(Row, table=True):
     dispatched_at: datetime | None = Field(default=None, sa_type=UtcDateTime)
 
 
-class MetricTotal(Row, table=True):
-    """A total over all runs, which never decreases, even if runs are deleted; see `fepflow.store.totals`."""
-
-    __tablename__: ClassVar[str] = "metric_total"
-
-    metric: str = Field(max_length=32, primary_key=True)
-    suite: str = Field(sa_type=EscapedText, primary_key=True)
-    label: str = Field(max_length=64, primary_key=True)
-    value: int = Field(sa_type=BigInteger)
-
+METRIC_TOTAL = Table(
+    "metric_total",
+    METADATA,
+    Column("metric", String(32), primary_key=True),
+    Column("suite", EscapedText, primary_key=True),
+    Column("label", String(64), primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""Totals over all runs, which never decrease, even if runs are deleted; see `fepflow.store.totals`."""
 
 RequestedRun = tuple[RunRecord, RunRequest]
 
 RUN: Table = METADATA.tables["run"]
-CASE: Table = METADATA.tables["run_case"]
-SHARD: Table = METADATA.tables["shard"]
-BLOB: Table = METADATA.tables["blob"]
-OUTPUT: Table = METADATA.tables["output"]
-CHECK_RESULT: Table = METADATA.tables["check_result"]
-CACHED_RESPONSE: Table = METADATA.tables["cached_response"]
 CALIBRATION: Table = METADATA.tables["calibration"]
 LABEL_DRAW: Table = METADATA.tables["label_draw"]
-LABEL: Table = METADATA.tables["label"]
 PREFERENCE: Table = METADATA.tables["preference"]
 REPORT: Table = METADATA.tables["evalguard_report"]
-REPORT_METRIC: Table = METADATA.tables["evalguard_report_metric"]
-REPORTED_RUN: Table = METADATA.tables["evalguard_run"]
 BASELINE: Table = METADATA.tables["baseline"]
 API_KEY: Table = METADATA.tables["api_key"]
-PAGE_SESSION: Table = METADATA.tables["page_session"]
-AUDIT_ENTRY: Table = METADATA.tables["audit_entry"]
-TEST_CASE: Table = METADATA.tables["test_case"]
 GRADER: Table = METADATA.tables["grader"]
 RUN_REQUEST: Table = METADATA.tables["run_request"]
-METRIC_TOTAL: Table = METADATA.tables["metric_total"]
 
 
 @event.listens_for(OUTPUT, "before_create")

@@ -8,7 +8,6 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, nulls_first, or_, select
 
 from fepflow.errors import NotFoundError
-from fepflow.evalguard.models import metrics_of
 from fepflow.store.database import Repository, indexable, records, upserting
 from fepflow.store.records import (
     REPORT,
@@ -142,6 +141,8 @@ def _insert(connection: Connection, reports: Sequence[StoredReport]) -> int:
 
 
 def _metric_rows(report: StoredReport) -> list[dict[str, Any]]:
+    from fepflow.evalguard.models import metrics_of  # only what writes a report needs its model
+
     return [
         {
             "report_id": report.id,

@@ -22,11 +22,12 @@ from fepflow.store.blobs import move_out
 from fepflow.store.database import upserting
 from fepflow.store.records import CHECK_RESULT, OUTPUT, NewCheckResult, NewOutput
 from fepflow.store.totals import count_results
-from fepflow.suite.models import OWN_CHECKS, check_ids
 
 
 def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
     """Return the ids of the checks that all cases of a run share, by its suite's snapshot; none if it is unreadable."""
+    from fepflow.suite.models import OWN_CHECKS, check_ids  # `list` reads no suite
+
     try:
         checks = [Check.model_validate(check) for check in suite.get("checks") or ()]
     except (ValidationError, TypeError):
@@ -38,6 +39,8 @@ def shared_check_ids(suite: Mapping[str, Any]) -> list[str]:
 
 def declared_check_ids(case: TestCase, shared: Sequence[str]) -> list[str]:
     """Return the ids of all checks of a case, in order; `shared` are those that it has in common with the others."""
+    from fepflow.suite.models import check_ids
+
     return [*check_ids([to_check(check) for check in case.checks], shared), *shared] if case.checks else list(shared)
 
 
