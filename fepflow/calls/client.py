@@ -275,8 +275,9 @@ class TargetClient:
                 message += f"{BEFORE}{last}"
             return TargetTimeoutError(record.progress.describe(message), retryable=False)
 
-        if seconds is not None and not math.isinf(seconds):
-            record.ends_at = asyncio.get_running_loop().time() + seconds
+        if seconds is None or math.isinf(seconds):
+            return nullcontext()
+        record.ends_at = asyncio.get_running_loop().time() + seconds
         return time_limit(seconds, late)
 
     async def _turn(self, record: CallRecord) -> None:
