@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from threading import Lock
+from time import monotonic
 from typing import Any, Self, TypeVar, cast
 
 from fepflow.api.evaluations.check_process import (
@@ -23,6 +24,7 @@ from fepflow.api.evaluations.check_process import (
     LENGTH_BYTES,
     PID_BYTES,
     READ_SECONDS,
+    REQUEST_SECONDS,
     CaseResults,
     Place,
     RequestChecks,
@@ -35,8 +37,8 @@ from fepflow.host import lower_priority
 
 T = TypeVar("T")
 
-REQUEST_SECONDS = 30.0
-"""Seconds that the checks of a request may take together; its further ones are errors."""
+READ_WAIT_SECONDS = 120.0
+"""Seconds to wait for a request to be read, on a busy machine; the process itself counts those of the processor."""
 
 GRACE_SECONDS = 1.0
 """Seconds after its limit when a process that does not heed it is killed."""
@@ -86,6 +88,7 @@ class _Work:
         """Start a process that reads the request, and runs the checks that have no results yet."""
         left = None if self.reading is None else len(self.reading.places)
         self.task = replace(self.task, left=left)
+        began, spent = monotonic(), None
         async with aclosing(_answers(self.task)) as answers:
             request = await _value(answers)
             reading = self.reading
@@ -94,9 +97,14 @@ class _Work:
                 reading = self.reading = Reading(request, CaseResults(request), places)
                 self.begun.set_result(reading)
                 left = len(places)
-            async for results in answers:
-                for result in results:
+            async for answer in answers:
+                if isinstance(answer, float):
+                    spent = answer
+                    break
+                for result in answer:
                     reading.results.put(reading.places.popleft(), result)
+        # A process that had to be killed has not told what it took.
+        self.task = replace(self.task, seconds=self.task.seconds - (monotonic() - began if spent is None else spent))
         is_stuck = len(reading.places) == left
         if is_stuck and self.task.one_by_one:  # else it is one of those that were not sent yet
             place = reading.places.popleft()
@@ -166,10 +174,8 @@ class CheckPool:
         if checks.is_done:
             return
         async with self._slow_place(source):
-            with suppress(TimeoutError):
-                async with asyncio.timeout(REQUEST_SECONDS):
-                    while not checks.is_done:
-                        await checks.go_on()
+            while not checks.is_done and checks.task.seconds > 0:
+                await checks.go_on()
         if checks.reading is not None:
             await _give_up(checks.reading)
 
@@ -214,12 +220,12 @@ async def _answers(task: Task) -> AsyncGenerator[Any, None]:
         data = pickle.dumps(task, pickle.HIGHEST_PROTOCOL)
         writer.write(len(data).to_bytes(LENGTH_BYTES))
         writer.write(data)
-        seconds = READ_SECONDS
+        seconds = READ_WAIT_SECONDS
         while True:
-            async with asyncio.timeout(seconds + GRACE_SECONDS):
+            async with asyncio.timeout(seconds):
                 answer = await reader.readexactly(int.from_bytes(await reader.readexactly(LENGTH_BYTES)))
             yield _unpickled(answer) if len(answer) <= LARGE else await asyncio.to_thread(_unpickled, answer)
-            seconds = CHECK_SECONDS
+            seconds = CHECK_SECONDS + GRACE_SECONDS
     except (TimeoutError, OSError, asyncio.IncompleteReadError):
         return
     finally:

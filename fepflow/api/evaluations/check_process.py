@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib import import_module
-from time import monotonic
+from time import monotonic, process_time
 from typing import Any, Generic, TypeVar
 
 from fepflow.api.evaluations.requests import EvaluationRequest
@@ -215,7 +215,7 @@ def _refusal(policy: CaseChecks, check: Check) -> str | None:
 T = TypeVar("T")
 
 READ_SECONDS = 10.0
-"""Seconds that reading a request may take."""
+"""Seconds of the processor that reading a request may take: a busy machine refuses nothing that a free one reads."""
 
 CHECK_SECONDS = 5.0
 """Seconds that a check may take, with making it ready and looking up its paths; most have stricter limits within."""
@@ -228,7 +228,10 @@ FLUSH_SECONDS = 0.005
 """Seconds after which results are sent before the next check begins, so that they are not lost with it."""
 
 SPENT_SECONDS = 0.25
-"""Seconds of a check after which its process runs no further one: another process does."""
+"""Seconds of the processor, of a check, after which its process runs no further one: another process does."""
+
+REQUEST_SECONDS = 30.0
+"""Seconds of the processor that the slow checks of a request may take together; its further ones are errors."""
 
 _LIBRARIES = (
     "ctypes",
@@ -253,14 +256,15 @@ class Source(Generic[T]):
 class Task:
     """Read a body and, unless `elsewhere` is None, run the checks of the request that it is.
 
-    Those of the types `elsewhere` are left out; of the others the last `left` are run, or all. `one_by_one` has each
-    result sent before the next check begins.
+    Those of the types `elsewhere` are left out; of the others the last `left` are run, or all, until `seconds` of the
+    processor are over. `one_by_one` has each result sent before the next check begins.
     """
 
     source: Source[Any]
     elsewhere: frozenset[str] | None
     left: int | None = None
     one_by_one: bool = False
+    seconds: float = REQUEST_SECONDS
 
     def places(self, request: EvaluationRequest) -> list[Place]:
         """Return the places of the checks to run."""
@@ -274,13 +278,13 @@ class _LateError(BaseException):
 
 
 @contextmanager
-def _within(seconds: float) -> Iterator[None]:
+def _within(seconds: float, clock: int = signal.ITIMER_REAL) -> Iterator[None]:
     """End what the main thread is at after so many seconds, whatever that is in Python. Raises _LateError."""
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.1)  # again and again: code may drop even this exception
+    signal.setitimer(clock, seconds, 0.1)  # again and again: code may drop even this exception
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(clock, 0)
 
 
 def _ring(*_: Any) -> None:
@@ -288,11 +292,15 @@ def _ring(*_: Any) -> None:
 
 
 def _work(task: Task, send: Callable[[Any], None]) -> None:
-    """Send what a body is, or the FepflowError of reading it, or None when that took too long; then the results."""
+    """Send what a body is, or the FepflowError of reading it, or None when that took too long; then the results.
+
+    At the end, send the seconds of the processor that all of it took.
+    """
     limit_memory(MEMORY)
     signal.signal(signal.SIGALRM, _ring)
+    signal.signal(signal.SIGPROF, _ring)
     try:
-        with _within(READ_SECONDS):
+        with _within(READ_SECONDS, signal.ITIMER_PROF):
             value = task.source.read(task.source.data)
     except _LateError:
         send(None)
@@ -317,7 +325,7 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
         if results and (task.one_by_one or monotonic() > flushed + FLUSH_SECONDS):
             send(results)
             results, flushed = [], monotonic()
-        begun = monotonic()
+        begun = process_time()
         try:
             with _within(CHECK_SECONDS):
                 results.append(_result(checks, place, loop))
@@ -326,9 +334,11 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
             results.append(checks.late(place, CHECK_SECONDS))
         except MemoryError as error:
             results.append(checks.failed(place, error))
-        if monotonic() > begun + SPENT_SECONDS:  # a thread that was given up may go on, and take time and memory
+        # A thread that was given up may go on, and take time and memory.
+        if process_time() > min(begun + SPENT_SECONDS, task.seconds):
             break
     send(results)
+    send(process_time())
 
 
 def _result(checks: RequestChecks, place: Place, loop: asyncio.AbstractEventLoop) -> CheckResult:

@@ -37,6 +37,7 @@ from fepflow.store.records import OPERATION, NewOutput, RunRecord, RunRequest, R
 from fepflow.store.store import Store
 from fepflow.store.writer import StoredResponseCache
 from fepflow.suite.reader import read_suite
+from fepflow.tasks.local_run import STORE_WAIT
 from fepflow.text import brief, printable
 from fepflow.verdict.pass_rule import SampleResult, judge_samples, outcome_of
 
@@ -191,7 +192,8 @@ class FepService:
         run.suite["evaluate"] = asked(request, evaluation.caller)
         samples = [_sample(*item) for item in enumerate(results)]
         verdict = judge_samples(samples, 1, "case", 1.0)
-        record_run(self._store, run, request.cases_with_checks(), samples, verdict)
+        # A large evaluation holds SQLite for seconds, on a busy machine for more: what was checked must not be lost.
+        record_run(self._store.waiting(STORE_WAIT), run, request.cases_with_checks(), samples, verdict)
         return self._store.runs.get(run.id)
 
     def _pending(self, run: RunRecord) -> Pending:

@@ -1,7 +1,12 @@
 import asyncio
 import gzip
 import json
-from concurrent.futures import ThreadPoolExecutor
+import sqlite3
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import httpx
@@ -17,9 +22,10 @@ from fepflow.api.rest.http import Errors, create_app
 from fepflow.checks import registry
 from fepflow.protocol.results import EvaluationRunResult
 from fepflow.protocol.test_case import TestCase
+from fepflow.store import database
 from fepflow.store.records import RunRecord
 from fepflow.store.store import Store
-from tests.fepflow.api.rest.conftest import Admitted
+from tests.fepflow.api.rest.conftest import Admitted, served
 
 CONTAINS = {"type": "contains", "arguments": {"text": "$.output.value", "phrases": ["Paris"]}}
 CASE = {"id": "capital", "input": "What is the capital of France?"}
@@ -435,6 +441,24 @@ def test_many_at_once_are_all_answered_and_stored(client: httpx.Client, store: S
     ids = {response.json()["evaluation_id"] for response in responses}
     assert len(ids) == 24
     assert {run.id for run in store.runs.newest(limit=100)} == ids
+
+
+def test_results_wait_for_a_store_that_another_one_is_writing(
+    tmp_path: Path, new_store: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+):
+    url, is_recorded = new_store(f"sqlite:///{tmp_path / 'store.db'}"), Event()
+    record = fep.record_run
+    monkeypatch.setattr(fep, "record_run", lambda *run: (is_recorded.set(), record(*run)))
+    monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
+    with Store.open(url) as store, served(store) as client, closing(sqlite3.connect(url[10:])) as writer:
+        writer.isolation_level = None
+        writer.execute("BEGIN IMMEDIATE")
+        with ThreadPoolExecutor(1) as threads:
+            response = threads.submit(client.post, "/v1/evaluate", json=request())
+            assert is_recorded.wait(30)
+            wait([response], 1)  # without waiting for the other one, it is refused by now
+            writer.execute("ROLLBACK")
+            assert response.result().status_code == 200, response.result().text
 
 
 class SlowCheck(BaseAsyncCheck):
