@@ -11,7 +11,7 @@ from fepflow.calls.base import TargetResponse, attempt_under_way, refuse_reserve
 from fepflow.calls.responses import describe, metadata_in
 from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
-from fepflow.jsonpath.path import compile_path
+from fepflow.jsonpath.path import compile_path, leading_keys
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import Output, TestCase, output_context
 from fepflow.security.redaction import excerpt
@@ -104,6 +104,7 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     others = {name: path for name, path in config.metadata.items() if name != LATENCY}
     refuse_reserved_names(others, "target.recorded.metadata")
     output = compile_path(config.output)
+    beside = leading_keys(config.output)[:-1]
     metadata = {name: compile_path(path) for name, path in config.metadata.items()}
 
     def mapped(line: int, document: Any) -> _Record:
@@ -113,8 +114,8 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
         try:
             value = output.resolve(document)
         except JSONPathError:
-            return _Record(line, None, describe(document), _error_of(None, document))
-        if (error := _error_of(value, document)) is not None:
+            return _Record(line, None, describe(document), _error_of(None, document, beside))
+        if (error := _error_of(value, document, beside)) is not None:
             return _Record(line, None, error=error)
         traced = {"trace": document["trace"]} if config.format in TRACES else {}
         return _Record(line, TargetResponse(value, {**metadata_in(metadata, document), **traced}))
@@ -125,9 +126,16 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     return RecordedTarget(config, by_id)
 
 
-def _error_of(value: Any, document: Any) -> str | None:
-    """Return the error that a record without a value, or with a part of one, names as `error` or `metadata.error`."""
-    for place in (document, document.get("metadata")) if isinstance(document, dict) else ():
+def _error_of(value: Any, document: Any, beside: Sequence[str | int]) -> str | None:
+    """Return the error that a record without a value, or with a part of one, names as `error` or `metadata.error`.
+
+    `beside` are the keys of the object that has the value, as in our own reports: `$.execution_context.output.value`.
+    """
+    objects = [document]
+    for key in beside:
+        objects.append(objects[-1].get(key) if isinstance(objects[-1], dict) else None)
+    places = [place for held in objects if isinstance(held, dict) for place in (held, held.get("metadata"))]
+    for place in places:
         error = place.get("error") if isinstance(place, dict) else None
         is_object = isinstance(error, dict)
         if error and (value in (None, "") or (is_object and error.get("partial") is True)):
