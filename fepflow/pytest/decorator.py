@@ -353,7 +353,9 @@ def _conclude(plan: Plan, request: pytest.FixtureRequest, results: list[SampleRe
         pytest.skip((results[0].why or "").removeprefix("skipped: "))
     plan = replace(plan, samples=len(results) // len(plan.cases))
     verdict = _judge(plan, results)
-    properties = request.node.user_properties
+    # A test that is run again has those of its first try, which belong to that one's report.
+    properties = [item for item in request.node.user_properties if item[0] not in (VERDICT, RUN)]
+    request.node.user_properties = properties
     properties.append((VERDICT, f"{verdict.outcome}, {verdict.reasons[0]}"))
     run_id = _store(plan, request, results, verdict, started_at)
     if run_id is not None:
