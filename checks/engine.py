@@ -456,7 +456,7 @@ def _makers(function: Callable[..., Any], cases: Sequence[TestCase], repeats: in
 
     def make(case: TestCase) -> Any:
         # A function that changes its input would change it for the next repeat, and in the result.
-        return function(**{CASE_PARAMETER: case}) if wants_case else function(as_it_is_now(case.input))
+        return function(**{CASE_PARAMETER: copied(case)}) if wants_case else function(as_it_is_now(case.input))
 
     return [(case, partial(make, case)) for case in cases for _ in range(repeats)]
 
@@ -579,6 +579,12 @@ def as_it_is_now(value: Any) -> Any:
         return deepcopy(value)
     except Exception:  # an object inside that cannot be copied
         return value
+
+
+def copied(case: TestCase) -> TestCase:
+    """Return a copy for one call: what the function changes in it is seen by no check, other call or test."""
+    given = case.model_fields_set & {"input", "expected", "metadata"}
+    return case.model_copy(update={name: as_it_is_now(getattr(case, name)) for name in given})
 
 
 def _location(*errors: BaseException) -> str:

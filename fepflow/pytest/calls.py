@@ -20,6 +20,7 @@ from fepflow.checks.core.checked_output import checks_of
 from fepflow.checks.core.compiled import compile_checks
 from fepflow.checks.engine import (
     CONCURRENCY,
+    copied,
     described,
     evaluate,
     evaluate_async,
@@ -183,7 +184,7 @@ def run_samples(call: Call, plan: Plan, samples: range) -> list[SampleResult]:
     answers: list[_Answer] = []
     for case_index, sample in _units(plan, samples):
         with _answering(answers, case_index, sample) as answer_with:
-            answer_with(call(plan.cases[case_index]))
+            answer_with(call(copied(plan.cases[case_index])))
     results: list[SampleResult] = []
     for group in _by_sample(answers):
         checked = evaluate(*_to_check(group, plan)) if any(answer.output for answer in group) else None
@@ -200,7 +201,7 @@ async def run_samples_async(call: AsyncCall, plan: Plan, samples: range) -> list
         try:
             for case_index, sample in units:
                 with _answering(answers, case_index, sample) as answer_with:
-                    answer_with(await call(plan.cases[case_index]))
+                    answer_with(await call(copied(plan.cases[case_index])))
         except BaseException:
             units.close()  # it was about the whole test: the others, which may never wait, take no more
             raise

@@ -278,7 +278,9 @@ def _decorated(plan: Plan, function: Test) -> Test:
 
     def bind(instance: tuple[Any, ...], fixtures: dict[str, Any]) -> tuple[pytest.FixtureRequest, Callable[..., Any]]:
         if "request" not in fixtures:
-            pytest.fail("An evaluation gets fixtures, but this was called without any.", pytrace=False)
+            pytest.fail(
+                "An evaluation needs pytest's fixtures: let pytest call it, and decorate it once.", pytrace=False
+            )
         request = fixtures["request"] if wants_request else fixtures.pop("request")
 
         def call(case: TestCase) -> Any:

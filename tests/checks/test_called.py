@@ -140,6 +140,17 @@ def test_a_generator_is_read_whole_for_all_checks() -> None:
     assert [row.execution_context.output.value for row in (texts, others)] == ["ab", ["a", 1]]
 
 
+def test_what_a_function_changes_in_its_case_is_seen_by_no_check() -> None:
+    def answer(test_case: TestCase) -> int:
+        test_case.input.append(1)
+        test_case.expected = len(test_case.input)
+        return len(test_case.input)
+
+    results = fepflow.evaluate(CASES, answer, [SAME], repeats=2)
+    assert [row.passed for row in results.results] == [False] * 4
+    assert [row.execution_context.output.value for row in results.results] == [2] * 4
+
+
 async def in_a_loop(answer: Callable[..., Any]) -> Any:
     return fepflow.evaluate([1, 2], answer, [NOT_EMPTY])
 

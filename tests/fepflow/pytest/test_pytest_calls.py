@@ -100,6 +100,27 @@ def test_a_fixture_is_the_same_object_for_all_calls_of_a_test(project: Project) 
     result.assert_outcomes(passed=2)
 
 
+def test_what_a_call_changes_in_its_case_is_seen_by_no_check_and_no_other_call(project: Project) -> None:
+    result = project.run(
+        """
+        CHATS = [TestCase(id="chat", input=[{"user": "the capital of France?"}], expected="Paris")]
+
+        @evaluate(CHATS, CHECKS, samples=2)
+        def test_history(test_case):
+            test_case.input.append({"agent": "Rome"})
+            test_case.expected = "Rome"
+            return str(test_case.input)
+        """
+    )
+    result.assert_outcomes(failed=1)
+    said = "[{'user': 'the capital of France?'}, {'agent': 'Rome'}]"
+    assert '  chat in 2 of 2 samples, input: [{"user": "the capital of France?"}]' in result.outlines
+    assert f'    contains, samples 1, 2; the first: "Paris" is not in: "{said}"' in result.outlines
+    assert f'  2 × contains: "Paris" is not in: "{said}" (chat)' in result.outlines, (
+        "both calls began with the same case"
+    )
+
+
 def test_outputs_are_copied_when_they_are_returned(project: Project) -> None:
     result = project.run(
         """
