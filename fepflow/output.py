@@ -11,21 +11,22 @@ import sys
 from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
-from fepflow.errors import InfrastructureError
+OUTPUT = "<output>"
 
 
 class _OutlivingFile(FileIO):
     """A file descriptor whose output goes nowhere from the moment when nobody reads it any more."""
 
     def write(self, data: Any) -> int:
-        """Write the data; return the number of bytes. Raises InfrastructureError, for example for a full disk."""
+        """Write the data; return the number of bytes. Raises OSError with the file name OUTPUT, for a full disk."""
         try:
             return super().write(data)
         except BrokenPipeError:
             _send_nowhere(self.fileno())
             return super().write(data)
         except OSError as error:
-            raise InfrastructureError(f"The output cannot be written: {error.strerror}.") from None
+            error.filename = OUTPUT
+            raise
 
 
 def outlive_reader() -> None:

@@ -23,8 +23,8 @@ from fepflow.cli.other_tools import export, import_file
 from fepflow.cli.runs import cancel, list_runs, rescore, run, show
 from fepflow.cli.stack import alert, down, limits, schedule, serve, status, up, view
 from fepflow.cli.suites import cases, checks, init, plan, schema, validate
-from fepflow.errors import FepflowError, MissingExtraError
-from fepflow.output import outlive_reader
+from fepflow.errors import FepflowError, InfrastructureError, MissingExtraError
+from fepflow.output import OUTPUT, outlive_reader
 
 EPILOG = "Exit codes: 0 pass, 1 fail, 2 usage or configuration, 3 infrastructure, 4 inconclusive."
 
@@ -92,7 +92,7 @@ def main() -> None:
     except click.exceptions.Exit as error:
         _leave(error.exit_code)
     except click.ClickException as error:
-        with suppress(FepflowError):  # stderr cannot be written
+        with suppress(OSError):  # stderr cannot be written
             error.show()
         _leave(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
@@ -100,7 +100,7 @@ def main() -> None:
         _leave(130)
     except Exception as error:
         code = error.exit_code if isinstance(error, FepflowError) else FepflowError.exit_code
-        with suppress(FepflowError):
+        with suppress(OSError):
             code = _explain(error)
         _leave(code)
 
@@ -136,6 +136,8 @@ def _explain(error: Exception) -> int:
 
     if isinstance(error, ModuleNotFoundError) and (extra := of_module(error.name)) is not None:
         error = MissingExtraError(sentence("this", str(error.name), extra))
+    if isinstance(error, OSError) and error.filename == OUTPUT:
+        error = InfrastructureError(f"The output cannot be written: {error.strerror}.")
     if isinstance(error, FepflowError):
         for line in str(error).splitlines():
             click.echo(f"error: {line}", err=True)
