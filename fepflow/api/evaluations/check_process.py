@@ -320,12 +320,12 @@ def _work(task: Task, send: Callable[[Any], None]) -> None:
 def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) -> None:
     loop = asyncio.new_event_loop()
     results: list[CheckResult] = []
-    flushed = monotonic()
+    flushed, waited = monotonic(), 0.0
     for place in task.places(checks.request):
         if results and (task.one_by_one or monotonic() > flushed + FLUSH_SECONDS):
             send(results)
             results, flushed = [], monotonic()
-        begun = process_time()
+        begun, began = process_time(), monotonic()
         try:
             with _within(CHECK_SECONDS):
                 results.append(_result(checks, place, loop))
@@ -334,11 +334,14 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
             results.append(checks.late(place, CHECK_SECONDS))
         except MemoryError as error:
             results.append(checks.failed(place, error))
+        failure = results[-1].error
+        if failure is not None and failure.type == "timeout_error":  # its limit was on the wall, and so it counts
+            waited = max(0.0, monotonic() - began - (process_time() - begun))
         # A thread that was given up may go on, and take time and memory.
-        if process_time() > min(begun + SPENT_SECONDS, task.seconds):
+        if waited or process_time() > min(begun + SPENT_SECONDS, task.seconds):
             break
     send(results)
-    send(process_time())
+    send(process_time() + waited)
 
 
 def _result(checks: RequestChecks, place: Place, loop: asyncio.AbstractEventLoop) -> CheckResult:
