@@ -486,14 +486,15 @@ def _warnings(
         )
     if then.choice:
         yield then.choice
-    compared = {metric.id: metric.estimate.counts for metric in metrics if metric.why_not is None}
-    missing = {name: counts for name, counts in compared.items() if counts.missing}
+    missing = [
+        f"{metric.id}: {counts.missing} of {counts.expected}"
+        for metric in metrics
+        if metric.why_not is None and (counts := metric.estimate.counts).missing
+    ]
     if missing and gate.missing != "random":
-        listed_counts = [f"{name}: {counts.missing} of {counts.expected}" for name, counts in missing.items()]
-        more = f" and {len(missing) - MOST_NAMED} more metrics" if len(missing) > MOST_NAMED else ""
         yield (
             "Some test cases have no result in one of the runs. Values and cases that became worse leave them out; "
-            f"intervals count them at their worst ({'; '.join(listed_counts[:MOST_NAMED])}{more})."
+            f"intervals count them at their worst ({listed_first(missing, MOST_NAMED, None)})."
         )
     if gate.missing == "random" and any(metric.estimate.counts.missing for metric in metrics):
         yield (

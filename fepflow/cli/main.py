@@ -99,9 +99,12 @@ def main() -> None:
         click.echo("Interrupted.", err=True)
         _leave(130)
     except Exception as error:
-        code = error.exit_code if isinstance(error, FepflowError) else FepflowError.exit_code
-        with suppress(OSError):
+        try:
             code = _explain(error)
+        except OSError as unwritten:  # stderr cannot be written
+            if unwritten is error:  # it is to be shown whole
+                raise
+            code = error.exit_code if isinstance(error, FepflowError) else FepflowError.exit_code
         _leave(code)
 
 

@@ -240,7 +240,7 @@ def _raised(raised: BaseException, case_index: int, sample: int, started: float)
     error = raised if others else cause  # a skip beside an error is no skip
     if isinstance(error, pytest.skip.Exception):
         return _Answer(case_index, sample, None, "skipped", f"skipped: {message_on_one_line(error.msg or '')}")
-    if _is_time_limit(error):
+    if _is_time_limit(error) or isinstance(error, _OF_THE_WHOLE_TEST):
         raise error
     logger.debug("the call for test_cases[%d] raised", case_index, exc_info=error)
     judged = isinstance(error, AssertionError | pytest.fail.Exception)

@@ -1,8 +1,8 @@
 """The store's schema, portable between SQLite and PostgreSQL, and the plain values that repositories take and return.
 
-The rows of a table may be records: a `RunRecord` is a row of the table `run`. Tables with many rows (cases, outputs,
-check results), and those whose rows nobody handles, have no class: the repositories read and write plain values, which
-cost a tenth of mapped objects, and each class takes every command 3 ms to make.
+Some tables have a class whose objects are their rows: a `RunRecord` is a row of the table `run`. Tables with many rows
+(cases, outputs, check results), and those whose rows are never handled as objects, have none: plain values cost a tenth
+of mapped objects, and making a class costs every command 3 ms.
 
 A test case is identified by its index in its run, so (run, case index, repeat, check id) is the natural key of a
 check's result, and no row can be stored twice. All times are aware, in UTC.

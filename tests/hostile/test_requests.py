@@ -194,11 +194,8 @@ def test_a_thousand_checks_of_a_large_output_take_little(interfaces: Interfaces)
         ],
     }
     for check in response.json()["results"][0]["check_results"]:
-        if check["status"] == "error":  # a busy machine does not come to all of them in the time of a request
-            assert check["error"]["type"] == "timeout_error"
-        else:
-            assert check["resolved_arguments"]["value"] == shown
-    assert MessageToDict(message.results[0].check_results[0].resolved_arguments)["value"] == shown
+        assert check["resolved_arguments"]["value"] == shown
+    assert MessageToDict(message.results[0].check_results[-1].resolved_arguments)["value"] == shown
 
 
 def test_checks_that_look_at_too_much_together_are_refused_over_both_interfaces(interfaces: Interfaces) -> None:

@@ -38,7 +38,7 @@ from fepflow.host import lower_priority
 T = TypeVar("T")
 
 READ_WAIT_SECONDS = 120.0
-"""Seconds to wait for a request to be read, on a busy machine; the process itself counts those of the processor."""
+"""Seconds to wait for a request to be read, on a busy machine; the process itself counts CPU seconds."""
 
 GRACE_SECONDS = 1.0
 """Seconds after its limit when a process that does not heed it is killed."""
@@ -188,7 +188,7 @@ async def _give_up(reading: Reading) -> None:
     checks = RequestChecks(reading.request)
     while reading.places:
         place = reading.places.popleft()
-        spent = f"the checks before it took {REQUEST_SECONDS:g} s"
+        spent = f"the checks before it took {REQUEST_SECONDS:g} s of CPU time"
         error = CheckTimeoutError(f"{checks.declared(place)[1]} was not run: {spent}")
         reading.results.put(place, checks.failed(place, error))
         if len(reading.places) % 100 == 0:
@@ -201,7 +201,7 @@ async def _value(answers: AsyncGenerator[Any, None]) -> Any:
     if isinstance(answer, FepflowError):
         raise answer
     if answer is None:
-        why = f"the request takes more than {READ_SECONDS:g} s, or too much memory, to be read"
+        why = f"the request takes more than {READ_SECONDS:g} s of CPU time, or too much memory, to be read"
         raise InputError(Problem(why, advice="send less at a time"))
     return answer[0]
 

@@ -215,7 +215,7 @@ def _refusal(policy: CaseChecks, check: Check) -> str | None:
 T = TypeVar("T")
 
 READ_SECONDS = 10.0
-"""Seconds of the processor that reading a request may take: a busy machine refuses nothing that a free one reads."""
+"""CPU seconds that reading a request may take: a busy machine refuses nothing that a free one reads."""
 
 CHECK_SECONDS = 5.0
 """Seconds that a check may take, with making it ready and looking up its paths; most have stricter limits within."""
@@ -228,10 +228,10 @@ FLUSH_SECONDS = 0.005
 """Seconds after which results are sent before the next check begins, so that they are not lost with it."""
 
 SPENT_SECONDS = 0.25
-"""Seconds of the processor, of a check, after which its process runs no further one: another process does."""
+"""CPU seconds of a check after which its process runs no further one: another process does."""
 
 REQUEST_SECONDS = 30.0
-"""Seconds of the processor that the slow checks of a request may take together; its further ones are errors."""
+"""CPU seconds that the slow checks of a request may take together; its further ones are errors."""
 
 _LIBRARIES = (
     "ctypes",
@@ -256,8 +256,8 @@ class Source(Generic[T]):
 class Task:
     """Read a body and, unless `elsewhere` is None, run the checks of the request that it is.
 
-    Those of the types `elsewhere` are left out; of the others the last `left` are run, or all, until `seconds` of the
-    processor are over. `one_by_one` has each result sent before the next check begins.
+    Those of the types `elsewhere` are left out; of the others the last `left` are run, or all, until `seconds` of
+    CPU time are over. `one_by_one` has each result sent before the next check begins.
     """
 
     source: Source[Any]
@@ -294,7 +294,7 @@ def _ring(*_: Any) -> None:
 def _work(task: Task, send: Callable[[Any], None]) -> None:
     """Send what a body is, or the FepflowError of reading it, or None when that took too long; then the results.
 
-    At the end, send the seconds of the processor that all of it took.
+    At the end, send the seconds that all of it took: of CPU time, and on the clock for a check that timed out.
     """
     limit_memory(MEMORY)
     signal.signal(signal.SIGALRM, _ring)
@@ -325,7 +325,7 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
         if results and (task.one_by_one or monotonic() > flushed + FLUSH_SECONDS):
             send(results)
             results, flushed = [], monotonic()
-        begun, began = process_time(), monotonic()
+        cpu_begun, begun = process_time(), monotonic()
         try:
             with _within(CHECK_SECONDS):
                 results.append(_result(checks, place, loop))
@@ -336,9 +336,9 @@ def _run_checks(task: Task, checks: RequestChecks, send: Callable[[Any], None]) 
             results.append(checks.failed(place, error))
         failure = results[-1].error
         if failure is not None and failure.type == "timeout_error":  # its limit was on the wall, and so it counts
-            waited = max(0.0, monotonic() - began - (process_time() - begun))
+            waited = max(0.0, monotonic() - begun - (process_time() - cpu_begun))
         # A thread that was given up may go on, and take time and memory.
-        if waited or process_time() > min(begun + SPENT_SECONDS, task.seconds):
+        if waited or process_time() > min(cpu_begun + SPENT_SECONDS, task.seconds):
             break
     send(results)
     send(process_time() + waited)

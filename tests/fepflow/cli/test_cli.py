@@ -165,6 +165,22 @@ def test_an_internal_error_is_one_line(cli: Cli, home: Path, monkeypatch: pytest
     assert "FEPFLOW_DEBUG=1" in done.stderr
 
 
+def test_an_internal_error_is_shown_whole_on_demand() -> None:
+    code = """
+import fepflow.cli.main
+
+def broken(**_):
+    raise PermissionError(13, "Permission denied")
+
+fepflow.cli.main.fepflow.main = broken
+fepflow.cli.main.main()
+"""
+    environment = {**os.environ, "FEPFLOW_DEBUG": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert "Traceback" in done.stderr
+    assert done.stderr.endswith("PermissionError: [Errno 13] Permission denied\n")
+
+
 def test_a_stored_pytest_run_cannot_be_resumed(cli: Cli, store: Store) -> None:
     store.runs.create(
         RunRecord(id="a" * 32, name="a test", suite={"target": {"pytest": "a test"}}, repeats=1),

@@ -7,22 +7,23 @@ import json
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from fepflow.api.evaluations import check_pool
 from fepflow.api.evaluations.check_pool import CheckPool
-from fepflow.api.evaluations.check_process import Source
+from fepflow.api.evaluations.check_process import Source, Task
 from fepflow.api.evaluations.requests import EvaluationRequest
 
 
 async def test_a_request_whose_process_has_to_wait_is_checked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(pid: int, _: int) -> None:
         _signal(pid, signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(0.5, _signal, pid, signal.SIGCONT)
+        asyncio.get_running_loop().call_later(6, _signal, pid, signal.SIGCONT)
 
     monkeypatch.setattr(check_pool, "lower_priority", stop)
-    monkeypatch.setattr(check_pool, "REQUEST_SECONDS", 0.2)  # seconds on the wall, were they counted
+    monkeypatch.setattr(check_pool, "Task", partial(Task, seconds=5))  # is less than the pause, were that counted
     body = {
         "test_cases": [{"id": str(index), "input": "a question, " * 10} for index in range(1_000)],
         "outputs": [{"value": "an answer"}] * 1_000,
