@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
-from inspect import isasyncgen, isawaitable, iscoroutinefunction, isgenerator, signature
+from inspect import isawaitable, iscoroutinefunction, signature
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ParamSpec, TypeVar
@@ -99,7 +99,7 @@ def read_outputs(items: Sequence[Any]) -> list[Output]:
     outputs = [_read(Output, "value", item, f"outputs[{index}]", problems) for index, item in enumerate(items)]
     for index, output in enumerate(outputs):
         if (pending := _pending(output)) is not None:
-            problems.append(Problem(f"is {pending}", path=f"outputs[{index}]", advice="await the agent's answer first"))
+            problems.append(Problem(f"is {pending}", path=f"outputs[{index}]", advice="give the agent's whole answer"))
     if problems:
         raise InputError(problems)
     return [output for output in outputs if output is not None]
@@ -467,7 +467,7 @@ def _made_now(make: Maker) -> Maker:
     try:
         answer = make()
         answer = answer if isawaitable(answer) else output_of(answer, started)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
         answer = failed_output(error, described(error), started)
     return lambda: answer
 
@@ -526,22 +526,27 @@ def is_cancelled() -> bool:
 
 
 def _pending(value: Any) -> str | None:
-    """Return what a value is that is no answer yet, as somebody has to await it; None for any other one."""
+    """Return what a value is that is no answer yet, as somebody has to await or read it; None for any other one."""
     value = value.value if isinstance(value, Output) else value
-    if isasyncgen(value):
+    if isinstance(value, AsyncIterator):
         return "an async generator"
-    return f"a {type(value).__name__} that nothing awaits" if isawaitable(value) else None
+    if isinstance(value, Iterator):
+        return f"a {type(value).__name__} that nobody has read"
+    return f"a {type(value).__name__} that nobody awaited" if isawaitable(value) else None
 
 
 def output_of(value: Any, started: float) -> Output:
     """Return a function's return value as an output, with its duration. A generator is read whole.
 
-    Raises TypeError for a value that has to be awaited: the agent has not answered, but a check may find it not empty.
+    Raises TypeError for a value that has to be awaited or read: the agent has not answered, but a check may find it not
+    empty.
     """
-    if isgenerator(value):
+    if isinstance(value, Iterator):
         value = joined(list(value))
     if (pending := _pending(value)) is not None:
-        raise TypeError(f"the function returned {pending}: make it an async function that waits for the answer")
+        raise TypeError(
+            f"the function returned {pending}: return the whole answer, from an async function if it has to be awaited"
+        )
     return value if isinstance(value, Output) else Output(value=as_it_is_now(value), metadata=_latency(started))
 
 
@@ -583,7 +588,7 @@ def as_it_is_now(value: Any) -> Any:
 
 def copied(case: TestCase) -> TestCase:
     """Return a copy for one call: what the function changes in it is seen by no check, other call or test."""
-    given = case.model_fields_set & {"input", "expected", "metadata"}
+    given = case.model_fields_set & {"input", "expected", "metadata", "turns", "checks"}
     return case.model_copy(update={name: as_it_is_now(getattr(case, name)) for name in given})
 
 

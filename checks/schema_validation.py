@@ -25,7 +25,6 @@ from referencing.exceptions import Unresolvable
 from fepflow.checks.base import OUTPUT, BaseCheck, PathText
 from fepflow.checks.core.patterns import MAX_PATTERN, search
 from fepflow.checks.explanation import ResolvedArguments, first_errors
-from fepflow.checks.number import as_decimal
 from fepflow.documents.messages import closest
 from fepflow.errors import CheckArgumentsError, CheckTimeoutError, dotted
 from fepflow.json.values import is_small, parse
@@ -222,9 +221,17 @@ def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Ite
     """Compare as both are written. The library divides floats, for which 19.99 is no multiple of 0.01."""
     if not validator.is_type(instance, "number"):
         return
-    is_finite = isinstance(instance, int) or math.isfinite(instance)
-    if not is_finite or Fraction(as_decimal(instance)) % Fraction(as_decimal(factor)):
+    if not (_is_finite(instance) and _is_finite(factor)) or _exact(instance) % _exact(factor):
         yield ValidationError(f"{instance!r} is not a multiple of {factor!r}")
+
+
+def _is_finite(number: float) -> bool:
+    return isinstance(number, int) or math.isfinite(number)
+
+
+def _exact(number: float) -> Fraction:
+    """Return a finite number as it is written: 0.1 is a tenth. The digits of an int may be too many for decimals."""
+    return Fraction(number if isinstance(number, int) else repr(float(number)))
 
 
 def _has(pattern: str, text: str) -> bool:

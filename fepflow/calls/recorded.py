@@ -11,7 +11,7 @@ from fepflow.calls.base import TargetResponse, attempt_under_way, refuse_reserve
 from fepflow.calls.responses import describe, metadata_in
 from fepflow.datasets.records import TRACES
 from fepflow.errors import InputError, JSONPathError, Problem, TargetError
-from fepflow.jsonpath.path import compile_path, leading_keys
+from fepflow.jsonpath.path import compile_path, descend, leading_keys
 from fepflow.protocol.content_hash import content_hash
 from fepflow.protocol.test_case import Output, TestCase, output_context
 from fepflow.security.redaction import excerpt
@@ -126,14 +126,12 @@ def open_recorded(config: target.RecordedTarget, file: Path, case_ids: Callable[
     return RecordedTarget(config, by_id)
 
 
-def _error_of(value: Any, document: Any, beside: Sequence[str | int]) -> str | None:
+def _error_of(value: Any, document: Any, beside: tuple[str | int, ...]) -> str | None:
     """Return the error that a record without a value, or with a part of one, names as `error` or `metadata.error`.
 
     `beside` are the keys of the object that has the value, as in our own reports: `$.execution_context.output.value`.
     """
-    objects = [document]
-    for key in beside:
-        objects.append(objects[-1].get(key) if isinstance(objects[-1], dict) else None)
+    objects = [descend(document, beside[:depth])[1] for depth in range(len(beside) + 1)]
     places = [place for held in objects if isinstance(held, dict) for place in (held, held.get("metadata"))]
     for place in places:
         error = place.get("error") if isinstance(place, dict) else None

@@ -105,12 +105,16 @@ def raises_what_has_no_text(number: Any) -> None:
     ("answer", "says"),
     [
         (lambda number: sys.exit(0), r"SystemExit: 0 \(test_called.py:\d+\)"),
+        (lambda number: asyncio.run(awaits_what_was_cancelled(number)), r"CancelledError: no message .*"),
         (awaits_what_was_cancelled, r"CancelledError: no message \(test_called.py:\d+\)"),
         (fails_in_a_task_group, r"JSONDecodeError: Expecting .* \(test_called.py:\d+\)"),
         (lambda number: json.loads("{"), r"JSONDecodeError: Expecting .* \(test_called.py:\d+\)"),
         (raises_what_has_no_text, r"MuteError: no message \(test_called.py:\d+\)"),
         (streams, "TypeError: the function returned an async generator: .*"),
-        (lambda number: asyncio.sleep(0, late(number)), "TypeError: the function returned a coroutine that .*"),
+        (
+            lambda number: asyncio.sleep(0, late(number)),
+            "TypeError: the function returned a coroutine that nobody awaited: .*",
+        ),
     ],
 )
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -124,9 +128,11 @@ def test_what_gives_no_answer_is_an_error_that_names_the_cause(answer: Callable[
 
 def test_an_answer_that_was_not_awaited_is_refused() -> None:
     pending = [late(1), late(2)]
-    with pytest.raises(InputError, match=r"outputs\[1\]: is a coroutine that nothing awaits"):
+    with pytest.raises(InputError, match=r"outputs\[1\]: is a coroutine that nobody awaited"):
         fepflow.evaluate([1, 2], pending, [NOT_EMPTY])
-    with pytest.raises(InputError, match="is a coroutine that nothing awaits"):
+    with pytest.raises(InputError, match=r"outputs\[0\]: is a list_iterator that nobody has read"):
+        fepflow.evaluate([1], [iter(["an", "answer"])], [NOT_EMPTY])
+    with pytest.raises(InputError, match="is a coroutine that nobody awaited"):
         assert_case(1, pending[0], [NOT_EMPTY])
     for coroutine in pending:
         coroutine.close()

@@ -135,7 +135,13 @@ def test_other_formats_are_remarks(results):
 
 
 def test_multiples_are_counted_as_they_are_written(results):
-    for factor, multiple, other in [(0.01, 19.99, 19.995), (0.1, 0.3, 0.35), (3, 3 * 10**400, 10**400), (2, 4.0, 5.0)]:
+    for factor, multiple, other in [
+        (0.01, 19.99, 19.995),
+        (0.1, 0.3, 0.35),
+        (3, 3 * 10**400, 10**400),
+        (0.01, 7**5000, 0.005),
+        (2, 4.0, 5.0),
+    ]:
         assert validate(results, {"multipleOf": factor}, json.dumps(multiple))["passed"]
         assert not validate(results, {"multipleOf": factor}, json.dumps(other))["passed"]
     assert validate(results, {"multipleOf": 2}, json.dumps("text"))["passed"]

@@ -182,7 +182,12 @@ def _call_in(item: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def is_hosted(call: Mapping[str, Any]) -> bool:
     """Return whether the provider itself ran this tool: the call asks for nothing."""
-    return str(call.get("type")).endswith("_call")
+    kind = str(call.get("type"))
+    return kind.endswith("_call") and kind not in _OF_CALLER
+
+
+_OF_CALLER = ("computer_call", "local_shell_call", "shell_call", "apply_patch_call")
+"""Calls of the Responses API of tools that the caller runs; with other names, of the caller's own tools."""
 
 
 def _output(text: Any, calls: list[dict[str, Any]], reason: str, answer: Any, name: str, usage: Usage) -> ModelOutput:

@@ -350,7 +350,7 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
     group = error
     error, others = first_cause(error)
     try:
-        text = " ".join(str(error)[:_MAX_MESSAGE].split()) + others
+        text = f"{' '.join(str(error)[:_MAX_MESSAGE].split())}{others}".strip()
     except Exception:  # the exception's __str__ may fail
         text = ""
     location = own_location(error, folder) or own_location(group, folder)
@@ -369,7 +369,7 @@ def failure_of(error: BaseException, folder: Path) -> dict[str, Any]:
 
 
 def first_cause(error: BaseException) -> tuple[BaseException, str]:
-    """Return the first exception in a group of a TaskGroup, which itself does not say what was wrong; and of how many.
+    """Return the first exception in a group, which itself does not say what was wrong, and how many others there are.
 
     An exception that is no group is its own cause.
     """

@@ -120,11 +120,10 @@ async def test_a_record_of_a_failed_call_is_an_error_and_no_answer_of_null(opene
     assert output.failure is not None
     assert output.failure["message"] == "outputs.jsonl:1 records a call that failed: no answer in 30 s"
     assert (await target.call(target.render(SECOND))).value == "one"
-    reported = opened(
-        [{"context": {"output": failed}}, {"context": {"output": {"value": 1}}}], output="$.context.output.value"
-    )
-    with pytest.raises(TargetError, match="records a call that failed: no answer in 30 s"):
-        reported.render(FIRST)
+    for outputs, path in [(failed, "$.context.output.value"), ([failed], "$.context.output[0].value")]:
+        reported = opened([{"context": {"output": outputs}}, {"context": {"output": outputs}}], output=path)
+        with pytest.raises(TargetError, match="records a call that failed: no answer in 30 s"):
+            reported.render(FIRST)
 
 
 async def test_negative_costs_are_left_out_as_every_limit_on_them_would_pass(opened: Any) -> None:

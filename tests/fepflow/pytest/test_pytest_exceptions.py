@@ -65,7 +65,7 @@ def test_a_call_that_was_not_awaited_or_cancelled_its_own_task_does_not_pass(pro
     result.assert_outcomes(failed=2)
     result.stdout.fnmatch_lines(
         [
-            "    TypeError: the function returned a coroutine that nothing awaits: make it an async function *",
+            "    TypeError: the function returned a coroutine that nobody awaited: return the whole answer, *",
             "A call cancelled its own asyncio task, so its answer is missing.",
         ]
     )
