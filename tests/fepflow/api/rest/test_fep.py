@@ -14,6 +14,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from fepflow import BaseAsyncCheck, register
+from fepflow.analysis.recorded_runs import record_run
 from fepflow.api.evaluations import fep
 from fepflow.api.evaluations.fep import FepService
 from fepflow.api.evaluations.requests import MAX_CHECKS
@@ -447,8 +448,12 @@ def test_results_wait_for_a_store_that_another_one_is_writing(
     tmp_path: Path, new_store: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ):
     url, is_recorded = new_store(f"sqlite:///{tmp_path / 'store.db'}"), Event()
-    record = fep.record_run
-    monkeypatch.setattr(fep, "record_run", lambda *run: (is_recorded.set(), record(*run)))
+
+    def record(*run: Any) -> None:
+        is_recorded.set()
+        record_run(*run)
+
+    monkeypatch.setattr(fep, "record_run", record)
     monkeypatch.setattr(database, "BUSY_TIMEOUT", 0.1)
     with Store.open(url) as store, served(store) as client, closing(sqlite3.connect(url[10:])) as writer:
         writer.isolation_level = None

@@ -280,9 +280,10 @@ async def test_a_card_of_protocol_0_3_is_read_as_its_agents_write_it(serve, open
             return web.json_response({**old, "url": f"http://{request.host}/", "protocolVersion": "0.3.0"})
         asked = await request.json()
         assert asked["method"] == "message/send"
-        message = {"kind": "message", "messageId": "m", "role": "agent", "parts": [{"kind": "text", "text": "Old."}]}
+        parts = [{"kind": "text", "text": "Old."}]
         if asked["params"]["message"]["parts"][0]["text"] == "odd":
-            message["parts"].append({"kind": "video"})
+            parts.append({"kind": "video"})
+        message = {"kind": "message", "messageId": "m", "role": "agent", "parts": parts}
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": message})
 
     target = open_target(await serve(handler))
