@@ -29,7 +29,7 @@ from typing import Any
 import certifi
 import pytest
 from filelock import FileLock
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from pytest_rerunfailures import StatusDB
 
 from tests.junit import JunitSuite, suites_of
@@ -45,7 +45,8 @@ pytest_plugins = ["pytester"]
 sys.dont_write_bytecode = False
 
 gc.set_threshold(50_000)  # Python looks for cycles less often than after each 700 new objects
-settings.register_profile("fepflow", deadline=None, max_examples=25)  # no test is one of speed
+# No test is one of speed, and a busy machine makes examples slowly.
+settings.register_profile("fepflow", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fepflow")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
@@ -175,7 +175,6 @@ def test_every_impact_is_accepted_by_both():
         assert agree("threshold", {"task": "qa", "thresholds": {"acc": [{"impact": impact, "min": 0}]}})
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_document_is_accepted_by_both_or_by_none(data):
     name = data.draw(st.sampled_from(list(MODELS)))

@@ -20,10 +20,10 @@ from fepflow.api.evaluations.requests import EvaluationRequest
 async def test_a_request_whose_process_has_to_wait_is_checked_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(pid: int, _: int) -> None:
         _signal(pid, signal.SIGSTOP)
-        asyncio.get_running_loop().call_later(6, _signal, pid, signal.SIGCONT)
+        asyncio.get_running_loop().call_later(2.5, _signal, pid, signal.SIGCONT)
 
     monkeypatch.setattr(check_pool, "lower_priority", stop)
-    monkeypatch.setattr(check_pool, "Task", partial(Task, seconds=5))  # is less than the pause, were that counted
+    monkeypatch.setattr(check_pool, "Task", partial(Task, seconds=2))  # is less than the pause, were that counted
     body = {
         "test_cases": [{"id": str(index), "input": "a question, " * 10} for index in range(1_000)],
         "outputs": [{"value": "an answer"}] * 1_000,
