@@ -116,7 +116,10 @@ def test_whatever_has_no_secret_stays_as_it_is(text: str) -> None:
     assert redact(text, frozenset({"Canary-7QxK2mVb93"})) == text
 
 
-@given(st.text(max_size=20), st.text(max_size=20), st.text(min_size=4, max_size=12).filter(str.isprintable))
+printable = st.characters(exclude_categories=["C", "Z"], include_characters=" ")
+
+
+@given(st.text(max_size=20), st.text(max_size=20), st.text(printable, min_size=4, max_size=12))
 def test_what_stands_around_a_secret_stays(before: str, after: str, secret: str) -> None:
     redacted = redact(f"{before}\n{secret}\n{after}", frozenset({secret}))
     assert secret not in redacted
