@@ -160,12 +160,12 @@ async def test_a_task_without_an_answer_is_an_error_with_the_agents_words(
 async def test_a_task_that_never_ends_is_cut_off_and_cancelled(agent, open_target, binding, streaming) -> None:
     executor, card = await agent(binding, streaming=streaming)
     target = open_target(card, {"concurrency": 1})  # the broken off call holds no connection that the wish needs
-    client = TargetClient(target, RetryPolicy(attempts=1, timeout=1))
+    client = TargetClient(target, RetryPolicy(attempts=1, timeout=3))
 
     record = await client.ask(TestCase(id="c", input="hang"))
     await target.aclose()
 
-    assert str(record.error) == "the agent's task is working: no complete answer within 1 s (target.timeout)"
+    assert str(record.error) == "the agent's task is working: no complete answer within 3 s (target.timeout)"
     metadata = record.output().metadata
     assert metadata["error"]["type"] == "timeout_error"
     assert executor.cancelled == [metadata["task_id"]]

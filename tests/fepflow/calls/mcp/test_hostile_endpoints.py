@@ -198,5 +198,5 @@ async def test_an_address_that_did_not_answer_initialize_is_asked_anew(serve: Se
             await asyncio.sleep(5)
         return await answers(request)
 
-    client = open_server(url=f"{await serve(hanging_at_first)}/mcp", timeout=0.8, attempts=2)
+    client = open_server(url=f"{await serve(hanging_at_first)}/mcp", timeout=2, attempts=2)
     assert (await ask(client, "act")).value == "done"

@@ -32,10 +32,10 @@ async def test_a_call_that_hangs_times_out_and_the_next_one_is_answered(open_age
         "    if len(calls) == 1:\n        released.wait(30)\n"
         "    return 'here'\n"
     )
-    _, caller = open_agent(code, timeout=1, concurrency=1)
+    _, caller = open_agent(code, timeout=2, concurrency=1)
     asked = await caller.ask(CASE)
     assert isinstance(asked.error, TargetTimeoutError)
-    assert str(asked.error) == "no complete answer within 1 s (target.timeout)"
+    assert str(asked.error) == "no complete answer within 2 s (target.timeout)"
     assert value_of(await caller.ask(CASE)) == "here"
     sys.modules["agent"].released.set()
 
