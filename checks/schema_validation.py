@@ -7,7 +7,6 @@ The library searches patterns with `re`, which cannot be stopped, so keywords wi
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from fractions import Fraction
 from functools import lru_cache, partial
@@ -221,16 +220,19 @@ def _multiple_of(validator: Any, factor: Any, instance: Any, schema: Any) -> Ite
     """Compare as both are written. The library divides floats, for which 19.99 is no multiple of 0.01."""
     if not validator.is_type(instance, "number"):
         return
-    if not (_is_finite(instance) and _is_finite(factor)) or _exact(instance) % _exact(factor):
+    try:
+        is_multiple = _exact(instance) % _exact(factor) == 0
+    except ValueError:  # infinity and NaN
+        is_multiple = False
+    if not is_multiple:
         yield ValidationError(f"{instance!r} is not a multiple of {factor!r}")
 
 
-def _is_finite(number: float) -> bool:
-    return isinstance(number, int) or math.isfinite(number)
-
-
 def _exact(number: float) -> Fraction:
-    """Return a finite number as it is written: 0.1 is a tenth. The digits of an int may be too many for decimals."""
+    """Return a number as it is written: 0.1 is a tenth. Raises ValueError for infinity and NaN.
+
+    The digits of an int may be too many for decimals.
+    """
     return Fraction(number if isinstance(number, int) else repr(float(number)))
 
 

@@ -233,9 +233,8 @@ class ToolUsageCheck(BaseCheck):
     calls: Calls | PathText | None = Field(
         description="Calls of the agent: a list of `{name, arguments}`, or one such list for each step. Also read: "
         "`{tool, args}`, `{function: {name, arguments}}`, `{custom: {name}}` and `{type: function_call}` (OpenAI), "
-        "`{type: tool_use, name, "
-        "input}` (Anthropic), `{method: tools/call, params: {name, arguments}}` (MCP), and arguments that are JSON "
-        "text. Other items of a message's content, such as texts, are left out."
+        "`{type: tool_use, name, input}` (Anthropic), `{method: tools/call, params: {name, arguments}}` (MCP), and "
+        "arguments that are JSON text. Other items of a message's content, such as texts, are left out."
     )
     name: str | JSONPath | None = Field(default=None, description="Tool whose calls count; default: any.")
     arguments: dict[str, Any] | PathText | None = Field(

@@ -12,6 +12,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any
 
 OUTPUT = "<output>"
+"""File name in an OSError of the process's own output."""
 
 
 class _OutlivingFile(FileIO):

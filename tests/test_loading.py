@@ -28,7 +28,7 @@ OF_RUNS = {
 """What only runs, suites and migrations need."""
 
 OF_VERDICTS = {"fepflow.analysis.accumulation", "fepflow.evalguard.models", "fepflow.verdict.gate"}
-"""What only computes verdicts and reports."""
+"""Modules that only compute verdicts and reports."""
 
 VERDICT = {"gate": "Every check must pass.", "blocks": False, "reasons": [], "rules": [], "warnings": []}
 DEMO = Path(__file__).parent.parent / "deployments" / "suites" / "demo" / "suite.yaml"

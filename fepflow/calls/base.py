@@ -23,6 +23,13 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def without_negative_costs(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Leave out negative costs, which some agents write for unknown ones: every limit on them would pass."""
+    costs: dict[str, Any] = {name: metadata.get(name) for name in ("tokens", "usd")}
+    invalid = [name for name, cost in costs.items() if is_number(cost) and cost < 0]
+    return {name: value for name, value in metadata.items() if name not in invalid} if invalid else metadata
+
+
 @dataclass(frozen=True, slots=True)
 class TargetResponse:
     """The response of a target for one test case: any JSON value, and metadata.
@@ -35,11 +42,8 @@ class TargetResponse:
     has_own_time: bool = False
 
     def __post_init__(self) -> None:
-        """Leave out negative costs, which some agents write for unknown ones: every limit on them would pass."""
-        costs: dict[str, Any] = {name: self.metadata.get(name) for name in ("tokens", "usd")}
-        if invalid := [name for name, cost in costs.items() if is_number(cost) and cost < 0]:
-            known = {name: value for name, value in self.metadata.items() if name not in invalid}
-            object.__setattr__(self, "metadata", known)
+        """Leave out negative costs."""
+        object.__setattr__(self, "metadata", without_negative_costs(self.metadata))
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from fepflow.calls.base import RESERVED_METADATA, TargetResponse
+from fepflow.calls.base import RESERVED_METADATA, without_negative_costs
 from fepflow.documents.loader import dump_yaml
 from fepflow.documents.messages import validation_messages
 from fepflow.errors import InputError, Problem, dotted
@@ -152,7 +152,7 @@ def recorded_check(name: str, check_id: str) -> Check:
 
 def recorded_output(output: ImportedOutput, ids: dict[str, str]) -> Output:
     """Return the output with its scores in its metadata; one whose call failed has no value."""
-    metadata = dict(TargetResponse(output.value, dict(output.metadata)).metadata)  # without negative costs
+    metadata = without_negative_costs(dict(output.metadata))
     if output.scores:
         metadata[SCORES] = {
             ids[name]: {**score.data(), **({} if ids[name] == name else {"name": name})}

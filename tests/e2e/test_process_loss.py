@@ -170,7 +170,7 @@ def task_states(stack: Stack, workplace: Workplace) -> dict[str, str]:
 
 
 def is_calling(stack: Stack, workplace: Workplace) -> bool:
-    """Whether Prefect knows that the plan is made and a call is under way."""
+    """Return whether Prefect knows that the plan is made and a call is under way."""
     states = task_states(stack, workplace)
     return states.get("plan") == "COMPLETED" and "RUNNING" in states.values()
 
